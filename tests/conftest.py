@@ -1,8 +1,38 @@
 """Loaded before any test, so torch keeps to the one thread that engines ask for: it reads this once."""
 
+import functools
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer.main
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+_commands = functools.cache(typer.main.get_command)
+"""Typer builds them anew for each call, which takes four times as long as to refuse one."""
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
+    from rehearsal.reports import cli
+
+    monkeypatch.setattr(typer.main, "get_command", _commands)
+    monkeypatch.chdir(tmp_path)
+
+    def rehearse(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return rehearse

@@ -1,7 +1,5 @@
 """What is installed: one top-level package, the same from a wheel and a source distribution, and calls without vLLM."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Rehearsal from Python: frames of what a run left, and errors as sentences."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

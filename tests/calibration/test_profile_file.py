@@ -1,7 +1,5 @@
 """Profile files: what is written comes back, and what cannot be used is refused with the mend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Virtual time with a profile: steps take what the fit says, at the stages that the profile has and no others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

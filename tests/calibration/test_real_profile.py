@@ -1,7 +1,5 @@
 """The profiler on real execution: a process of its own, contexts set up without the forward, interruptions."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.engines.devices.available import missing

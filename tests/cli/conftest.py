@@ -1,36 +1,45 @@
 """The command line as a user runs it."""
 
-from __future__ import annotations
-
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rehearsal.harness import fork_server, isolation, measure
 from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.reports import cli
+from rehearsal.reports import group_page, html
 from tests.reports import served, written
-
-Rehearse = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
-    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def rehearse(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert isinstance(end.value.code, int)
-        return end.value.code, *capsys.readouterr()
-
-    return rehearse
 
 
 def small(**changes) -> Experiment:
     return served.bench(**{"engines": ["vllm_omni"], "grid": {"c": [8, 16]}, **changes})
+
+
+@pytest.fixture
+def fake_experiment(tmp_path: Path) -> Path:
+    """Four points in the directory that commands run in."""
+    path = tmp_path / "fake.yaml"
+    path.write_text(
+        "{name: fake, title: A small experiment, engines: [vllm_omni], workload: voice, "
+        "set: {sessions: 2}, grid: {c: [1, 2]}, seeds: 2, timeout_s: 60}"
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def without_vllm() -> None:
+    """Workers are forked from a server that is there already, without vLLM, which no stand-in needs."""
+    multiprocessing.set_forkserver_preload([fork_server.__name__, isolation.__name__])
+    fork_server.ensure_running()
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch, without_vllm: None) -> Callable[[Callable], None]:
+    """Has workers measure with a stand-in; the reports of such numbers are stand-ins too."""
+    monkeypatch.setattr(html, "write_report", lambda folder, asked=(): folder / "report.html")
+    monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
+    return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
 
 
 @pytest.fixture

@@ -1,15 +1,24 @@
-"""What users mistype, one command a line: each is refused with one sentence and status 2, whatever the files are."""
+"""What users mistype, one command a line: each is refused with one sentence and status 2, whatever the files are.
 
-from __future__ import annotations
+Behind `=>` stand the words that the sentence must have, `&` between them: the field, the value, what would be right.
+"""
 
 import json
+import os
 import shlex
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import rehearsal
 from rehearsal.reports import cli
+from rehearsal.reports.gate import LEAST_SEEDS
+from tests.cli.conftest import small
+from tests.conftest import Rehearse
+from tests.reports import served
 
 CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
 
@@ -38,10 +47,11 @@ SPAN = {
 TRACES = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]})
 SERVER = "model: meta-llama/Llama-3.1-8B\n"
 EXPERIMENT = "name: x\nworkload: voice\nengines: [liveserve]\n"
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 FILES: dict[str, str | bytes] = {
     "t.csv": "a,b\n1,2\n",
     "text.txt": "hello",
-    "burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\nx,ChatGPT,1,2,3,API\n",
+    "burst.csv": BURST + "x,ChatGPT,1,2,3,API\n",
     "bad.jsonl": "{not json\n",
     "empty.jsonl": "",
     "nohead.jsonl": '{"session":0}\n',
@@ -68,6 +78,15 @@ FILES: dict[str, str | bytes] = {
     "many/b/traces.json": TRACES,
     "many/b/exp-config.yaml": SERVER + "quantization: awq\n",
     "short.csv": "experiment,metric,measured_ms\n1,e2e_mean,3\n",
+    "nocol.csv": "Timestamp,Model,Request tokens,Total tokens,Log Type\n1,ChatGPT,10,30,API log\n",
+    "ten.csv": BURST + "1,ChatGPT,10,20,30,API log\n2,ChatGPT,ten,20,30,API log\n",
+    "heads.csv": BURST,
+    "none.csv": "",
+    "open.yaml": "name: [",
+    "engless.yaml": "name: x\nworkload: voice\n",
+    "single.yaml": EXPERIMENT.replace("engines: [liveserve]", "engine: liveserve"),
+    "typo.yaml": EXPERIMENT + "set: {session: 2}\n",
+    "twice.yaml": EXPERIMENT + "grid: {c: [4, 4]}\n",
     "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
     "config.json": json.dumps(CONFIG),
     "list.json": "[1]",
@@ -124,7 +143,7 @@ FILES: dict[str, str | bytes] = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("bad")
     for folder in ("dirx", "emptydir"):
         (place / folder).mkdir()
@@ -132,19 +151,28 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content.encode() if isinstance(content, str) else content)
     rehearsal.trace("voice", {"sessions": 3}, out=place / "good.parquet")
-    return place
+    rehearsal.trace("metronome", {"sessions": 2, "duration_s": 8}, out=place / "frames.parquet")
+    table = pq.read_table(place / "good.parquet")
+    newer = {**json.loads(table.schema.metadata[b"rehearsal"]), "schema_version": 99}
+    pq.write_table(table.replace_schema_metadata({b"rehearsal": json.dumps(newer)}), place / "newer.parquet")
+    served.serve(place / "runs", small(grid={"c": [8]}, seeds=list(range(LEAST_SEEDS))))
+    os.mkfifo(place / "pipe")
+    yield place
+    assert stat.S_ISFIFO((place / "pipe").stat().st_mode)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_refused_in_a_sentence(
-    case: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, place: Path, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ):
     before = sorted(place.rglob("*"))
     monkeypatch.chdir(place)
     monkeypatch.setenv("BROKEN_TOKEN", "two\nlines")
-    monkeypatch.setattr("sys.argv", ["rehearse", *shlex.split(case)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert end.value.code == cli.BAD_INPUT and line.startswith("rehearse: ") and line.endswith((".", "?"))
+    command, _, words = case.partition(" => ")
+    status, out, err = rehearse(*shlex.split(command))
+    (line,) = err.splitlines()
+    assert (status, out) == (cli.BAD_INPUT, "")
+    assert line.startswith("rehearse: ") and line.endswith((".", "?")) and "S3CRET" not in line
+    assert "Traceback" not in line and "Error(" not in line
+    assert [word for word in words.split(" & ") if word not in line] == [], line
     assert sorted(place.rglob("*")) == before, "it left something"

@@ -1,7 +1,5 @@
 """Groups of figure cards from the command line; `measure` is a stand-in, the rest is real."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness import measure
-from rehearsal.harness.executors import local
-from rehearsal.reports import cards, group_page
+from rehearsal.reports import cards
 from rehearsal.reports.claims import Claim
 from rehearsal.reports.quantities import of, value
+from tests.conftest import Rehearse
 from tests.harness import fakes
 from tests.reports.figure_card import figure
-
-Rehearse = Callable[..., tuple[int, str, str]]
 
 ONE = fakes.experiment(3, c=[1, 2])
 CLAIM = Claim("grows", "it grows", 0.1, value("audio_ttfp_p50", of("a", "vllm_omni", c=1)), 0.05, "s", 0)
@@ -33,22 +28,15 @@ def ship(monkeypatch: pytest.MonkeyPatch, figures: list[cards.Figure]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards that share the points at c = 1, measured by a stand-in; the page of such numbers is one too."""
+def two_cards(monkeypatch: pytest.MonkeyPatch, work: Callable) -> None:
+    """Cards that share the points at c = 1, measured by a stand-in."""
     narrow = ONE.model_copy(update={"grid": {}, "set": {**ONE.set, "c": 1}})
     shipped = [
         figure("liveserve-first", experiments={"a": ONE}, claims=[CLAIM], draw=None, quick={"c": "1"}),
         figure("liveserve-second", experiments={"b": narrow}, claims=[], draw=None, quick={"turns": "1"}),
     ]
     ship(monkeypatch, shipped)
-    monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
-    original = local.LocalExecutor.__init__
-
-    def without_vllm(self: local.LocalExecutor, *arguments: object, **options: object) -> None:
-        original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
-
-    monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
-    monkeypatch.setattr(measure, "measure", fakes.measure)
+    work(fakes.measure)
 
 
 def test_a_group_measures_each_point_once_and_prints_its_claims(rehearse: Rehearse) -> None:
@@ -70,11 +58,11 @@ def test_one_card_first_and_the_group_goes_on_from_there(rehearse: Rehearse) -> 
     assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
 
 
-def test_failed_points_are_tried_again(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "measure", fakes.fail)
+def test_failed_points_are_tried_again(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.fail)
     status, out, _ = rehearse("run", "liveserve", "--seeds", "1")
     assert status == 1 and "not measured" in out
-    monkeypatch.setattr(measure, "measure", fakes.measure)
+    work(fakes.measure)
     assert rehearse("run", "liveserve", "--seeds", "1")[0] == 0
 
 
@@ -94,25 +82,6 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
     assert status == 0 and claim["by_seed"] == {"0": 0.0, "1": 0.1, "2": 0.2}
     assert (claim["ours"], claim["n"], claim["verdict"]) == (0.1, 3, "not reproduced")
     assert claim["interval"] == [0.0, 0.2] and claim["paper"] == 0.1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("run", "livserve"), "Did you mean 'liveserve'"),
-        (("run", "liveserve-frst"), "Did you mean 'liveserve-first'"),
-        (("run", "liveserve", "--set", "sesions=3"), "Did you mean 'sessions'"),
-        (("run", "liveserve", "--device", "cuda"), "leave --device out"),
-        (("run", "liveserve", "--seeds", "1001"), "use fewer seeds"),
-        (("run", "liveserve", "--profile", "x.yaml"), "leave it out"),
-        (("claims", "livserve"), "Did you mean 'liveserve'"),
-        (("claims", "liveserve"), "`rehearse run liveserve --quick` measures 2 points of one seed"),
-        (("tune", "liveserve", "--seeds", "5"), "rehearse run liveserve-tuning"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(rehearse: Rehearse, arguments: tuple[str, ...], said: str) -> None:
-    status, _, err = rehearse(*arguments)
-    assert status == 2 and said in err and err.count("\n") == 1
 
 
 def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Rehearse) -> None:

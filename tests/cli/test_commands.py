@@ -1,7 +1,5 @@
 """What the commands print and write; `measure` is a stand-in, the rest is real."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -11,46 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rehearsal.harness import measure
-from rehearsal.harness.executors import Outcome, local
-from rehearsal.reports import cli, html
+from rehearsal.reports import cli
 from rehearsal.workloads.trace import Trace
+from tests.builders import REHEARSE
+from tests.conftest import Rehearse
 from tests.harness import fakes
 
-YAML = """
-name: fake
-title: A small experiment
-engines: [vllm_omni]
-workload: voice
-set: {sessions: 2}
-grid: {c: [1, 2]}
-seeds: 2
-timeout_s: 60
-"""
-Rehearse = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def experiment(tmp_path: Path) -> None:
-    """fake.yaml in the directory that commands run in."""
-    (tmp_path / "fake.yaml").write_text(YAML)
-
-
-@pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
-    """Has workers measure with a stand-in and without vLLM; the report of such numbers is a stand-in too."""
-    original = local.LocalExecutor.__init__
-
-    def without_vllm(self: local.LocalExecutor, *arguments: object, **options: object) -> None:
-        original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
-
-    monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
-    monkeypatch.setattr(html, "write_report", lambda folder, asked=(): folder / "report.html")
-    return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
+pytestmark = pytest.mark.usefixtures("fake_experiment")
 
 
 def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work: Callable) -> None:
@@ -214,31 +184,23 @@ def test_what_is_garbled_beside_the_records_is_written_anew(
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
-    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, expected: int
+    rehearse: Rehearse, work: Callable, sent: signal.Signals, expected: int
 ) -> None:
-    work(fakes.measure)
-    finish = local.LocalExecutor._finish
-
-    def finish_then_terminate(self: local.LocalExecutor, worker: object) -> Outcome:
-        outcome = finish(self, worker)  # type: ignore[arg-type]
-        os.kill(os.getpid(), sent)
-        return outcome
-
-    monkeypatch.setattr(local.LocalExecutor, "_finish", finish_then_terminate)
+    work(partial(fakes.interrupt, sent))
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
     assert status == expected
     assert (
         err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     )
     assert len(json.loads(Path("results/fake/summary.json").read_text())) == 1
-    monkeypatch.setattr(local.LocalExecutor, "_finish", finish)
+    work(fakes.measure)
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "1 of 4 points are finished already" in err
 
 
 def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
     for arguments in ("--version", "list engines", "trace make voice --out -"):
-        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
+        command = [*REHEARSE, *arguments.split()]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == cli.BAD_INPUT
@@ -250,7 +212,7 @@ def test_nobody_who_reads_on_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     for arguments in ("--version", "list engines"):
-        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
+        command = [*REHEARSE, *arguments.split()]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (1, "")
     os.close(write)
@@ -327,31 +289,6 @@ def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
     assert trace.header.hash[:16] in shown and "voice, seed 3" in shown
 
 
-def test_help_teaches_and_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'vllm', 'matplotlib', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)"
-    told = f"atexit.register(lambda: print({heavy}))"
-    program = f"import atexit, sys; from rehearsal.reports.cli import main; {told}; main()"
-    for arguments, words in (
-        (["--help"], ["rehearse run bench --quick", "list", "trace", "report"]),
-        (["run", "--help"], ["--set", "--seeds", "--device", "--jobs", "--out", "resumes", "u2_mode"]),
-        (["trace", "make", "--help"], ["--seed", "burstgpt"]),
-        (["--version"], ["rehearse 0."]),
-    ):
-        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "set()"
-        for word in words:
-            assert word in done.stdout, word
-
-
-def test_listing_does_not_load_vllm() -> None:
-    program = "import atexit, sys; from rehearsal.reports.cli import main; "
-    program += "atexit.register(lambda: print({'torch', 'vllm', 'matplotlib'} & set(sys.modules))); main()"
-    for kind in ("engines", "workloads", "devices", "deployments", "cards"):
-        done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
-        assert done.stdout.splitlines()[-1] == "set()", done.stderr
-
-
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -365,11 +302,13 @@ def test_listing_does_not_load_vllm() -> None:
         ("rehearse run bench --qui", ["--quick"]),
     ],
 )
-def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
-    words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words})
-    assert done.stdout.split() == completed, done.stderr
+def test_a_shell_completes_what_can_be_named(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, typed: str, completed: list[str]
+) -> None:
+    monkeypatch.setenv("_REHEARSE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    assert rehearse()[1].split() == completed
 
 
 def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
@@ -396,3 +335,10 @@ def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehear
     status, out, err = rehearse("run", "bench", *arguments)
     assert (status, err) == (0, "")
     assert out.splitlines()[-1] == "4 points"
+
+
+def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse: Rehearse) -> None:
+    ask = ("run", "bench", "--set", "sessions=4", "--set", "p=0", "--seeds", "1", "--dry-run")
+    status, _, err = rehearse(*ask, "--set", "c=2,16")
+    assert status == 0 and "c=16 and 4 sessions: never so many are on line at once; set sessions=16" in err
+    assert rehearse(*ask, "--set", "c=4")[2] == ""

@@ -1,10 +1,7 @@
 """`rehearse compare`: which cells meet, what their ratio is, when the comparison fails, and when there is none."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +9,9 @@ import pytest
 
 from rehearsal.harness.experiment import expand
 from rehearsal.harness.results import write_summary
-from tests.cli.conftest import Rehearse, small
+from tests.builders import REHEARSE, settings
+from tests.cli.conftest import small
+from tests.conftest import Rehearse
 from tests.reports import written
 
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -144,50 +143,16 @@ def test_directories_without_a_common_cell_name_what_differs(
         assert word in err, err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--metrics", "continuty"), ("'continuty'", "'continuity'")),
-        (("--metrics", "rtf_p50", "--fail-above", "5"), ("rtf_p50", "neither")),
-        (("--fail-above", "-1"), ("--fail-above", "-1")),
-        (("--fail-above", "much"), ("--fail-above", "'much'")),
-    ],
-)
-def test_bad_options_get_a_sentence(
-    rehearse: Rehearse, serve: Callable, arguments: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    serve("one", small(grid={"c": [8]}))
-    status, out, err = rehearse("compare", "one", "one", *arguments)
-    assert (status, out) == (2, "") and len(err.splitlines()) == 1
-    for word in words:
-        assert word in err, err
-
-
-def test_a_directory_that_is_none_is_named(rehearse: Rehearse, serve: Callable) -> None:
-    serve("one", small(grid={"c": [8]}))
-    for arguments in (("nowhere", "one"), ("one", "nowhere"), ("nowhere",)):
-        status, _, err = rehearse("compare", *arguments)
-        assert status == 2 and "nowhere is not a results directory" in err
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small runs in virtual time by the command itself; the second waits for longer first packets."""
     folder = tmp_path_factory.mktemp("runs")
-    program = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "run",
-        "bench",
-        "--seeds",
-        "2",
-    ]
-    settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2")
     for name, frames in (("a", 4), ("b", 25)):
-        chosen = [word for text in (*settings, f"first_chunk_frames={frames}") for word in ("--set", text)]
-        out = str(folder / name)
-        done = subprocess.run([*program, *chosen, "--out", out], capture_output=True, text=True, cwd=folder)
+        chosen = settings(
+            "engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2", f"first_chunk_frames={frames}"
+        )
+        command = [*REHEARSE, "run", "bench", "--seeds", "2", *chosen, "--out", str(folder / name)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         assert done.returncode == 0, done.stderr
     return folder
 

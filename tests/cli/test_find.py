@@ -1,12 +1,9 @@
 """`rehearse find`: the largest value that meets the targets, what it costs, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +17,8 @@ from rehearsal.harness.targets import parse_targets
 from rehearsal.reports.cli import find as command
 from rehearsal.reports.cost import usage
 from rehearsal.reports.energy import power
-from tests.cli.conftest import Rehearse
+from tests.builders import REHEARSE, settings
+from tests.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
 
@@ -238,16 +236,9 @@ def test_every_gpu_but_a_processor_says_what_it_draws() -> None:
 
 @pytest.mark.slow
 def test_a_real_search_in_small(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *FIND]
-    settings = ("engine=liveserve", "sessions=4", "turns=1", "gpu=h100")
-    chosen = [word for text in settings for word in ("--set", text)]
-    done = subprocess.run(
-        [*program, *chosen, "--seeds", "1", "--json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    chosen = settings("engine=liveserve", "sessions=4", "turns=1", "gpu=h100")
+    command = [*REHEARSE, *FIND, *chosen, "--seeds", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["found"]
     assert row["c"] == 2 and row["at_least"] and row["hardware"] == "h100" and row["gpus"] == 2

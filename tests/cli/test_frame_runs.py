@@ -1,14 +1,10 @@
 """Results of interaction sessions from the command line."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
+from tests.conftest import Rehearse
 from tests.reports import framed
-
-Rehearse = Callable[..., tuple[int, str, str]]
 
 
 def test_report_and_compare_take_frames(rehearse: Rehearse, tmp_path: Path) -> None:

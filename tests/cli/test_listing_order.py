@@ -1,14 +1,10 @@
 """The order of `rehearse list engines`: systems beside their baselines, said in a line."""
 
-from __future__ import annotations
-
 import csv
 import io
-from collections.abc import Callable
 
 from rehearsal.engines.registry import ENGINES, beside_baselines
-
-Rehearse = Callable[..., tuple[int, str, str]]
+from tests.conftest import Rehearse
 
 
 def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -> None:

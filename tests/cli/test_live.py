@@ -1,13 +1,10 @@
 """`rehearse live` as a user runs it: every wrong word gets one sentence, and a search ends with an answer."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -23,96 +20,18 @@ from rehearsal.harness.record import InvalidPoint, Measurement, load_record
 from rehearsal.reports import cli
 from rehearsal.reports.cli.live_view import cells, line, live_view, picture
 from rehearsal.workloads.registry import make_trace
+from tests.builders import web_server
+from tests.conftest import Rehearse
 from tests.reports.lived import measured
 from tests.reports.page import Page
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
-Rehearse = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("nonsense",), ("'nonsense'", "ws://localhost")),
-        (("ws://h:99999",), ("'ws://h:99999'", "no address")),
-        ((URL, "--dialect", "klingon"), ("'dialect'", "'openai'", "'klingon'")),
-        (("http://h/v1", "--dialect", "openai"), ("dialect=openai", "ws(s)://")),
-        ((URL, "--dialect", "text"), ("dialect=text", "http(s)://")),
-        ((URL, "--sessions", "0"), ("--sessions 0", "from 1 on")),
-        ((URL, "--sessions", "8,x"), ("'x'", "8,16,32")),
-        ((URL, "--rate", "-1"), ("--rate -1", "above 0")),
-        ((URL, "--rate", "3", "--sessions", "4"), ("--rate", "--sessions", "leave one out")),
-        ((URL, "--rate", "3", "--find", "ttfp_p90<=1"), ("--rate", "--find")),
-        ((URL, "--duration", "0"), ("--duration 0", "86400")),
-        ((URL, "--repeats", "0"), ("--repeats", "at least 1")),
-        ((URL, "--shards", "0"), ("--shards", "at least 1")),
-        ((URL, "--find", "fast"), ("'fast'", "ttfp_p90<=800ms")),
-        ((URL, "--slo", "fast"), ("--slo 'fast'", "ttfp_p90<=800ms")),
-        ((URL, "--slo", "continuity>=95"), ("--slo continuity>=95:", "95 %", "continuity>=95%")),
-        ((URL, "--slo", "ttfp_p90<=500"), ("500 ms or 500 s?", "ttfp_p90<=500ms")),
-        ((URL, "--slo", "ttfp_p90<=1", "--find", "ttfp_p90<=1"), ("--slo", "--find", "leave one out")),
-        ((URL, "--slo", "on_time>=95%"), ("on time is not measured of voice", "ttfp_p90<=800ms")),
-        (("http://h/v1", "--slo", "ttfp_p90<=1"), ("P90 TTFP is not measured of text", "ttft_p90<=2s")),
-        (("http://h/v1", "--find", "continuity>=95%"), ("--find: continuity", "of text", "ttft_p90<=2s")),
-        ((URL, "--price", "0"), ("--price 0", "above 0")),
-        ((URL, "--price", "nan"), ("--price nan", "above 0")),
-        ((URL, "--find", "ttfp_p90<=1", "--sessions", "4,8"), ("--find", "one number")),
-        ((URL, "--up-to", "5"), ("--up-to", "--find")),
-        ((URL, "--audio", "nowhere"), ("nowhere does not exist", "folder")),
-        ((URL, "--audio", ".", "--set", "workload=voice"), ("--audio", "voice")),
-        ((URL, "--scrape", "foo"), ("'scrape'", "no address")),
-        ((URL, "--token-env", "NOT_SET_ANYWHERE"), ("NOT_SET_ANYWHERE", "not set")),
-        ((URL, "--set", "chunk_ms=1"), ("'chunk_ms'", "5", "got 1")),
-        ((URL, "--set", "chunk_mss=1"), ("'chunk_mss'", "'chunk_ms'")),
-        ((URL, "--set", "workload=voise"), ("'voise'", "'voice'")),
-        ((URL, "--set", "engine=liveserve"), ("--set engine", "rehearse run")),
-        ((URL, "--set", "c=4"), ("--set c", "--sessions")),
-        (("http://h/v1", "--set", "workload=voice"), ("takes text", "'voice'")),
-        (("http://h/v1", "--batch", "-1"), ("--batch -1", "from 0 on")),
-        (("http://h/v1", "--batch", "4,many"), ("--batch", "'many'", "0,4,16")),
-        (("http://h/v1", "--batch", "0.5"), ("--batch", "from 0 on")),
-        (("http://h/v1", "--batch", "99999"), ("'batch'", "10000", "got 99999")),
-        (("http://h/v1", "--set", "batch=4"), ("--set batch", "--batch")),
-        (("http://h/v1", "--batch", "4,8", "--find", "ttft_p90<=1"), ("--find", "one number of --batch")),
-        (
-            ("http://h/v1", "--batch", "4", "--set", "workload=co_serving"),
-            ("co_serving", "workload=sharegpt"),
-        ),
-        (("http://h/v1", "--batch", "4", "--batch-url", "ws://h/x"), ("batch_url", "http(s)://")),
-        (("http://h/v1", "--batch", "4", "--batch-url", "nonsense"), ("'batch_url'", "no address")),
-        (("http://h/v1", "--batch-url", "http://h/v1"), ("batch_url", "set batch too")),
-        (("http://h/v1", "--batch", "4", "--set", "document_priority=-1"), ("'document_priority'", "0")),
-        ((URL, "--batch", "4"), ("batch goes to chat completions", "batch_url=http://HOST:PORT/v1")),
-        (
-            (URL, "--batch", "4", "--batch-url", "http://h/v1", "--set", "workload=metronome"),
-            ("frames", "leave batch out"),
-        ),
-        ((URL, "--set", "workload=metronome", "--dialect", "openai"), ("frames", "dialect=rehearsal")),
-        ((URL, "--set", "workload=metronome", "--rate", "3"), ("--rate", "metronome")),
-        (
-            ("ws://127.0.0.1:9/x", *SMALL),
-            ("nothing can be reached", "Connection refused", "start the server"),
-        ),
-    ],
-)
-def test_bad_input_gets_one_sentence(
-    rehearse: Rehearse, arguments: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    status, out, err = rehearse("live", *arguments)
-    sentence = err.splitlines()[-1]
-    assert (status, out) == (cli.BAD_INPUT, "") and sentence.startswith("rehearse: ")
-    assert "Traceback" not in err
-    for word in words:
-        assert word in sentence, sentence
-
-
-@pytest.mark.parametrize(
-    "url", ["ws://somebody:S3CRET@h/x", "wss://h/x?api_key=S3CRET", "wss://h/x?a=1&token=S3CRET"]
-)
-def test_a_secret_in_the_url_is_refused_and_not_repeated(rehearse: Rehearse, url: str) -> None:
-    status, out, err = rehearse("live", url, "--sessions", "1")
-    assert status == cli.BAD_INPUT and "environment variable" in err and "S3CRET" not in out + err
+def test_nobody_there_is_a_sentence(rehearse: Rehearse) -> None:
+    status, out, err = rehearse("live", "ws://127.0.0.1:9/x", *SMALL)
+    assert (status, out) == (2, "") and "nothing can be reached" in err and "start the server" in err
 
 
 def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse: Rehearse) -> None:
@@ -301,18 +220,12 @@ def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
 def broken() -> Iterator[str]:
     """The url of a server of chat completions that is out of order."""
 
-    class Broken(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(500)
+    def fail(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        request.send_error(500)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with web_server(post=fail) as address:
+        yield f"http://{address}/v1"
 
 
 def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
@@ -406,10 +319,6 @@ def test_a_shard_counts_what_its_log_says() -> None:
     log.event(2.25, "frame", 0, 0, value=7)
     frames.update(log.events())
     assert frames.status(3.0, np.array([]))["ttfp_s"] == [0.25]
-
-
-def test_what_can_be_set_of_a_target_is_listed(rehearse: Rehearse) -> None:
-    assert "slip_limit_ms" in rehearse("list", "engines", "endpoint")[1]
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -1,7 +1,5 @@
 """`rehearse nightly` and `make nightly`: what a night keeps, what it is compared with, and its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,9 +15,9 @@ import typer
 from rehearsal.engines.devices import available
 from rehearsal.harness import calibration
 from rehearsal.reports.cli import run
+from tests.conftest import Rehearse
 from tests.reports import served
 
-Rehearse = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 NIGHTS = Path("results/nightly")
 NIGHTLY = ("nightly", "--device", "virtual")
@@ -184,26 +182,14 @@ def test_nights_of_another_device_are_left_out(rehearse: Rehearse, measured: Cal
     assert rehearse(*NIGHTLY)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--device", "cuda"), ("device cuda needs",)),
-        ((), ("device cuda needs",)),
-        (("--device", "cda"), ("unknown device 'cda'", "'cuda'")),
-        (("--device", "virtual", "--against", "nowhere"), ("nowhere is not a results directory",)),
-        (("--device", "virtual", "--fail-above", "-3"), ("--fail-above", "-3")),
-        (("--device", "virtual", "--seeds", "0"), ("--seeds", "at least 1")),
-    ],
-)
-def test_what_cannot_be_run_gets_a_sentence_and_leaves_nothing(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: tuple[str, ...]
+@pytest.mark.parametrize("arguments", [("--device", "cuda"), ()])
+def test_a_device_that_is_not_there_gets_a_sentence_and_leaves_nothing(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     lacks = "device cuda needs an NVIDIA GPU and its driver"
     monkeypatch.setattr(available, "missing", lambda device: lacks if device == "cuda" else None)
     status, out, err = rehearse("nightly", *arguments)
-    assert (status, out) == (2, "") and len(err.splitlines()) == 1
-    for word in words:
-        assert word in err, err
+    assert (status, out) == (2, "") and lacks in err and len(err.splitlines()) == 1
     assert not Path("results").exists()
 
 

@@ -1,8 +1,5 @@
 """`rehearse profile` and `rehearse run --profile`: what is refused, what is written, which command comes next."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,29 +10,7 @@ from rehearsal.engines.devices.profile import load_profile
 from rehearsal.engines.server import ServerParams
 from rehearsal.harness.calibration import profiling
 from tests.calibration.test_profile_file import FACTS
-
-Rehearse = Callable[..., tuple[int, str, str]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--device", "virtual", "--model", "llama_tiny"), ("'virtual'", "--device cpu")),
-        (("--device", "cpu", "--model", "llama_tini"), ("llama_tini", "'llama_tiny'")),
-        (("--device", "cpu", "--model", "llama_tiny", "--out", "p.json"), ("p.json", ".yaml")),
-        (
-            ("--device", "cpu", "--model", "llama_tiny", "--out", "/dev/null/p.yaml"),
-            ("/dev/null", "writable"),
-        ),
-        (("--device", "cpu", "--model", "qwen3_omni_2gpu"), ("deployment",)),
-    ],
-)
-def test_bad_input_is_one_sentence_and_writes_nothing(rehearse: Rehearse, arguments: tuple[str, ...], words):
-    status, _, err = rehearse("profile", *arguments)
-    assert status == 2
-    (line,) = err.splitlines()
-    assert line.startswith("rehearse: ") and all(word in line for word in words), line
-    assert not list(Path.cwd().iterdir())
+from tests.conftest import Rehearse
 
 
 def test_a_measured_profile_is_written_with_its_page_and_used_by_the_command_it_names(

@@ -1,7 +1,5 @@
 """The whole way on a real device: an experiment on the processor, again in virtual time, and both in one table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

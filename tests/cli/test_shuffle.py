@@ -1,7 +1,5 @@
 """`rehearse run --shuffle`: an order that can be read before the run, is run, and stands in every record."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +8,10 @@ import pytest
 
 from rehearsal.reports.cards import figures
 from rehearsal.reports.cli.settings import order_seed
-from tests.cli.test_commands import experiment, work  # noqa: F401  (fixtures)
+from tests.conftest import Rehearse
 from tests.harness import fakes
 
-Rehearse = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.usefixtures("fake_experiment")
 
 
 def listed(rehearse: Rehearse, *arguments: str) -> list[str]:
@@ -22,7 +20,7 @@ def listed(rehearse: Rehearse, *arguments: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines()[:-1]]
 
 
-def test_the_order_of_a_dry_run_is_run_and_recorded(rehearse: Rehearse, work: Callable) -> None:  # noqa: F811
+def test_the_order_of_a_dry_run_is_run_and_recorded(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     order = listed(rehearse, "--shuffle", "3")
     assert sorted(order) == sorted(listed(rehearse)) and order != listed(rehearse)
@@ -38,7 +36,7 @@ def test_the_order_of_a_dry_run_is_run_and_recorded(rehearse: Rehearse, work: Ca
     assert [row["point"] for row in summary] == listed(rehearse)
 
 
-def test_the_order_changes_no_number(rehearse: Rehearse, work: Callable) -> None:  # noqa: F811
+def test_the_order_changes_no_number(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     for out, arguments in (("in order", ()), ("shuffled", ("--shuffle", "1"))):
         rehearse("run", "fake.yaml", "--out", out, *arguments)
@@ -50,9 +48,3 @@ def test_figures_of_metronome_are_shuffled_unless_told_otherwise() -> None:
     assert defaults["metronome"] == 0 and defaults["liveserve"] is None
     for text, default, seed in ((None, 0, 0), (None, None, None), ("7", 0, 7), ("none", 0, None)):
         assert order_seed(text, default) == seed
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "yes"])
-def test_what_is_no_seed_is_refused(rehearse: Rehearse, text: str) -> None:
-    status, _, err = rehearse("run", "fake.yaml", "--dry-run", f"--shuffle={text}")
-    assert status == 2 and "--shuffle" in err and "a whole number from 0 on, or none" in err

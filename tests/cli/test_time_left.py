@@ -1,7 +1,5 @@
 """What is said of the time left, held against runs as they were recorded: nothing here depends on this machine."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,9 @@
 """`rehearse trace`: make, convert, look into and draw a trace, and take one from a run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,9 +11,8 @@ import numpy as np
 import pytest
 
 from rehearsal.workloads.formats import load_trace
+from tests.conftest import Rehearse
 from tests.reports.test_traces import Compared
-
-Rehearse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -115,36 +111,6 @@ def test_fidelity_prints_and_draws_what_compare_finds(
     assert Path("f/fidelity_rag.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("convert", "v.parquet", "--to", "jsn", "--out", "o"), ("format 'jsn'", "Did you mean 'jsonl'?")),
-        (("convert", "none.jsonl", "--to", "jsonl", "--out", "o"), ("none.jsonl", "does not exist")),
-        (("convert", "bad.jsonl", "--to", "jsonl", "--out", "o"), ("bad.jsonl, line 1: not valid JSON",)),
-        (("convert", "v.parquet", "--to", "jsonl", "--out", "no/o"), ("no/o cannot be written",)),
-        (
-            ("convert", "v.parquet", "--to", "mooncake", "--out", "."),
-            (". is a folder", "- for standard output"),
-        ),
-        (("show", "bad.jsonl"), ("line 1",)),
-        (("stat", "bad.parquet"), ("bad.parquet is not a Parquet file",)),
-        (("plot", "v.parquet", "--out", "bad.jsonl"), ("bad.jsonl cannot be written",)),
-        (("from-run", "nowhere", "--out", "o"), ("nowhere does not exist", "DIR/points/ID")),
-        (("from-run", "nowhere", "--arrivals", "late", "--out", "o"), ("--arrivals", "'late'")),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    rehearse: Rehearse, voice: str, arguments: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    Path("bad.jsonl").write_text("{")
-    Path("bad.parquet").write_text("{")
-    status, out, err = rehearse("trace", *arguments)
-    assert (status, out) == (2, "")
-    (line,) = err.splitlines()
-    for word in words:
-        assert word in line, line
-
-
 def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str) -> None:
     whole = load_trace(voice)
     first = [session.turns[0].arrival_s or 0.0 for session in whole.sessions]
@@ -183,44 +149,3 @@ def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, v
     assert "batch" in rehearse("trace", "show", "both.jsonl")[1]
     assert rehearse("trace", "make", "file", "--set", "path=both.jsonl", "--out", "again.parquet")[0] == 0
     assert load_trace("again.parquet") == load_trace("both.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--priority", "3"), "name it with --class"),
-        (("--class", "a,b"), "--class a,b has 2 values for 1 file; give one for all"),
-        (("--class", "Batch"), "request_class is Batch; must be a-z"),
-        (("--class", ""), "the class has no name"),
-        (("--class", "a", "--priority", "high"), "--priority high: 'high' is no whole number"),
-        (("--class", "a", "--priority", "1001"), "must be a whole number from -1000 to 1000"),
-        (("--class", "a", "--ttft-deadline", "0"), "--ttft-deadline 0: '0' is no time in seconds above 0"),
-        (("--class", "a", "--tbt-deadline", "nan"), "--tbt-deadline nan: 'nan' is no time in seconds"),
-    ],
-)
-def test_a_label_that_makes_no_sense_is_refused(
-    rehearse: Rehearse, voice: str, options: tuple[str, ...], words: str
-) -> None:
-    status, out, err = rehearse("trace", "edit", voice, *options, "--out", "x.parquet")
-    assert (status, out) == (2, "")
-    assert words in err and len(err.splitlines()) == 1
-    assert not Path("x.parquet").exists()
-
-
-def test_turns_are_not_merged_with_frames(rehearse: Rehearse, voice: str) -> None:
-    rehearse("trace", "make", "metronome", "--out", "m.parquet")
-    status, _, err = rehearse("trace", "edit", voice, "m.parquet", "--out", "x.parquet")
-    assert status == 2 and "'voice' is made of turns and 'metronome' of frames" in err
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [("--cut", "ten", "START:END"), ("--cut", "900:901", "no session begins"), ("--thin", "2", "share")],
-)
-def test_an_edit_that_makes_no_sense_is_refused(
-    rehearse: Rehearse, voice: str, option: str, value: str, words: str
-) -> None:
-    status, _, err = rehearse("trace", "edit", voice, option, value, "--out", "x.parquet")
-    assert status == 2
-    assert words in err and len(err.splitlines()) == 1
-    assert not Path("x.parquet").exists()

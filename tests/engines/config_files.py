@@ -1,7 +1,5 @@
 """Models' config.json files, cut down to what says something, and how tests read and write them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Co-serving in virtual time: a pool beside users on stock vLLM, and what is counted of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Any model by its config.json: dialects, what cannot be read, and that no field makes a traceback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """config.json files are read as vLLM reads them."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The deployments of co-serving: what their GPUs reach, by kernels measured on such GPUs, on points of the paper's."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.engines.core.device import Row

@@ -1,7 +1,5 @@
 """Accelerators: every one loads, is named where a user may choose it, and outruns its forerunner."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.engines.devices.hardware import gpu_called, gpu_names, load_gpu

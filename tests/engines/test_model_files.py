@@ -1,7 +1,5 @@
 """Our model files: what is written is what was read, those that ship, and those that are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

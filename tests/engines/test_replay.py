@@ -7,27 +7,12 @@ import pandas as pd
 import pytest
 
 from rehearsal.engines.core.vllm_adapter import StageScheduler
-from rehearsal.workloads.trace import Trace, Turn
+from rehearsal.workloads.trace import Trace
+from tests.builders import turn
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.golden.pinned import check
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
-
-
-def turn(session: int = 0, index: int = 0, **fields) -> Turn:
-    defaults = {
-        "arrival_s": 0.0 if index == 0 else None,
-        "modality": "audio",
-        "input_tokens": 26,
-        "audio_s": 2.0,
-        "output_tokens": 60,
-        "reply_audio_s": 16.8,
-        "think_s": None if index == 0 else 1.0,
-        "barge_in_after_s": None,
-        "history_tokens": None,
-        "network_s": 0.005,
-    }
-    return Turn(session=session, turn=index, **{**defaults, **fields})
 
 
 def events_of(replayed) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """A model of one's own in the place of the deployment's."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

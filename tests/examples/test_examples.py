@@ -1,7 +1,5 @@
 """The examples as a stranger has them: packages of their own, found by their entry points and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -35,6 +33,7 @@ RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
 SEVERAL = """
 import contextlib, io, json, sys
 from rehearsal.reports import cli
+from tests.conftest import Rehearse
 for arguments in json.load(sys.stdin):
     sys.argv, out, err = ["rehearse", *arguments], io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -1,7 +1,5 @@
 """`examples/gate.yml` in the repository of a user's package, step by step: what passes is kept, what is worse fails."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

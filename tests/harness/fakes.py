@@ -1,11 +1,10 @@
 """Stand-ins for a measurement, importable in a worker; vLLM is not loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +14,9 @@ import psutil
 import pyarrow as pa
 
 from rehearsal.harness import progress
+from rehearsal.harness.executors import Outcome
 from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.record import MANIFEST, InvalidPoint, Measurement
+from rehearsal.harness.record import MANIFEST, InvalidPoint, Measurement, load_record
 from rehearsal.workloads.registry import make_trace
 
 
@@ -87,6 +87,27 @@ def misbehave(point: Point, folder: Path) -> Measurement:
     if point.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     if point.seed == 4:
+        time.sleep(3600)
+    return measure(point)
+
+
+def assert_misbehaved(outcomes: Sequence[Outcome]) -> None:
+    """Of five points that did, with 3 s each: every failure has its reason and its log, and the first is fine."""
+    by_seed = {outcome.point.seed: outcome for outcome in outcomes}
+    assert by_seed[0].status == "ok"
+    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
+    for seed, reason in reasons.items():
+        failed = by_seed[seed]
+        assert failed.status == "failed" and reason in failed.reason
+        assert failed.folder.name == f"{failed.point.id}.failed"
+        assert load_record(failed.folder).manifest["error"] == failed.reason
+        assert f"seed {seed} says something first" in (failed.folder / "log.txt").read_text()
+
+
+def interrupt(sent: int, point: Point, folder: Path) -> Measurement:
+    """Seed 1 sends the signal to the command, and waits to be ended."""
+    if point.seed == 1:
+        os.kill(psutil.Process().parents()[1].pid, sent)
         time.sleep(3600)
     return measure(point)
 

@@ -18,21 +18,9 @@ from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.workloads.errors import UserError, validate
 from rehearsal.workloads.trace import Trace, Turn
+from tests import builders
 
-TURN = Turn(
-    session=0,
-    turn=0,
-    arrival_s=1.0,
-    modality="audio",
-    input_tokens=26,
-    audio_s=2.0,
-    output_tokens=10,
-    reply_audio_s=3.0,
-    think_s=None,
-    barge_in_after_s=None,
-    history_tokens=None,
-    network_s=0.25,
-)
+TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.25)
 NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)
 
 

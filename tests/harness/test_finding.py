@@ -1,7 +1,5 @@
 """A search finds the largest value that passes, with few trials, on all seeds together and on each."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """An id stands for the code that can change its point's result, and for no other."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """PASS, FAIL or INCONCLUSIVE: what so many turns can say of a target, and what they cannot."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,6 +11,7 @@ from rehearsal.harness.clock import run
 from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.workloads.trace import Trace, Turn
+from tests.builders import typed_turn
 
 LATE_S = 0.2
 
@@ -34,24 +35,7 @@ class Echo:
 
 
 def test_a_late_send_is_part_of_the_latency():
-    trace = Trace.from_turns(
-        [
-            Turn(
-                session=0,
-                turn=0,
-                arrival_s=0.05,
-                think_s=None,
-                modality="text",
-                input_tokens=5,
-                audio_s=None,
-                output_tokens=1,
-                reply_audio_s=None,
-                history_tokens=None,
-                barge_in_after_s=None,
-                network_s=0.0,
-            )
-        ]
-    )
+    trace = Trace.from_turns([typed_turn(arrival_s=0.05, input_tokens=5, output_tokens=1, network_s=0.0)])
     log = EventLog()
 
     async def main():

@@ -1,7 +1,5 @@
 """The event log of a long run: on disk row group by row group, and the same log; metrics read it in one pass."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The order in which points are run: a permutation that a seed gives again, kept with every record."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

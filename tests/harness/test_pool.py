@@ -15,21 +15,9 @@ from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.requests import ABORTED, COMPLETED, request_table
 from rehearsal.harness.recorded import recorded
 from rehearsal.workloads.trace import Trace, Turn
+from tests.builders import typed_turn
 
-TURN = Turn(
-    session=0,
-    turn=0,
-    arrival_s=1.0,
-    modality="text",
-    input_tokens=10,
-    audio_s=None,
-    output_tokens=10,
-    reply_audio_s=None,
-    think_s=None,
-    barge_in_after_s=None,
-    history_tokens=None,
-    network_s=0.25,
-)
+TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.25)
 
 
 def document(session: int, **changes) -> Turn:

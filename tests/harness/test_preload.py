@@ -1,7 +1,5 @@
 """A forked worker has all of the program in memory: no point is timed with imports that were put off."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The scorer of the quality probes: keywords as whole words, by session and segment, and by frame."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

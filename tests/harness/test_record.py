@@ -1,7 +1,5 @@
 """Records are complete or absent, the same bytes for the same point, and refused when newer or damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

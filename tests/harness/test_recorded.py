@@ -1,7 +1,5 @@
 """A recorded run, played again, gives the same client schedule; and what a log says of each turn."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -17,6 +15,7 @@ from rehearsal.harness.recorded import KEYS, from_record, recorded
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
+from tests import builders
 from tests.engines.replays import replay
 from tests.metrics.event_log import EventLog
 
@@ -66,19 +65,9 @@ def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() 
 
 
 def turn(session: int, index: int, **fields: Any) -> Turn:
-    defaults = {
-        "arrival_s": 0.0 if index == 0 else None,
-        "modality": "audio",
-        "input_tokens": 13,
-        "audio_s": 1.0,
-        "output_tokens": 60,
-        "reply_audio_s": 9.0,
-        "think_s": None if index == 0 else 0.7,
-        "barge_in_after_s": None,
-        "history_tokens": None,
-        "network_s": 0.005,
-    }
-    return Turn(session=session, turn=index, **{**defaults, **fields})
+    think_s = None if index == 0 else 0.7
+    own = {"input_tokens": 13, "audio_s": 1.0, "reply_audio_s": 9.0, "think_s": think_s}
+    return builders.turn(session, index, **{**own, **fields})
 
 
 def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:

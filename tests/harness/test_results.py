@@ -1,7 +1,5 @@
 """A results directory belongs to one experiment and one run at a time."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,16 +3,17 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.builders import free_ports
+from tests.waiting import wait_until
 
 WORDS = 2000
 READY_S = 300
@@ -173,9 +174,7 @@ def vllm_server(model: Path, log: Path, *options: str) -> Iterator[Vllm]:
 
     Raises RuntimeError with the end of its log when it ends before it answers, or never does.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     name = f"tiny-{model.name}"
     environment = {
         **os.environ,
@@ -203,15 +202,14 @@ def vllm_server(model: Path, log: Path, *options: str) -> Iterator[Vllm]:
 
 
 def _wait_until_it_answers(process: subprocess.Popen, server: Vllm) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{server.http}/health", timeout=5):
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"vLLM did not come up: {server.said[-3000:]}") from None
-            time.sleep(0.5)
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"vLLM did not come up: {server.said[-3000:]}")
+        with suppress(OSError), urllib.request.urlopen(f"{server.http}/health", timeout=5):
+            return True
+        return False
+
+    wait_until(answers, READY_S)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,8 +12,8 @@ from aiohttp import web
 from rehearsal.harness.proxy import ProxyConfig
 from rehearsal.harness.proxy.run import running
 from rehearsal.harness.serving.listening import bound
+from tests.waiting import until
 
-WITHIN_S = 60  # of real time: far beyond what any of this takes
 SSE = {"Content-Type": "text/event-stream"}
 Answer = Callable[["Scripted", web.Request], Awaitable[web.StreamResponse]]
 
@@ -141,11 +141,12 @@ async def measured(client: aiohttp.ClientSession, url: str) -> dict[str, float]:
 
 async def settled(client: aiohttp.ClientSession, url: str) -> dict[tuple[str, str], int]:
     """Requests by the server's url and outcome, once nothing is in flight any more."""
-    while True:
+
+    async def quiet() -> dict[str, float] | None:
         now = await measured(client, url)
-        if not any(value for name, value in now.items() if "_in_flight" in name):
-            break
-        await asyncio.sleep(0.02)
+        return None if any(value for name, value in now.items() if "_in_flight" in name) else now
+
+    now = await until(quiet)
     shape = re.compile(r'rehearsal_proxy_requests_total\{outcome="(\w+)",server="([^"]+)"\}')
     return {
         (found[2], found[1]): int(value)
@@ -168,7 +169,3 @@ async def proxied(*answers: Answer, router: str = "round_robin", **config: Any) 
             yield Proxied(f"http://127.0.0.1:{listener.getsockname()[1]}", servers, client)
     for server in servers:
         await server.runner.cleanup()
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, WITHIN_S))

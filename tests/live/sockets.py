@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from rehearsal.engines.endpoint.server_stats import ServerStats
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.harness.clock import WallClockLoop
 from rehearsal.harness.model_clock import ModelClockLoop
+from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]
 
@@ -69,9 +70,7 @@ class Running:
         return reader, writer
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
+        await until(true)
 
 
 @contextlib.asynccontextmanager
@@ -99,13 +98,6 @@ async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Runni
         assert all(session.ends == 1 for session in sessions), "every session ends once"
         assert server.begun == sum(server.closed.values())
         assert mistakes == []
-
-
-def run(
-    main: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop
-) -> None:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main)
 
 
 async def closed(client: ClientConnection) -> tuple[int, str]:

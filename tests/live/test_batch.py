@@ -1,13 +1,10 @@
 """A whole live run with documents beside its users: who gets what, what is cut, and whose fault a failure is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import psutil
@@ -23,6 +20,7 @@ from rehearsal.harness.record import load_record
 from rehearsal.harness.results import claim, write_summary
 from rehearsal.reports.html import write_report
 from rehearsal.workloads.errors import UserError
+from tests.builders import say, web_server
 from tests.live.test_run import FLOOR, SHORT
 from tests.reports.page import Page
 
@@ -73,24 +71,16 @@ def refusing(
     """A server that refuses completions with `status` but those that are `taken`, and what it was asked."""
     bodies: list[bytes] = []
 
-    class Refusing(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-            if not taken(bodies[-1]):
-                self.send_error(status)
-                return
-            time.sleep(0.2)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n')
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        bodies.append(request.rfile.read(int(request.headers["Content-Length"])))
+        if not taken(bodies[-1]):
+            request.send_error(status)
+            return
+        time.sleep(0.2)
+        say(request, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n')
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1", bodies
-        server.shutdown()
+    with web_server(post=answer) as address:
+        yield f"http://{address}/v1", bodies
 
 
 def test_the_same_users_are_measured_with_documents_and_without(text: str, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +27,9 @@ from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clock import WallClockLoop
 from rehearsal.workloads.trace import Turn
+from tests.waiting import WITHIN_S, run, until
 
-WITHIN_S = 60  # of real time: far beyond what any of this takes
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
 
@@ -92,15 +91,6 @@ async def served(
         task.cancel()
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def timed() -> None:
-        async with asyncio.timeout(WITHIN_S):
-            await main()
-
-    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-        runner.run(timed())
-
-
 async def streamed(client: AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:
     chunks = await client.chat.completions.create(
         model="any",
@@ -128,7 +118,7 @@ def test_the_official_client_streams_one_after_the_other_over_a_connection() -> 
             await streamed(client, "x", 1)
             assert server.turns[-1].slo.priority == 0
 
-    run(main)
+    run(main())
 
 
 def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> None:
@@ -146,7 +136,7 @@ def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> Non
                 assert whole.usage == chunks[-1].usage
             assert server.sockets.sockets == 1 and server.sockets.closed == {1000: 3}
 
-    run(main)
+    run(main())
 
 
 def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
@@ -162,7 +152,7 @@ def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
                 await server.client(TOKEN).models.retrieve("other")
             assert "/v1/models" in missing.value.message and missing.value.code == "path"
 
-    run(main)
+    run(main())
 
 
 def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheus() -> None:
@@ -181,7 +171,7 @@ def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheu
             assert "rehearsal_time_to_first_token_seconds_count 2.0" in told
             assert "rehearsal_inter_token_latency_seconds_count 10.0" in told
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -190,8 +180,7 @@ def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stre
         async with served() as server, server.client() as client:
             asked = {**HELLO, "stream": stream, "max_tokens": 60}
             talking = asyncio.create_task(whole(client, asked))
-            while not server.turns:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.turns)
             draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
             await asyncio.sleep(0)
             with pytest.raises(InternalServerError) as refused:
@@ -201,7 +190,7 @@ def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stre
             assert await draining == 0 and server.sockets.closed == {1000: 1}
             assert len(server.turns) == 1
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -209,14 +198,13 @@ def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -
     async def main() -> None:
         async with served() as server, server.client() as client:
             talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
-            while not server.turns:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.turns)
             assert await server.sockets.drain(0.1) == 1
             await server.sockets.close()
             with pytest.raises(APIConnectionError if stream else InternalServerError):
                 await talking
 
-    run(main)
+    run(main())
 
 
 async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
@@ -254,7 +242,7 @@ def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
             assert len(await streamed(client, "x", 2)) == 4
             assert server.sockets.refused == {"request": 2}
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +253,7 @@ def test_a_body_that_is_no_completion_has_an_answer(body: bytes, status: int) ->
         async with served() as server:
             assert (await server.post(body))[0] == status
 
-    run(main)
+    run(main())
 
 
 def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
@@ -279,7 +267,7 @@ def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
             assert (await reader.readline()).split()[1] == b"401"
             writer.close()
 
-    run(main)
+    run(main())
 
 
 def test_too_much_is_refused_and_a_full_server_says_so() -> None:
@@ -296,11 +284,10 @@ def test_too_much_is_refused_and_a_full_server_says_so() -> None:
                 await streamed(client, "x", 1)
             assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
             await talking.close()
-            while server.sockets.sessions:
-                await asyncio.sleep(0.01)
+            await until(lambda: not server.sockets.sessions)
             assert len(await streamed(client, "x", 1)) == 3
 
-    run(main)
+    run(main())
 
 
 def test_who_hangs_up_is_served_no_longer() -> None:
@@ -311,13 +298,12 @@ def test_who_hangs_up_is_served_no_longer() -> None:
             await anext(aiter(talking))
             await talking.close()
             await client.close()
-            while server.sockets.sessions:
-                await asyncio.sleep(0.01)
+            await until(lambda: not server.sockets.sessions)
             await server.sessions.server.settle()
             assert server.sessions.stats.turns == {"lost": 1}
             assert 0 < server.sessions.stats.tokens["thinker"] < 4000
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])
@@ -335,11 +321,10 @@ def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str,
             asking = []
             for who, priority in (("a", 0), ("d", 10), ("u", 0)):
                 asking.append(asyncio.create_task(ask(who, priority)))
-                while len(server.turns) < len(asking):
-                    await asyncio.sleep(0.001)
+                await until(lambda: len(server.turns) == len(asking))
             await asyncio.gather(*asking)
 
-    run(main)
+    run(main())
     assert ended[1] == first and len(ended) == 3
 
 
@@ -349,4 +334,4 @@ def test_a_server_of_calls_without_pause_has_no_completions() -> None:
             status, said = await server.post(b"{}")
             assert status == 404 and "/v1/realtime" in said["error"]["message"]
 
-    run(main)
+    run(main())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rehearsal.harness import clock
 from rehearsal.harness.clock import WallClockLoop, run
+from tests.waiting import until
 
 
 @pytest.fixture(params=["timerfd", "uvloop's timers"])
@@ -154,8 +155,7 @@ def test_more_sockets_than_select_can_hold():
         for i, (near, _) in enumerate(pairs):
             loop.add_reader(near.fileno(), lambda i=i, near=near: (near.recv(10), seen.append(i)))
         pairs[-1][1].send(b"x")
-        while not seen:
-            await asyncio.sleep(0.001)
+        await until(lambda: seen)
         for near, far in pairs:
             loop.remove_reader(near.fileno())
             near.close()

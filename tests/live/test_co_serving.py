@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.live.foreign import Vllm, vllm_server, write_text_model
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -80,8 +81,11 @@ async def both_streams(server: Vllm, document_tokens: int) -> Stream:
         server.http, connector=aiohttp.TCPConnector(force_close=True, limit=0)
     ) as client:
         batch = [asyncio.ensure_future(document(100 + i)) for i in range(BATCH)]
-        while await counted(client, "num_requests_running") < SEATS:
-            await asyncio.sleep(0.005)
+
+        async def full() -> bool:
+            return await counted(client, "num_requests_running") == SEATS
+
+        await until(full)
         for i in range(ONLINE):
             body = completion(server.model, 20 + i, ONLINE_TOKENS, 0, stream=True)
             last_s = time.monotonic()

@@ -1,12 +1,9 @@
 """What `docker compose up` starts fits the program and itself: commands, metrics, ports, files and locks."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,9 @@ from rehearsal.engines.endpoint.server_stats import Pool
 from rehearsal.harness import serving
 from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
 from rehearsal.harness.serving import ServeConfig
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
-from tests.live.sockets import Running, fetch, opened, run
+from tests.conftest import Rehearse
+from tests.live.sockets import Running, fetch, opened
+from tests.waiting import run
 
 ROOT = Path(__file__).parents[2]
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
@@ -29,8 +27,6 @@ PANELS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["t
 ALERTS = yaml.safe_load((ROOT / "compose" / "alerts.yml").read_text())["groups"][0]["rules"]
 EXPRESSIONS = PANELS + [alert["expr"] for alert in ALERTS if not alert["expr"].startswith("up{")]
 CONTINUOUS = re.compile(r'rehearsal_longest_playback_gap_seconds_bucket\{le="([^"]*)"\}')
-
-Rehearse = Callable[..., tuple[int, str, str]]
 
 
 def happened(running: Running) -> None:
@@ -101,7 +97,7 @@ def test_rates_are_taken_of_what_only_grows_and_nothing_else_is_shown_as_it_stan
             assert grows == bool(re.search(rf"rate\({name}(\{{[^}}]*\}})?\[", expression))
 
 
-def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     served: list[ServeConfig] = []
     monkeypatch.setattr(serving, "serve", lambda config, *_: served.append(config) or 0)
     monkeypatch.setattr(serving, "leave", sys.exit)

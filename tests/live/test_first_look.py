@@ -1,7 +1,5 @@
 """The look at a target before a run: what the user can mend costs a sentence, and no floor."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -10,8 +8,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.harness.null_server.server import NullServer
 from rehearsal.harness.serving.starting import starting
 from rehearsal.workloads.errors import UserError
+from tests.builders import say, web_server
 from tests.live.scripted import OURS, SESSION
 from tests.live.test_run import points
 
@@ -269,20 +269,11 @@ def test_a_server_that_is_full_or_slow_is_measured(monkeypatch: pytest.MonkeyPat
 def web(tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """HOST:PORT of a web server that is none of ours, behind TLS if wanted."""
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/" else 404)
-            self.end_headers()
+    def page(request: BaseHTTPRequestHandler) -> None:
+        say(request, "", 200 if request.path == "/" else 404)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with web_server(page, wrap=partial(tls.wrap_socket, server_side=True) if tls else lambda s: s) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """How long a run will take: as long as the same users take in virtual time with a server that answers at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.server_side import both_sides
 from rehearsal.harness.record import Record, load_record
 from rehearsal.workloads.trace import Trace
+from tests.builders import REHEARSE
 from tests.live.foreign import (
     REALTIME_OPTIONS,
     Vllm,
@@ -33,18 +33,8 @@ BUSY = ["--set", "slip_limit_ms=2000"]
 
 
 def rehearse_live(url: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "live",
-        url,
-        *options,
-        *BUSY,
-    ]
-    return subprocess.run(
-        [*command, "--out", str(out)], capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [*REHEARSE, "live", url, *options, *BUSY, "--out", str(out)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def live(url: str, out: Path, *options: str) -> Record:

@@ -1,7 +1,5 @@
 """The server's own loop lag, from its scraped histogram."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

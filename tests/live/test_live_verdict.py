@@ -1,7 +1,5 @@
 """`rehearse live` against a server whose times are known: the verdict, its exit status, and what keeps them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ from rehearsal.harness.record import Record, load_record
 from rehearsal.workloads.audio.content import pcm_for
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.registry import make_trace
+from tests.builders import free_ports
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +66,8 @@ class Crew:
 
     def __init__(self, folder: Path, out: Path) -> None:
         locust = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py"]
-        port = _free_port()
-        self._web = f"http://127.0.0.1:{_free_port()}"
+        port, page = free_ports(2)
+        self._web = f"http://127.0.0.1:{page}"
         web = ["--web-host", "127.0.0.1", "--web-port", self._web.rpartition(":")[2]]
         self.logs = [folder / f"{who}.log" for who in ("master", *range(WORKERS))]
         master = ["--master", "--master-bind-port", str(port), "--expect-workers", str(WORKERS), *web]
@@ -87,15 +88,15 @@ class Crew:
 
     def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The page's statistics as soon as they are `true`."""
-        deadline = time.monotonic() + LONGEST_S
-        while time.monotonic() < deadline:
-            try:
+
+        def seen() -> dict[str, Any] | None:
+            assert self._processes[0].poll() is None, self.told()
+            with suppress(OSError):
                 if true(stats := self.stats()):
                     return stats
-            except OSError:
-                assert self._processes[0].poll() is None, self.told()
-            time.sleep(0.3)
-        raise AssertionError(f"a standstill:\n{self.told()}")
+            return None
+
+        return wait_until(seen, LONGEST_S)
 
     def kill_a_worker(self) -> None:
         self._processes[-1].send_signal(signal.SIGKILL)
@@ -272,7 +273,7 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
 def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
     command = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py", *options]
     done = subprocess.run(
-        [*command, "--master-bind-port", str(_free_port())],
+        [*command, "--master-bind-port", str(*free_ports(1))],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -281,9 +282,3 @@ def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

@@ -1,7 +1,5 @@
 """What shards leave becomes one run: everything of the healthy ones, and a reason for what the lost ones owed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

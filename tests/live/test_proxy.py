@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import re
-from collections.abc import Callable
+from functools import partial
 
 import aiohttp
 import pytest
 
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from tests.live.proxied import (
     SSE,
     Answer,
@@ -16,11 +14,11 @@ from tests.live.proxied import (
     breaks_off,
     hangs_up,
     proxied,
-    run,
     status_503,
     stepwise,
     whole,
 )
+from tests.waiting import run, until
 
 
 def test_pieces_pass_through_as_they_come():
@@ -134,11 +132,12 @@ def test_a_dead_server_is_left_alone_until_it_answers_again():
                 assert answer.status == 503
                 assert "no server behind the proxy answers" in (await answer.json())["error"]["message"]
             await server.start()  # on the same port
-            while True:
+
+            async def healthy() -> bool:
                 async with proxy.client.get(f"{proxy.url}/health") as answer:
-                    if answer.status == 200:
-                        break
-                await asyncio.sleep(0.05)
+                    return answer.status == 200
+
+            await until(healthy)
             async with proxy.post() as answer:
                 assert answer.status == 200
 
@@ -151,6 +150,9 @@ def test_a_dead_server_is_left_alone_until_it_answers_again():
 def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list[int]):
     """However long they have waited: that is worth 0.2 at most, and these lengths differ by more."""
 
+    async def waits(proxy: Proxied, count: int) -> bool:
+        return (await proxy.measured())["rehearsal_proxy_waiting"] == count
+
     async def answered(proxy: Proxied, length: int) -> None:
         async with proxy.post("x" * length, stream=True) as answer:
             await answer.content.read()
@@ -159,12 +161,10 @@ def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list
         async with proxied(stepwise, router=router, max_in_flight=1) as proxy:
             server = proxy.servers[0]
             asked = [asyncio.create_task(answered(proxy, 1))]
-            while not server.bodies:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.bodies)
             for waiting, length in enumerate((1000, 700, 10), 1):
                 asked.append(asyncio.create_task(answered(proxy, length)))
-                while (await proxy.measured())["rehearsal_proxy_waiting"] < waiting:
-                    await asyncio.sleep(0.001)
+                await until(partial(waits, proxy, waiting))
             assert len(server.bodies) == 1, "one at a time"
             for _ in range(12):
                 server.step.release()
@@ -235,32 +235,3 @@ def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
             assert await proxy.settled() == {(0, "answered"): 1, (0, "failed"): 1, (0, "left"): 1}
 
     run(test())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["proxy", "127.0.0.1:8000"], r"url '127.0.0.1:8000' is no server's; write http://HOST:PORT\."),
-        (["proxy", "http://a:1", "http://a:1"], "url http://a:1 stands there twice"),
-        (
-            ["proxy", "http://a:1", "--router", "omniprox"],
-            r"unknown router 'omniprox'. Did you mean 'omniproxy",
-        ),
-        (["proxy", "http://a:1", "--max-in-flight", "0"], "must be at least 1, got 0"),
-        (["proxy", "http://a:1", "--port", "70000"], "should be less than or equal to 65535, got 70000"),
-        (["proxy", "http://a:1", "--host", "0.0.0.0"], "lets other machines in, and there is no token"),
-        (["proxy", "http://a:1", "--token-env", "NOT_SET_ANYWHERE"], "export NOT_SET_ANYWHERE=TOKEN"),
-        (["proxy"], "missing argument 'URL...'"),
-        (["serve", "liveserve", "--replicas", "0"], "must be at least 1, got 0"),
-        (
-            ["serve", "liveserve", "--router", "dynamo"],
-            "--router dynamo chooses among replicas, and there is one",
-        ),
-        (["serve", "liveserve", "--replicas", "2", "--router", "x"], "unknown router 'x'"),
-        (["serve", "liveserv", "--replicas", "2"], "unknown engine 'liveserv'"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(rehearse: Callable, arguments: list[str], sentence: str):  # noqa: F811
-    status, said, error = rehearse(*arguments)
-    assert (status, said) == (2, "")
-    assert re.search(sentence, error) and error.count("\n") == 1

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,15 +12,15 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
-from tests.live.proxied import WITHIN_S, measured, settled
+from tests.builders import REHEARSE
+from tests.live.proxied import measured, settled
+from tests.waiting import WITHIN_S, until
 
 
 @contextmanager
 def replicas(*arguments: str) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
     """`rehearse serve` with several processes: its address, and theirs by url. Ctrl-C ends it and them."""
-    code = "from rehearsal.reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "vllm_omni_wo", "--port", "0", *arguments]
+    command = [*REHEARSE, "serve", "vllm_omni_wo", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         servers: dict[str, psutil.Process] = {}
@@ -65,8 +64,11 @@ def test_a_killed_server_loses_what_it_had_begun_and_nothing_else():
             os.kill(servers[doomed].pid, signal.SIGSTOP)
             late = [asyncio.create_task(ask(asyncio.Event(), max_tokens=5)) for _ in range(4)]
             name = f'rehearsal_proxy_in_flight{{server="{doomed}"}}'
-            while (await measured(client, url))[name] < 6:
-                await asyncio.sleep(0.02)
+
+            async def held() -> bool:
+                return (await measured(client, url))[name] == 6
+
+            await until(held)
             os.kill(servers[doomed].pid, signal.SIGKILL)
             ends = ["data: [DONE]" in each for each in await asyncio.gather(*early)]
             errors = [f"{doomed} was lost while it answered" in each.result() for each in early]
@@ -98,8 +100,7 @@ def test_sigterm_finishes_what_the_replicas_have_begun():
             told = await idle.receive(timeout=WITHIN_S)
             assert (told.type, told.data) == (aiohttp.WSMsgType.CLOSE, 1001)
             assert all(["data: [DONE]" in await answer.text() for answer in begun])
-        while psutil.Process(parent).status() != psutil.STATUS_ZOMBIE:  # nobody has to tell it again
-            await asyncio.sleep(0.05)
+        await until(lambda: psutil.Process(parent).status() == psutil.STATUS_ZOMBIE)  # told once is enough
 
     chosen = ("--set", "deployment=llama_8b_1gpu", "--replicas", "2", "--router", "round_robin")
     with replicas(*chosen) as (url, servers):

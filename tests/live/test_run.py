@@ -1,18 +1,14 @@
 """A whole live run against a server that keeps exact time: its record, and what becomes of it when things go wrong."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -32,6 +28,8 @@ from rehearsal.harness.null_server.server import NullServer
 from rehearsal.harness.record import load_record
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from tests.builders import REHEARSE, say, web_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -150,25 +148,14 @@ def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
 ) -> None:
     polls = itertools.count(1)
 
-    class Starved(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            timers = 100 * next(polls)
-            said = "".join(
-                f'{LAG}_bucket{{le="{le}"}} {share * timers}\n'
-                for le, share in (("0.02", 0.9), ("0.25", 1), ("+Inf", 1))
-            )
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(said.encode())
+    def starved(request: BaseHTTPRequestHandler) -> None:
+        timers = 100 * next(polls)
+        shares = (("0.02", 0.9), ("0.25", 1), ("+Inf", 1))
+        say(request, "".join(f'{LAG}_bucket{{le="{le}"}} {share * timers}\n' for le, share in shares))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Starved) as metrics:
-        Thread(target=metrics.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{metrics.server_port}/metrics"
-        (outcome,) = measure(tmp_path / "points", points(null_server.url, scrape=url, slip_limit_ms="100"))
-        metrics.shutdown()
+    with web_server(starved) as address:
+        target = points(null_server.url, scrape=f"http://{address}/metrics", slip_limit_ms="100")
+        (outcome,) = measure(tmp_path / "points", target)
     assert outcome.status == "failed" and outcome.reason.startswith(
         "INVALID: the P99 of the server's own loop lag is "
     )
@@ -210,7 +197,7 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     assert record.metrics["failed"]["value"] == len(failures) and record.metrics["unfinished"]["value"] == 0
     lost = [shard for shard in record.manifest["proof"]["shards"] if "lost" in shard]
     assert [shard["lost"] for shard in lost] == ["was killed by SIGKILL"]
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
@@ -221,7 +208,7 @@ def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
     assert outcome.status == "failed" and "took longer than 3 s" in outcome.reason
     requests = load_record(outcome.folder).table("requests")
     assert set(requests["status"]) == {"failed"} and len(requests)
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(
@@ -248,20 +235,14 @@ def test_what_the_server_says_no_to_is_told_by_the_first_point(tmp_path: Path) -
         wrong = points(server.url.replace("http://", "ws://"), dialect="auto")
         with pytest.raises(UserError, match=r"url ws://"):
             measure(tmp_path / "points", wrong)
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
-    command = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "live",
-        null_server.url,
-    ]
+    command = [*REHEARSE, "live", null_server.url]
     command += [*options, "--sessions", "1,2", "--duration", "2", "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -276,7 +257,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
     assert len(folders) == 1 and not folders[0].endswith(".failed")
     assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
@@ -286,19 +267,13 @@ def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
 
 
 def _shards(index: int | None = None) -> list[psutil.Process]:
-    """Load generators of ours that still run; dying ones get a moment."""
-    ending = time.monotonic() + 10
-    while True:
-        found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                line = process.cmdline()
-            except psutil.Error:
-                continue
+    """Load generators of ours that still run."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            line = process.cmdline()
             if "rehearsal.harness.live.run.load_generator" in line and (
                 index is None or line[-1] == str(index)
             ):
                 found.append(process)
-        if index is not None or not found or time.monotonic() > ending:
-            return found
-        time.sleep(0.05)
+    return found

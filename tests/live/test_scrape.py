@@ -1,14 +1,10 @@
 """What a server says of itself, polled while it answers, stalls, talks nonsense and is gone."""
 
-from __future__ import annotations
-
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pandas as pd
 import pytest
@@ -17,6 +13,8 @@ from rehearsal.harness.live.run import scrape
 from rehearsal.harness.live.run.scrape import Scraper, scraper_of
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.errors import UserError
+from tests.builders import free_ports, say, web_server
+from tests.waiting import wait_until
 
 METRICS = """\
 # HELP rehearsal_sessions_open Sessions on line.
@@ -49,28 +47,12 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[int]]]:
     """An HTTP server on loopback; (its address, the polls so far)."""
     polls: list[int] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            polls.append(len(polls))
-            answer(self, polls[-1])
+    def poll(request: BaseHTTPRequestHandler) -> None:
+        polls.append(len(polls))
+        answer(request, polls[-1])
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/metrics", polls
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def say(handler: BaseHTTPRequestHandler, text: str, status: int = 200) -> None:
-    handler.send_response(status)
-    handler.end_headers()
-    handler.wfile.write(text.encode())
+    with web_server(poll) as address:
+        yield f"http://{address}/metrics", polls
 
 
 def polled(answer: Answer, count: int) -> pd.DataFrame:
@@ -78,8 +60,7 @@ def polled(answer: Answer, count: int) -> pd.DataFrame:
     with endpoint(answer) as (url, polls):
         scraper = Scraper(url, time.monotonic())
         with scraper:
-            while len(polls) < count:
-                time.sleep(0.01)
+            wait_until(lambda: len(polls) >= count)
     return scraper.table().to_pandas()
 
 
@@ -121,8 +102,7 @@ def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest
             assert scraper is not None
             before = len(polls)
             with scraper:
-                while len(polls) == before:
-                    time.sleep(0.01)
+                wait_until(lambda before=before: len(polls) > before)
     assert "Bearer secret" in shown and None in shown
     assert shown == sorted(shown, key=lambda header: header is None)  # the target first
     assert scraper_of(TargetParams.model_validate({"url": "ws://elsewhere:1/v1"}), 0.0) is None
@@ -148,7 +128,7 @@ def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -
             case 2:
                 say(handler, "<html>not { metrics</html>")
             case 3:
-                time.sleep(0.6)
+                handler.rfile.read()  # until the client has had enough
 
     table = polled(answer, 8)
     up = rows(table, "up")
@@ -190,9 +170,7 @@ def test_an_answer_without_end_is_cut() -> None:
 
 
 def test_a_server_that_is_gone_is_told_as_such() -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    (port,) = free_ports(1)
     scraper = Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic())
     with scraper:
         pass

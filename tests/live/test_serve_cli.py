@@ -1,17 +1,14 @@
 """`rehearse serve` as its owner meets it: what cannot be served is one sentence, what can is served until Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -20,9 +17,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
 from rehearsal.workloads.errors import UserError
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
+from tests.builders import REHEARSE
+from tests.conftest import Rehearse
 
-Rehearse = Callable[..., tuple[int, str, str]]
 SECRET = "correct-horse-battery"
 
 
@@ -52,14 +49,14 @@ SECRET = "correct-horse-battery"
         (["liveserve", "--device", "cpu", "--set", "scale=bandwidth=2"], "leave scale out"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(rehearse: Rehearse, arguments: list[str], sentence: str):  # noqa: F811
+def test_what_cannot_be_served_is_one_sentence(rehearse: Rehearse, arguments: list[str], sentence: str):
     status, said, error = rehearse("serve", *arguments)
     assert (status, said) == (2, "")
     assert re.search(sentence, error)
     assert "Traceback" not in error and error.count("\n") == 1
 
 
-def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
+def test_a_taken_port_is_named(rehearse: Rehearse):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, _, error = rehearse("serve", "liveserve", "--port", str(port))
@@ -67,7 +64,7 @@ def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
     assert f"port {port} of 127.0.0.1 is taken; choose another with --port" in error
 
 
-def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rehearsal.engines.devices.available.gpus", lambda: [])
     status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
     assert status == 2 and error.startswith("rehearse: device cuda needs")
@@ -84,15 +81,7 @@ def test_a_token_with_a_line_end_is_refused_and_not_shown(monkeypatch: pytest.Mo
 def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`rehearse serve` on a free port, and its URL."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from rehearsal.reports.cli import main; main()",
-            "serve",
-            *arguments,
-            "--port",
-            "0",
-        ],
+        [*REHEARSE, "serve", *arguments, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -107,15 +96,7 @@ def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Pop
 
 
 def test_it_says_that_it_starts_until_it_serves():
-    command = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "serve",
-        "liveserve",
-        "--port",
-        "0",
-    ]
+    command = [*REHEARSE, "serve", "liveserve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None and process.stdout is not None

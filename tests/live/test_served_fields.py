@@ -1,7 +1,5 @@
 """What a client sets of its session holds, or is refused by name: `session.updated` is never said of anything else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

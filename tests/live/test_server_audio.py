@@ -15,6 +15,7 @@ from rehearsal.engines.endpoint.detokenizer import CONTEXT, CheckpointDetokenize
 from rehearsal.workloads.trace import Turn
 from tests.engines.omni_checkpoint import write_omni_checkpoint, write_tokenizer
 from tests.live.calls import Caller
+from tests.waiting import until
 
 RATE = 24_000
 
@@ -85,11 +86,9 @@ def serve(checkpoint: str) -> dict[str, Any]:
                 each.say("response.create", response={"metadata": {"rehearsal": hint}})
             lost.connection.end()
             answered = len(caller.done())
-            async with asyncio.timeout(120):
-                while len(caller.done()) == answered:
-                    await asyncio.sleep(0.02)
-                    for task in tasks:
-                        assert not task.done(), task.exception()
+            await until(lambda n=answered: len(caller.done()) > n or any(task.done() for task in tasks), 120)
+            for task in tasks:
+                assert not task.done(), task.exception()
         caller.append(tone(longest_s))
         caller.append(tone(0.1))
         caller.connection.end()

@@ -13,7 +13,8 @@ from websockets.frames import Frame, Opcode
 
 from rehearsal.engines.endpoint.client_socket import REQUEST_BYTES
 from rehearsal.engines.endpoint.server_stats import Pool
-from tests.live.sockets import LOOPS, Running, closed, fetch, opened, run
+from tests.live.sockets import LOOPS, Running, closed, fetch, opened
+from tests.waiting import run
 
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = ("Host: here", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY)

@@ -1,7 +1,5 @@
 """Device sockets: the same users and the same engine as in virtual time, in processes that meet over real sockets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

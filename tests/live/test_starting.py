@@ -1,7 +1,5 @@
 """A server that loads answers that it starts, and leaves the socket to the server that it becomes."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 

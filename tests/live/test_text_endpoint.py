@@ -20,6 +20,7 @@ from rehearsal.harness.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 from tests.live.scripted import Call, Outcome, table, typed
+from tests.waiting import until
 
 Answer = Callable[[dict[str, Any]], list[bytes]]
 
@@ -224,8 +225,7 @@ def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
         endpoint = make_endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
         await endpoint.prepare()
         await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
-        await asyncio.sleep(0.05)
-        assert closed == [True]
+        assert await until(lambda: closed) == [True]
         await endpoint.aclose()
         server.close()
 

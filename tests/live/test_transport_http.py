@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rehearsal.harness.clock import run
 from rehearsal.harness.live.transport.http import HttpPool
+from tests.waiting import until
 
 
 class Stream:
@@ -186,10 +187,7 @@ def test_idle_connections_that_the_server_closes_leave_the_pool():
     async def client(pool):
         await pool.open(1)
         first = await ask(pool)
-        for _ in range(1000):
-            if pool.idle == 0:
-                break
-            await asyncio.sleep(0.001)
+        await until(lambda: pool.idle == 0)
         return first.ends, pool.idle, (await ask(pool)).ends
 
     server = Scripted([[CHUNKED, None]], [[CHUNKED]])  # type: ignore[list-item]
@@ -211,12 +209,10 @@ def test_aborting_closes_the_connection_and_tells_nothing_more():
         await pool.open(1)
         stream = Stream()
         exchange = pool.post(b"{}", stream)
-        while not stream.body:
-            await asyncio.sleep(0.001)
+        await until(lambda: stream.body)
         exchange.abort()
         exchange.abort()
-        while not closed:
-            await asyncio.sleep(0.001)
+        await until(lambda: closed)
         waiting = Stream()
         pool.post(b"{}", waiting).abort()  # before it has a connection
         await asyncio.sleep(0.01)

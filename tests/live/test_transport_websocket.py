@@ -18,10 +18,12 @@ class Receiver:
         self.stamps: list[float] = []
         self.ends: list[tuple[int, str]] = []
         self.ended = asyncio.Event()
+        self.news = asyncio.Event()
 
     def message(self, data: bytes, at_s: float) -> None:
         self.messages.append(data)
         self.stamps.append(at_s)
+        self.news.set()
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
         self.ends.append((code, reason))
@@ -30,7 +32,8 @@ class Receiver:
     async def has(self, n: int) -> list[bytes]:
         async with asyncio.timeout(10):
             while len(self.messages) < n:
-                await asyncio.sleep(0.001)
+                self.news.clear()
+                await self.news.wait()
         return self.messages
 
 
@@ -164,11 +167,14 @@ def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
         ws = await connect(url, receiver, timeout_s=5)
         ws.close()
         await asyncio.wait_for(receiver.ended.wait(), 5)
+        left.set()
         return receiver.ends
 
     async def handler(peer):
         peer.transport.pause_reading()
-        await asyncio.sleep(0.2)
+        await left.wait()
+
+    left = asyncio.Event()
 
     assert with_server(handler, client, close_timeout=0.01) == [(1006, "")]
 
@@ -182,11 +188,14 @@ def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
             ws.send(b"x" * 100_000)
         held = ws.buffered
         ws.abort()
+        left.set()
         return held
 
     async def handler(peer):
         peer.transport.pause_reading()
-        await asyncio.sleep(0.2)
+        await left.wait()
+
+    left = asyncio.Event()
 
     assert 0 < with_server(handler, client, close_timeout=0.1) < 200 * 100_100
 

@@ -1,7 +1,5 @@
 """Whether a live run counts: what a machine did is INVALID, a server that fails most turns has failed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

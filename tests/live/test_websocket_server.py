@@ -13,7 +13,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from rehearsal.engines.endpoint.metrics import LoopLag
-from tests.live.sockets import LOOPS, Noted, Running, closed, opened, run
+from tests.live.sockets import LOOPS, Noted, Running, closed, opened
+from tests.waiting import run
 
 
 @pytest.mark.parametrize("loop", LOOPS)

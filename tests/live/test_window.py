@@ -1,7 +1,5 @@
 """The steady window: in it the load is the planned one, and metrics are over the turns that were asked in it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from heapq import heappop, heappush
 

@@ -1,7 +1,5 @@
 """Event logs of interaction sessions as a tick gateway would write them, with answers that a test prescribes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import ceil
 

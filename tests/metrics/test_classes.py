@@ -1,7 +1,5 @@
 """Metrics of classes: the numbers of a log made by hand, and that a trace without classes has none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The numbers of a run of interaction sessions: a dashboard's beside the user's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The frame table: due by schedule, answered by the Step that fed it, judged by what came back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

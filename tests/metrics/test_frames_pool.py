@@ -1,7 +1,5 @@
 """The pool-fill model on lines that are exact, and on a plateau."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The wall detector, and who is silent behind it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

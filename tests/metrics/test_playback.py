@@ -1,7 +1,5 @@
 """The player against its definition, its laws, and published arithmetic."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Each rule of the request table on a small hand-written event log."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

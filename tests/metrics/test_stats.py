@@ -1,7 +1,5 @@
 """Spread over seeds and paired comparison."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

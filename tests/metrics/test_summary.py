@@ -1,7 +1,5 @@
 """The numbers of a run: their rules, their n and missing, and laws that hold for any log."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

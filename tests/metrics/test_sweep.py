@@ -1,7 +1,5 @@
 """Which offered load is the useful one, and why."""
 
-from __future__ import annotations
-
 from rehearsal.harness.metrics.sweep import LoadPoint, useful_rps
 
 

@@ -1,7 +1,5 @@
 """Turn-taking: each rate and delay by hand, and what holds of any call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

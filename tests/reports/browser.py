@@ -4,8 +4,6 @@ Chromium is Debian's; where there is none, tests that need it are skipped. It is
 as its own command line has no window narrower than 500 px.
 """
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,23 +1,23 @@
 """A small figure card and its results, from the scripted servers: every number is known in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.experiment import Point
 from rehearsal.harness.results import claim, write_summary
 from rehearsal.reports.cards import Figure
 from rehearsal.reports.claims import Claim
 from rehearsal.reports.cli.card_points import expanded
 from rehearsal.reports.figures.drawing import line, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import Shown
 from rehearsal.reports.measured import Run, over_seeds
 from rehearsal.reports.quantities import of, ratio, value
 from rehearsal.reports.sensitivity import Sensitivity, varied
-from rehearsal.reports.style import engine_looks
-from tests.reports.served import bench, fill
+from rehearsal.reports.style import engine_looks, style
+from tests.reports import served
+from tests.reports.served import bench
+from tests.reports.written import Fails, never
 
 GROUP = "liveserve"
 
@@ -63,6 +63,17 @@ def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
     return Figure(**{**fields, **changes})
 
 
+def assert_drawn(whole: Shown, failed: Shown) -> None:
+    """Its picture, and that there is none of runs that failed, of which it knows nothing."""
+    assert {claim.spread.n for claim in failed.claims} <= {0}
+    draw = whole.figure.draw
+    assert draw is not None
+    with style():
+        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
+    assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
+    assert all(axes.has_data() for axes in picture.figure.axes)
+
+
 def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
     """A card that asks the claims of the small one again."""
     experiments, sensitivity = varied({"liveserve-small": (EXPERIMENTS, CLAIMS)}, variations)
@@ -71,10 +82,10 @@ def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def serve_cards(
-    folder: Path, cards: list[Figure], fails: Callable[[Point], bool] = lambda point: False
+    folder: Path, cards: list[Figure], fails: Fails = never, fill: Callable[..., None] = served.fill
 ) -> Path:
-    """Measure every point of the cards with the scripted servers; those that `fails` names fail."""
-    collection, points = expanded(GROUP, {card.name: dict(card.experiments) for card in cards})
+    """Measure every point of the cards with scripted servers; those that `fails` names fail."""
+    collection, points = expanded(cards[0].group, {card.name: dict(card.experiments) for card in cards})
     with claim(folder, collection) as points_dir:
         fill(points_dir, points, fails)
         write_summary(folder, collection.points)

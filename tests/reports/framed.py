@@ -5,8 +5,6 @@ its cap with nothing. Bounded, it stays at `PLATEAU`. With a controller on, the 
 number is known in advance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path

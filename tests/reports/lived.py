@@ -5,8 +5,6 @@ and hangs up on every tenth of the others. From `BROKEN_AT` calls on the generat
 in advance.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path

@@ -4,8 +4,7 @@ The server takes a silence of `silence_duration_ms` for the end and starts to so
 each call; whatever it hears over a reply silences it after 0.3 s.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Session
 from tests.metrics.event_log import steps as no_steps
 from tests.metrics.open_call import OpenCalls
-from tests.reports.written import never, write_run
+from tests.reports.written import Fails, never, write_points, write_run
 
 STOPS_S = 0.3
 
@@ -42,6 +41,11 @@ def experiment(**changes) -> Experiment:
 
 def serve(folder: Path, wanted: Experiment) -> Path:
     return write_run(folder, wanted, _measure, never)
+
+
+def fill(points_dir: Path, points: Sequence[Point], fails: Fails) -> None:
+    """Write the records of those of these points that have none."""
+    write_points(points_dir, points, _measure, fails)
 
 
 def latency_s(c: int) -> float:

@@ -5,8 +5,6 @@ other session late; the other engine answers sooner and stays `LEAD_S` ahead of 
 known in advance, and nothing is loaded that a report does not need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A paper's artifact: nothing in it that the run did not measure, and none of a run that is not whole."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import tomllib

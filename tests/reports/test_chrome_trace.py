@@ -1,14 +1,11 @@
 """A record's timeline in the Trace Event Format: what viewers ask of a file, and that it says what the record says."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,6 @@ from rehearsal.harness.record import Record, load_record
 from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.reports.written import never, write_run
 
-Rehearse = Callable[..., tuple[int, str, str]]
 Event = dict[str, Any]
 
 KINDS: dict[str, dict[str, Any]] = {

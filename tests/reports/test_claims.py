@@ -1,7 +1,5 @@
 """Claims: the verdict follows from median and interval alone, and no claim is called reproduced by chance."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

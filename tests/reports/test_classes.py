@@ -1,21 +1,14 @@
 """What a terminal and the report say of classes of requests, and that runs without them say nothing of it."""
 
-from __future__ import annotations
-
-import json
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from rehearsal.harness.experiment import load_experiment
 from rehearsal.reports.columns import CLASSES, class_names, column_for
 from rehearsal.reports.compare import compare
 from rehearsal.reports.html import write_report
-from rehearsal.reports.table import results_table
 from rehearsal.workloads.errors import UserError
-from tests.reports.page import Page
+from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 
 # The scripted liveserve answers after 0.2 s, the baseline after 0.3 s; each reply is one message.
@@ -28,18 +21,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return serve(tmp_path_factory.mktemp("classes") / "run", experiment)
 
 
-def table(folder: Path, width: int) -> list[str]:
-    rows = json.loads((folder / "summary.json").read_text())
-    console = Console(file=StringIO(), width=width)
-    experiment = load_experiment(folder / "experiment.json")
-    console.print(results_table(experiment, rows, folder, ranges=width > 80))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue().splitlines()
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_terminal_has_a_row_for_each_class(folder: Path, width: int) -> None:
-    lines = table(folder, width)
+    lines = terminal(folder, width)
     assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
     start = next(index for index, line in enumerate(lines) if "by class of request" in line)
     rows = [line.split() for line in lines[start:] if {"online", "batch"} & set(line.split())]
@@ -68,7 +52,7 @@ def test_a_run_without_classes_says_nothing_of_them(tmp_path: Path) -> None:
         workload="gamma", set={"requests": 3, "modality": "text", "reply": "text"}, grid={"rate": [1.0]}
     )
     folder = serve(tmp_path / "run", plain)
-    assert not any("class" in line for line in table(folder, 120))
+    assert not any("class" in line for line in terminal(folder, 120))
     html = write_report(folder).read_text()
     assert "By class of request" not in html and "CLASS." not in html
 

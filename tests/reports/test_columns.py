@@ -1,21 +1,17 @@
 """Columns that are asked for, n behind every value, and the sign of too few events: terminal, CSV and page."""
 
-from __future__ import annotations
-
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from rehearsal.harness.experiment import load_experiment
 from rehearsal.reports.columns import asked_columns, columns, legend, parse_columns
 from rehearsal.reports.html import write_report
-from rehearsal.reports.table import flat, results_data, results_table
+from rehearsal.reports.table import flat, results_data
 from rehearsal.workloads.errors import UserError
-from tests.reports.page import Page
+from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 
 
@@ -28,14 +24,6 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return json.loads((folder / "summary.json").read_text())
 
 
-def table(folder: Path, width: int, asked: tuple[str, ...] = ()) -> list[str]:
-    console = Console(file=StringIO(), width=width)
-    experiment = load_experiment(folder / "experiment.json")
-    console.print(results_table(experiment, rows(folder), folder, ranges=width > 80, asked=asked))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue().splitlines()
-
-
 def events(folder: Path, engine: str, c: int, p: float, metric: str) -> int:
     return min(
         row["metrics"][metric]["n"]
@@ -46,7 +34,7 @@ def events(folder: Path, engine: str, c: int, p: float, metric: str) -> int:
 
 @pytest.mark.parametrize("width", [80, 150])
 def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int) -> None:
-    lines = table(folder, width)
+    lines = terminal(folder, width)
     assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
     row = next(line.split() for line in lines if line.split()[:3] == ["vllm_omni", "16", "1.0"])
     turns, replies = (
@@ -59,7 +47,9 @@ def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int)
 
 
 def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
-    (header,) = [line for line in table(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line]
+    (header,) = [
+        line for line in terminal(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line
+    ]
     assert header.split() == ["engine", "c", "p", "ms", "ms", "n", "runs"]
 
 

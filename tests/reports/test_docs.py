@@ -1,7 +1,5 @@
 """The papers' pages say what their committed claims say, and these are the cards' own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,40 +1,35 @@
 """The cards of open microphones, on calls that a script answers: what they run, claim and draw."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import pytest
 
-from rehearsal.harness.results import claim, write_summary
 from rehearsal.reports import cards
 from rehearsal.reports.claims import REPRODUCED
-from rehearsal.reports.cli.card_points import expanded
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.group import Group, load_group
 from rehearsal.reports.papers.duplex import backchannels, calls, timeout
 from rehearsal.reports.style import style
-from tests.reports import open_calls, served
-from tests.reports.written import never
+from tests.reports import open_calls
+from tests.reports.figure_card import serve_cards
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Group:
     """All cards with few users, three seeds and a script that waits for the time-out and no longer."""
-    folder = tmp_path_factory.mktemp("duplex") / "run"
-    small = {
-        figure.name: {
-            panel: each.model_copy(
-                update={"set": {**each.set, "sessions": 4, "turns": 3}, "seeds": [0, 1, 2]}
-            )
-            for panel, each in figure.experiments.items()
-        }
+    small = [
+        replace(
+            figure,
+            experiments={
+                panel: each.model_copy(
+                    update={"set": {**each.set, "sessions": 4, "turns": 3}, "seeds": [0, 1, 2]}
+                )
+                for panel, each in figure.experiments.items()
+            },
+        )
         for figure in cards.group("duplex")
-    }
-    collection, points = expanded("duplex", small)
-    with pytest.MonkeyPatch.context() as patch, claim(folder, collection) as points_dir:
-        patch.setattr(served, "_measure", open_calls._measure)
-        served.fill(points_dir, points, never)
-        write_summary(folder, collection.points)
-    return load_group(folder)
+    ]
+    return load_group(serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, fill=open_calls.fill))
 
 
 def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_and_at_many(measured: Group):

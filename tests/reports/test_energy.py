@@ -1,7 +1,5 @@
 """Energy: J is W times s, says what it rests on, and is missing where nobody says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The report owns up to every constant that was fitted or chosen."""
 
-from __future__ import annotations
-
 from rehearsal.engines.deployment import deployment_names
 from rehearsal.reports.facts import CHOSEN, FITTED, facts
 

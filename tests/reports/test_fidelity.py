@@ -1,7 +1,5 @@
 """What readers see of a fidelity report: the table, the sentences that other reports quote, the picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reports of interaction sessions: what the table says, what the pictures show, and how two runs meet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

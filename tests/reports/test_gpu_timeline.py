@@ -1,7 +1,5 @@
 """The picture of one GPU: whose steps it shows, and how they share its SMs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

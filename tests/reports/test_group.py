@@ -1,7 +1,5 @@
 """A group of figure cards: shared points, claims, and a page that is true to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

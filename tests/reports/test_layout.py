@@ -1,7 +1,5 @@
 """How reports are laid out: the answer first and what was run last; nothing is cut, on a desk or on a phone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

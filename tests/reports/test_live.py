@@ -1,19 +1,15 @@
 """The report of a live run: whether the generator kept time, what failed and why, what the server said of itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from io import StringIO
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from rehearsal.harness.experiment import id_of, load_experiment
+from rehearsal.harness.experiment import id_of
 from rehearsal.harness.live.capacity import Step, as_dict, judge, search
 from rehearsal.harness.results import write_summary
 from rehearsal.harness.targets import Repeat, parse_targets
@@ -24,12 +20,11 @@ from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.html import write_report
 from rehearsal.reports.live_verdict import Asked, LiveVerdict, live_verdict
 from rehearsal.reports.measured import Run, load_run
-from rehearsal.reports.table import results_table
 from rehearsal.workloads.errors import UserError
 from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
-from tests.reports.page import Page
+from tests.reports.page import Page, terminal
 from tests.reports.written import changeable
 
 PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
@@ -62,15 +57,6 @@ def at(run: Run, c: int) -> live.Load:
     return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
 
 
-def table(folder: Path, width: int = 150) -> str:
-    rows = json.loads((folder / "summary.json").read_text())
-    console = Console(file=StringIO(), width=width)
-    experiment = load_experiment(folder / "experiment.json")
-    console.print(results_table(experiment, rows, folder, ranges=width >= 150))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
-
-
 def left_out(run: Run, c: int) -> list[list[int]]:
     """Of each point of a load: failed turns that count, turns in the ramp, and in the drain."""
     tables = [point.record.table("requests") for point in at(run, c).points]
@@ -79,8 +65,9 @@ def left_out(run: Run, c: int) -> list[list[int]]:
 
 
 def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path, run: Run) -> None:
-    said = table(folder)
-    lines = [line.split() for line in said.splitlines() if line.strip().startswith("endpoint")]
+    lines = terminal(folder)
+    said = "\n".join(lines)
+    lines = [line.split() for line in lines if line.strip().startswith("endpoint")]
     assert [line[:2] for line in lines] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
     failed, *asked = ({c: f"{median(left_out(run, c)[i]):g}" for c in (4, 8)} for i in range(3))
     assert lines[0][-4:] == ["0.80", "3", failed[4], "2"]  # slip P99 in ms, turned away, failed, runs
@@ -97,17 +84,16 @@ def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(
     for c in (4, 8):
         was = median(point.kept["on_line_mean"] or 0.0 for point in at(run, c).points)
         assert 0 < was <= c + 1e-9
-        (row,) = [
-            line.split() for line in table(folder).splitlines() if line.split()[:2] == ["endpoint", str(c)]
-        ]
+        (row,) = [line.split() for line in terminal(folder) if line.split()[:2] == ["endpoint", str(c)]]
         assert row[2] == f"{was:.1f}"
         (found,) = [row for row in page.section("Results") if row[0] == str(c)]
         assert found[2].startswith(f"{was:.1f}")
 
 
 def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
-    said = table(folder, width=80)
-    assert "…" not in said and max(map(len, said.splitlines())) <= 80
+    lines = terminal(folder, width=80)
+    said = "\n".join(lines)
+    assert "…" not in said and max(map(len, lines)) <= 80
     for word in ("line", "mean", "continuity", "sessions", "failed", "INVALID"):
         assert word in said.split()
 
@@ -189,7 +175,7 @@ def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) 
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [32, 64]}, seeds=[0]))
     page = Page(write_report(folder).read_text())
     assert {row[-1] for row in page.section("The load generator")[2:]} == {"INVALID"}
-    assert "send_slip" in page.ids and "INVALID" in table(folder)
+    assert "send_slip" in page.ids and "INVALID" in "".join(terminal(folder))
 
 
 @pytest.mark.parametrize(

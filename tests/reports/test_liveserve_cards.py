@@ -1,7 +1,5 @@
 """LiveServe's cards on scripted servers: every claim finds its points, every picture is drawn, also of nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +9,11 @@ import pytest
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.reports import cards
 from rehearsal.reports.cards import Figure
-from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.group import Group, load_group
 from rehearsal.reports.papers.liveserve import common, fig15_right, fig18, tuning
 from rehearsal.reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from rehearsal.reports.quantities import of
-from rehearsal.reports.style import style
-from tests.reports.figure_card import serve_cards
+from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
 
 SPOKEN = (
@@ -73,13 +69,7 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
     assert {claim.claim.id: claim.spread.n for claim in whole.claims} == {
         c.id: 1 for c in whole.figure.claims
     }
-    assert {claim.spread.n for claim in failed.claims} == {0}
-    draw = whole.figure.draw
-    assert draw is not None
-    with style():
-        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
-    assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
-    assert all(axes.has_data() for axes in picture.figure.axes)
+    assert_drawn(whole, failed)
 
 
 @pytest.mark.parametrize("name", [card.name for card in cards.group("liveserve")])

@@ -1,7 +1,5 @@
 """How a run is laid out for readers: variants, cells, and what stands in for a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

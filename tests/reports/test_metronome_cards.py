@@ -1,22 +1,18 @@
 """Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from rehearsal.harness.results import claim, write_summary
 from rehearsal.reports import cards
 from rehearsal.reports.cards import Figure
 from rehearsal.reports.cli.card_points import asked, expanded
-from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.group import Group, load_group
 from rehearsal.reports.group_page import write_group_report
 from rehearsal.reports.papers.metronome import fig9
 from rehearsal.reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
-from rehearsal.reports.style import style
 from tests.reports import framed
+from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.page import Page
 
 NAMES = [card.name for card in cards.group("metronome") if not card.needs]
@@ -52,17 +48,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
     folder = tmp_path_factory.mktemp("cards")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "figures", lambda: {card.name: card for card in [*shipped, *probes]})
-        groups = []
-        for name, fails in (("whole", False), ("failed", True)):
-            collection, points = expanded(
-                "metronome", {card.name: dict(card.experiments) for card in shipped}
-            )
-            with claim(folder / name, collection) as points_dir:
-                framed.fill(points_dir, points, lambda point, fails=fails: fails)
-                write_summary(folder / name, collection.points)
-            groups.append(load_group(folder / name))
-        write_group_report(groups[0])
-        return groups[0], groups[1]
+        whole, failed = (
+            load_group(serve_cards(folder / name, shipped, lambda point, fails=fails: fails, framed.fill))
+            for name, fails in (("whole", False), ("failed", True))
+        )
+        write_group_report(whole)
+        return whole, failed
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,13 +65,7 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
     unknown = {found.claim.id for found in whole.claims if found.spread.n == 0}
     # A gateway that goes silent carries nobody, and loses nobody: there is no ratio to that.
     assert unknown <= {"fig9-qwen3", "fig9-minicpm", "appendix-b-window"}
-    assert {found.spread.n for found in failed.claims} == {0}
-    draw = whole.figure.draw
-    assert draw is not None
-    with style():
-        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
-    assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
-    assert all(axes.has_data() for axes in picture.figure.axes)
+    assert_drawn(whole, failed)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,5 @@
 """Nova's cards: what the model says of two stages at once, and pictures also of nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.reports import cards

@@ -1,7 +1,5 @@
 """The parity cards without a network: two sides that agree, two that do not, and one that failed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -10,10 +8,9 @@ from typing import Any
 import pytest
 
 from rehearsal.harness.experiment import Point
-from rehearsal.harness.results import claim, write_summary
 from rehearsal.reports import cards
 from rehearsal.reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
-from rehearsal.reports.cli.card_points import asked, expanded
+from rehearsal.reports.cli.card_points import asked
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.group import Group, load_group
 from rehearsal.reports.group_page import write_group_report
@@ -21,6 +18,7 @@ from rehearsal.reports.papers.live import calls, parity
 from rehearsal.reports.style import style
 from rehearsal.workloads.errors import UserError
 from tests.reports import framed, served
+from tests.reports.figure_card import serve_cards
 from tests.reports.page import Page
 from tests.reports.written import Fails, never
 
@@ -35,11 +33,7 @@ def measured(folder: Path, fails: Fails = never) -> Group:
             for panel, each in card.experiments.items()
         },
     )
-    collection, points = expanded("live", {small.name: dict(small.experiments)})
-    with claim(folder, collection) as points_dir:
-        served.fill(points_dir, points, fails)
-        write_summary(folder, collection.points)
-    return load_group(folder)
+    return load_group(serve_cards(folder, [small], fails))
 
 
 @pytest.mark.parametrize("card", (parity, calls), ids=("turns", "calls"))
@@ -99,11 +93,7 @@ def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -
     monkeypatch.setattr(
         framed, "full_s", lambda point: inf if point.engine == "metronome" else walls[point.device]
     )
-    collection, points = expanded("live", {"live-calls": dict(calls.EXPERIMENTS)})
-    with claim(folder, collection) as points_dir:
-        framed.fill(points_dir, points, never)
-        write_summary(folder, collection.points)
-    return load_group(folder)
+    return load_group(serve_cards(folder, [cards.figures()["live-calls"]], fill=framed.fill))
 
 
 def test_calls_that_go_alike_are_reproduced_and_drawn(

@@ -1,7 +1,5 @@
 """What a reader sees of a profile: the residual picture, the tables, and its origin and error in a run's report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page that a person opens: complete, self-contained, true to the records, the same every time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

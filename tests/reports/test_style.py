@@ -1,7 +1,5 @@
 """What stands in pictures: systems by their names in papers, and titles that are whole."""
 
-from __future__ import annotations
-
 from rehearsal.engines.registry import ENGINES
 from rehearsal.reports.figures.drawing import legend, sheet
 from rehearsal.reports.style import NAMES, name_systems, named, panels, style

@@ -1,7 +1,5 @@
 """Pictures and pages of traces: drawn for every kind of trace, self-contained, the same bytes each time."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of turn-taking: what they show of a scripted server, and when there are none."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

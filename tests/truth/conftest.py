@@ -1,7 +1,5 @@
 """The measured runs where they stand beside the repository, and files as the tools write them, made small."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

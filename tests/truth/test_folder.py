@@ -1,7 +1,5 @@
 """Folders of runs, and what is said of files that are broken, missing or of no known kind."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.harness.truth.folder import read_truth

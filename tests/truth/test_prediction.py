@@ -1,7 +1,5 @@
 """Measured runs predicted: how near, what is said of those that cannot be, and the arithmetic of errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the measured runs at hand are: a reader that misread them would say something else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

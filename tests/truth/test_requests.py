@@ -1,7 +1,5 @@
 """Requests as vLLM's traces, guidellm, `vllm bench serve` and inference-perf have them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Files of the public sources: made up ones for everybody, the real ones where they stand beside the repository."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each function writes one source below a folder that is laid out as shared/data, and gives what its loader must find.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Workload `metronome`: one row per frame, on time whatever happens, with output that varies on three scales."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Conversations told by blocks: a user who goes on is found, strangers under one system prompt stay strangers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import count

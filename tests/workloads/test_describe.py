@@ -1,7 +1,5 @@
 """The numbers of `rehearse trace stat`, against processes whose values are known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

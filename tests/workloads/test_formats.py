@@ -1,7 +1,5 @@
 """Traces in other programs' formats: what goes out, and that nothing is lost on the way back."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

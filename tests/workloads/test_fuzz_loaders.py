@@ -38,17 +38,21 @@ ODD = [
     "0.5",
     "True",
     "x",
-    '"',
-    "'",
-    "\x00",
-    "\u2028",
     "é",
     "1_0",
     "0x1",
-    ",",
     "12.0",
 ]
+ODD += ['"', "'", "\x00", "\u2028", ","]
 cell = st.sampled_from(ODD) | st.integers(-5, 10**11).map(str) | st.floats().map(str) | st.text(max_size=6)
+SPLITS = ',"\r\n\x00\u2028'
+plain = (
+    st.sampled_from([text for text in ODD if not set(text) & set(SPLITS)])
+    | st.integers(-5, 10**11).map(str)
+    | st.floats().map(str)
+    | st.text(st.characters(exclude_characters=SPLITS, exclude_categories=["Cs"]), max_size=6)
+)
+"""Cells that neither end nor begin others."""
 scalar = (
     st.none()
     | st.booleans()
@@ -124,7 +128,6 @@ def test_files_of_any_bytes(folder: Path, data: bytes, name: str) -> None:
 @fuzz
 @given(name=st.sampled_from(sorted(CSV)), data=st.data())
 def test_csv_rows_are_all_accounted_for(folder: Path, name: str, data: st.DataObject) -> None:
-    plain = cell.filter(lambda text: not set(text) & set(',"\r\n\x00\u2028'))
     width = len(CSV[name])
     good = FILES[name][1].splitlines()[1].split(",")[0]
     number = st.integers(0, 5000).map(str) | st.just(good)

@@ -1,7 +1,5 @@
 """Data sets over HTTP: a local server stands for the hub and the release pages, with their redirects and breaks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,12 +1,9 @@
 """Rows of a hub's data set by the package `datasets`: from a local copy of a repository, and without a network."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from rehearsal.workloads import hub
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.hub import Dataset
 from rehearsal.workloads.registry import make_trace
+from tests.builders import REHEARSE
 
 library = pytest.importorskip("datasets", reason="needs the extra data")
 COMMIT = "a" * 40
@@ -148,8 +146,7 @@ def test_without_a_network(tmp_path: Path, environment: dict[str, str], reason: 
     """As a user has it: one sentence that says where, why and what to do, and exit status 2."""
     address = f"hf://datasets/some/where@{COMMIT}/rows.jsonl"
     own = {"HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(tmp_path), **environment}
-    code = "from rehearsal.reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "data", "fetch", address, "--out", str(tmp_path / "out")]
+    command = [*REHEARSE, "data", "fetch", address, "--out", str(tmp_path / "out")]
     done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
     sentence = done.stderr.splitlines()[-1]
     assert done.returncode == 2

@@ -1,7 +1,5 @@
 """Workload `questions`: who asks what and when, what is heard of it, and what the folder must hold."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -24,22 +24,10 @@ from rehearsal.workloads.trace import (
     Trace,
     Turn,
 )
+from tests import builders
 from tests.golden.pinned import check_trace
 
-TURN = Turn(
-    session=0,
-    turn=0,
-    arrival_s=0.0,
-    modality="audio",
-    input_tokens=39,
-    audio_s=3.0,
-    output_tokens=60,
-    reply_audio_s=17.0,
-    think_s=None,
-    barge_in_after_s=None,
-    history_tokens=None,
-    network_s=0.005,
-)
+TURN = builders.turn(input_tokens=39, audio_s=3.0, reply_audio_s=17.0)
 
 seconds = st.integers(0, 10**10).map(lambda us: us / 1e6)
 positive_seconds = st.integers(1, 10**9).map(lambda us: us / 1e6)

@@ -1,7 +1,5 @@
 """YAML that users write: as PyYAML reads it, but that nothing is passed over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks of an array, which share their points through a folder, without Slurm."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from functools import partial

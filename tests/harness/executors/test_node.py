@@ -1,7 +1,5 @@
 """What goes to another machine and comes back from it, without a cluster."""
 
-from __future__ import annotations
-
 import resource
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """How a place is named, and what is not taken to it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -14,22 +12,6 @@ from tests.harness import fakes
 @pytest.mark.parametrize("name", ["local", "auto", "ray://head:10001", "ray://10.0.0.1:10001", "slurm"])
 def test_places(name: str) -> None:
     assert Place(name).local == (name == "local")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("rya", {}, "unknown executor 'rya'. Choose from: auto, local, ray://HOST:PORT, slurm."),
-        ("slrum", {}, "unknown executor 'slrum'. Did you mean 'slurm'?"),
-        ("ray://head", {}, "unknown executor 'ray://head'. Write ray://HOST:PORT."),
-        ("local", {"partition": "cpu"}, "--partition is for Slurm; add --executor slurm, or leave it out."),
-        ("auto", {"time": "60"}, "--sbatch time is for Slurm; add --executor slurm, or leave it out."),
-    ],
-)
-def test_what_is_no_place(name: str, options: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError) as error:
-        Place(name, options)
-    assert str(error.value) == said
 
 
 @pytest.mark.parametrize("device", ["paced", "sockets", "live", "cpu", "cuda"])

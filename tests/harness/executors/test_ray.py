@@ -1,15 +1,11 @@
 """A real cluster of several raylets on this machine: records as of a local run, whatever becomes of its nodes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,7 +24,9 @@ from rehearsal.harness.provenance import ROOT
 from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.selftest.kills import measured
 from rehearsal.workloads.errors import UserError
+from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
+from tests.waiting import runs, wait_until
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -37,9 +35,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def client_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_ports(1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +51,16 @@ def cluster(client_port: int) -> Iterator[Any]:
         head = {"num_cpus": 0, "ray_client_server_port": client_port}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", str(cluster.address))
-        _until_open(client_port)
+        wait_until(lambda: _open(client_port), PATIENCE_S)
         yield cluster
         cluster.shutdown()
 
 
-def _until_open(port: int) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < limit, "the head opens no port for clients"
-            time.sleep(0.1)
+def _open(port: int) -> bool:
+    with suppress(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    return False
 
 
 @pytest.fixture
@@ -114,15 +107,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
 def test_failures_are_recorded_with_log_and_reason(tmp_path: Path, node: Callable[..., Any]) -> None:
     node("one")
     node("two")
-    points = fakes.points(5)
-    outcomes = {each.point.seed: each for each in run(tmp_path, points, fakes.misbehave, timeout_s=3)}
-    assert outcomes[0].status == "ok"
-    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
-    for seed, reason in reasons.items():
-        outcome = outcomes[seed]
-        assert outcome.status == "failed" and reason in outcome.reason
-        assert load_record(outcome.folder).manifest["error"] == outcome.reason
-        assert f"seed {seed} says something first" in (outcome.folder / "log.txt").read_text()
+    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=3))
     assert not list(tmp_path.glob(".tmp-*"))
 
 
@@ -177,9 +162,7 @@ def test_closing_it_ends_the_workers_and_leaves_nothing(tmp_path: Path, node: Ca
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "points", fakes.points(2), partial(fakes.counted, diary, 3600), watch=interrupt)
     (begun,) = diary.read_text().splitlines()
-    pid, limit = int(begun.split()[2]), time.monotonic() + PATIENCE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < limit, "it outlives the run"
+    wait_until(lambda: not runs(int(begun.split()[2])), PATIENCE_S)
     assert not list((tmp_path / "points").iterdir())
 
 
@@ -212,12 +195,8 @@ def test_a_client_whose_server_dies_is_taken_the_next_time(
     killed: list[int] = []
 
     def kill() -> None:
-        limit = time.monotonic() + PATIENCE_S
-        while not killed and time.monotonic() < limit:
-            for pid in _pids("specific-server")[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-            time.sleep(0.005)
+        killed.append(wait_until(lambda: _pids("specific-server"), PATIENCE_S)[0])
+        os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -258,8 +237,8 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
     address = f"ray://127.0.0.1:{client_port}"
     assert _command(tmp_path, "here", "--jobs", "2").wait() == 0
     there = _command(tmp_path, "there", "--executor", address)
-    while there.poll() is None and len(list((tmp_path / "there" / "points").glob("[!.]*"))) < 12:
-        time.sleep(0.1)
+    measured_there = (tmp_path / "there" / "points").glob
+    wait_until(lambda: there.poll() is not None or len(list(measured_there("[!.]*"))) >= 12, 600)
     os.kill(raylets[1], signal.SIGKILL)
     status, said = there.wait(), (tmp_path / "there.txt").read_text()
     assert status == 0, said
@@ -270,7 +249,6 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
 
 def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     """`rehearse run`, which says what it says in NAME.txt."""
-    code = "from rehearsal.reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "many.yaml", "--out", name, *options]
+    command = [*REHEARSE, "run", "many.yaml", "--out", name, *options]
     with (place / f"{name}.txt").open("wb") as said:
         return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)

@@ -1,19 +1,15 @@
 """A real Slurm on this machine (munge, a controller, two nodes): one array, records as of a local run, nothing left."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from rehearsal.harness.executors import Outcome
@@ -24,7 +20,9 @@ from rehearsal.harness.provenance import ROOT
 from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.selftest.kills import measured
 from rehearsal.workloads.errors import UserError
+from tests.builders import free_ports
 from tests.harness import fakes
+from tests.waiting import runs, wait_until
 
 pytest.importorskip("submitit")
 pytestmark = pytest.mark.slow
@@ -72,7 +70,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder.chmod(0o755)
     text = CONFIGURATION.format(
         host=socket.gethostname().partition(".")[0],
-        ports=_free_ports(3),
+        ports=free_ports(3),
         user=getpass.getuser(),
         folder=folder,
     )
@@ -103,8 +101,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             ):
                 with (folder / "daemons.log").open("ab") as said:
                     daemons.append(subprocess.Popen(command, stdout=said, stderr=said))
-                _wait((folder / "munge.socket").exists)
-            _wait(lambda: _said("sinfo", "--noheader", "--format", "%t").split() == ["idle"])
+                wait_until((folder / "munge.socket").exists)
+            wait_until(lambda: _said("sinfo", "--noheader", "--format", "%t").split() == ["idle"])
             yield
         finally:
             for daemon in reversed(daemons):
@@ -145,15 +143,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
 
 
 def test_failures_are_recorded_with_log_and_reason(slurm: None, tmp_path: Path) -> None:
-    points = fakes.points(5)
-    outcomes = {each.point.seed: each for each in run(tmp_path, points, fakes.misbehave, timeout_s=3)}
-    assert outcomes[0].status == "ok"
-    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
-    for seed, reason in reasons.items():
-        outcome = outcomes[seed]
-        assert outcome.status == "failed" and reason in outcome.reason
-        assert load_record(outcome.folder).manifest["error"] == outcome.reason
-        assert f"seed {seed} says something first" in (outcome.folder / "log.txt").read_text()
+    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=3))
 
 
 def test_closing_it_cancels_the_array_and_leaves_nothing(slurm: None, tmp_path: Path) -> None:
@@ -167,7 +157,7 @@ def test_closing_it_cancels_the_array_and_leaves_nothing(slurm: None, tmp_path: 
         run(tmp_path / "out", fakes.points(2), partial(fakes.counted, diary, 3600), watch=interrupt)
     pids = [int(line.split()[2]) for line in diary.read_text().splitlines()]
     assert _left() == ""
-    _wait(lambda: not any(map(_runs, pids)))
+    wait_until(lambda: not any(map(runs, pids)))
     assert not list((tmp_path / "out" / "points").iterdir())
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["points"]
 
@@ -208,13 +198,13 @@ def test_an_array_left_by_a_killed_run_is_ended_first(slurm: None, tmp_path: Pat
     if forgotten == 0:
         list(first.run(fakes.points(1)))
         os._exit(0)
-    _wait(diary.exists)
+    wait_until(diary.exists)
     os.kill(forgotten, 9)
     os.waitpid(forgotten, 0)
     assert _left()
     (outcome,) = run(tmp_path / "out", fakes.points(1), fakes.measure)
     assert outcome.status == "ok" and _left() == ""
-    _wait(lambda: not _runs(int(diary.read_text().split()[2])))
+    wait_until(lambda: not runs(int(diary.read_text().split()[2])))
 
 
 def test_a_node_with_other_code_is_refused(slurm: None, tmp_path: Path) -> None:
@@ -232,33 +222,9 @@ def test_what_slurm_would_not_take_is_refused_before_anything_is_submitted(slurm
     assert _left() == ""
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _left() -> str:
     return _said("squeue", "--noheader")
 
 
 def _said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    free = [socket.socket() for _ in range(count)]
-    for each in free:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in free]
-    for each in free:
-        each.close()
-    return ports

@@ -1,7 +1,5 @@
 """Recordings made up for a test, and the real ones where they stand beside the repository."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Loaders of Full-Duplex-Bench's folders, RTTM and TextGrid: fixtures in their formats, and the sounds they give."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

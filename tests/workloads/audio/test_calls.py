@@ -1,7 +1,5 @@
 """Workload `metronome` over recordings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Speech out of a room, over noise and through a telephone: by how much, how it is drawn, and that it is off."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from itertools import product

@@ -1,7 +1,5 @@
 """Full-duplex streams: distinct, staggered, lazy, with keys that follow the content."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

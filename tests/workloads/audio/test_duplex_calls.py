@@ -1,7 +1,5 @@
 """Workload duplex: what happens when, that more of one kind changes no other, and sounds where the trace has them."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

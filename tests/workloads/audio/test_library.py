@@ -1,7 +1,5 @@
 """Reading a folder of recordings: what is converted, what is refused, what is held."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rehearse data`: speech from a folder, from Debian packages and from LibriSpeech, on a machine that has none."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

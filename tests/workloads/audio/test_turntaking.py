@@ -1,7 +1,5 @@
 """Turn-taking: the published statistics come out, and p and the cut policy do what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Voice activity: onsets against the energy bound on synthetic and real speech, and what is no speech."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workload speech: turns that are recordings, what its header says of them, and the sound of a turn."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -1,0 +1,54 @@
+"""Waiting for what nobody tells, as of another process: it is looked at again and again, and not for ever."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import psutil
+
+from rehearsal.harness.clock import WallClockLoop
+
+WITHIN_S = 60.0
+"""Far beyond what any of it takes."""
+LOOK_S = 0.005
+
+
+def wait_until(true: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
+    """What `true` gives once it is no longer false; AssertionError when that takes longer."""
+    limit = time.monotonic() + within_s
+    while not (found := true()):
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(LOOK_S)
+    return found
+
+
+async def until(true: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
+    """As `wait_until`, beside which the loop goes on; `true` may be a coroutine function. TimeoutError when late."""
+    async with asyncio.timeout(within_s):
+        while True:
+            found = true()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
+            await asyncio.sleep(LOOK_S)
+
+
+def run(
+    main: Coroutine[Any, Any, Any],
+    loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop,
+    within_s: float = WITHIN_S,
+) -> Any:
+    """What it returns, on a loop of ours; TimeoutError where it takes longer."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asyncio.wait_for(main, within_s))
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
