@@ -33,14 +33,14 @@ test-all: test  ## run every test: these, then the slow ones with real engines, 
 	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
-	$(BIN)/python -m rehearsal.workloads.perf
-	$(BIN)/python -m rehearsal.harness.perf
-	$(BIN)/python -m rehearsal.engines.systems.liveserve.perf
-	$(BIN)/python -m rehearsal.harness.overhead
-	$(BIN)/python -m rehearsal.harness.selftest.quality --quick
+	$(BIN)/python -m tests.perf.traces
+	$(BIN)/python -m tests.perf.replays
+	$(BIN)/python -m tests.perf.evictions
+	$(BIN)/python -m tests.perf.overhead
+	$(BIN)/python -m tests.selftest.quality --quick
 
 conformance: $(VENV)/.ready  ## run vLLM's own tests of its scheduler with ours in its place (ARGS="--release 0.33.0")
-	$(BIN)/python -m rehearsal.harness.selftest.vllm_tests $(ARGS)
+	$(BIN)/python -m tests.selftest.vllm_tests $(ARGS)
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

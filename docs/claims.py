@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 
 from rehearsal.reports.cards import group
-from rehearsal.reports.claims import as_rows, judge, tally
+from rehearsal.reports.claims.claim import as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)

@@ -17,7 +17,7 @@ from rehearsal.harness.metrics.definitions import DEFINITIONS, Definition
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from rehearsal.reports.families import families
+from rehearsal.reports.tables.families import families
 
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {

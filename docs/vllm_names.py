@@ -19,7 +19,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from rehearsal.harness.vllm_release import source
+from rehearsal.harness.worker.vllm_release import source
 
 ROOT = Path(__file__).parent.parent
 PAGE = Path(__file__).with_name("vllm-releases.md")

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from rehearsal.reports.group import load_group
+from rehearsal.reports.cards.group import load_group
 from rehearsal.reports.papers.vllm.releases import table
 
 PAGE = Path(__file__).with_name("vllm-releases.md")

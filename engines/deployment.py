@@ -12,7 +12,7 @@ from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.models import Model, load_model, values, yaml_files
 from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.yaml_file import read_yaml, shipped_yaml
+from rehearsal.workloads.files.yaml_file import read_yaml, shipped_yaml
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from typing import Any
 import pandas as pd
 
 from rehearsal.harness.executors.place import Place
-from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.record import load_record
-from rehearsal.harness.results import read_results
-from rehearsal.reports.answer import answer, finished
-from rehearsal.reports.source import Source, default_out, points_at_a_time, resolve
-from rehearsal.reports.table import flat, results_data
+from rehearsal.harness.experiments.experiment import Experiment, expand
+from rehearsal.harness.records.record import load_record
+from rehearsal.harness.records.results import read_results
+from rehearsal.reports.cards.source import Source, default_out, points_at_a_time, resolve
+from rehearsal.reports.runs.answer import answer, finished
+from rehearsal.reports.tables.table import flat, results_data
 from rehearsal.workloads.errors import UserError, nearest
 
 __all__ = ["Place", "Results", "UserError", "load", "run", "trace"]
@@ -94,7 +94,7 @@ class Results:
 
     def report(self) -> Path:
         """Write DIR/report.html with its pictures; returns its path."""
-        from rehearsal.reports.html import write_report
+        from rehearsal.reports.pages.html import write_report
 
         return write_report(self.folder)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.imports import modules, package_of, parents, read, targets, within
+from rehearsal.harness.records.imports import modules, package_of, parents, read, targets, within
 
 ROOT = Path(__file__).parents[1]
 ORDER = ["rehearsal.workloads", "rehearsal.engines", "rehearsal.harness", "rehearsal.reports"]
@@ -214,7 +214,7 @@ def test_only_the_adapter_imports_vllm():
 
 LIGHT = [
     "rehearsal.workloads.registry",
-    "rehearsal.workloads.describe",
+    "rehearsal.workloads.statistics.describe",
     "rehearsal.harness.doctor",
     "rehearsal.harness.null_server.server",
     "rehearsal.harness.live.client.endpoint",
@@ -224,7 +224,7 @@ LIGHT = [
     "rehearsal.engines.core.routers",
     "rehearsal.engines.registry",
     "rehearsal.engines.server",
-    "rehearsal.reports.html",
+    "rehearsal.reports.pages.html",
     "rehearsal.reports.cli",
     "rehearsal",
 ]

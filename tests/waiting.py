@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from rehearsal.harness.clock import WallClockLoop
+from rehearsal.harness.clocks.clock import WallClockLoop
 
 WITHIN_S = 60.0
 """Far beyond what any of it takes."""

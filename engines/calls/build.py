@@ -15,8 +15,8 @@ from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
-from rehearsal.workloads import questions
 from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.generators import questions
 from rehearsal.workloads.trace import Trace
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rehearsal.engines.models import values
 from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.yaml_file import shipped_yaml
+from rehearsal.workloads.files.yaml_file import shipped_yaml
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rehearsal.engines.devices.step_time import FORMS, StepTime, term
+from rehearsal.workloads.atomic_file import output
 from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.files import output
-from rehearsal.workloads.yaml_file import read_yaml, shipped_yaml
+from rehearsal.workloads.files.yaml_file import read_yaml, shipped_yaml
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""

@@ -8,7 +8,7 @@ from typing import Any
 from rehearsal.engines.devices.kernels.grids import MARK, Kernels, as_kernels
 from rehearsal.engines.devices.profile import MEND, Profile, as_profile
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.yaml_file import read_yaml
+from rehearsal.workloads.files.yaml_file import read_yaml
 
 StepFile = Profile | Kernels
 

@@ -11,7 +11,7 @@ from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.calls import FRAME_S
+from rehearsal.workloads.generators.calls import FRAME_S
 
 
 def build_sessions(

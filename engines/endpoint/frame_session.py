@@ -12,7 +12,7 @@ from rehearsal.engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from rehearsal.engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
 from rehearsal.engines.endpoint.settings import KEPT, Settings
 from rehearsal.engines.endpoint.turn_detection import WHERE
-from rehearsal.workloads.speech import audio_tokens
+from rehearsal.workloads.distributions.speech import audio_tokens
 from rehearsal.workloads.trace import CONTENTS, Turn
 
 MOST_BEHIND = 120

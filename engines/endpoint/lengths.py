@@ -7,10 +7,10 @@ import numpy as np
 
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.endpoint.protocol import Refusal
-from rehearsal.workloads.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
-from rehearsal.workloads.lengths import SPOKEN_REPLY
+from rehearsal.workloads.distributions.lengths import SPOKEN_REPLY
+from rehearsal.workloads.distributions.speech import lognormal, speech_rate
+from rehearsal.workloads.generators.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
 from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.speech import lognormal, speech_rate
 from rehearsal.workloads.trace import CONTENTS
 
 CHARACTERS_PER_TOKEN = 4

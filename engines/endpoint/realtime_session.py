@@ -12,7 +12,7 @@ from rehearsal.engines.endpoint.settings import Modality, Settings
 from rehearsal.engines.endpoint.turn_detection import ServerVad
 from rehearsal.engines.endpoint.user_turn import Buffer, Items, UserItem
 from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.workloads.speech import AUDIO_TOKENS_PER_S
+from rehearsal.workloads.distributions.speech import AUDIO_TOKENS_PER_S
 from rehearsal.workloads.trace import Turn
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rehearsal.engines.models import user_file
 from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.files.yaml_file import shipped_yaml
 from rehearsal.workloads.plugins import entry_points
-from rehearsal.workloads.yaml_file import shipped_yaml
 
 
 @dataclass(frozen=True)

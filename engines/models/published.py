@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from rehearsal.engines.models import Model, load_model, yaml_files
-from rehearsal.workloads.yaml_file import shipped_yaml
+from rehearsal.workloads.files.yaml_file import shipped_yaml
 
 
 def model_of(published_name: str) -> Model | None:

@@ -52,7 +52,7 @@ def frame_tokens(model: Model, audio_s: float) -> int:
 
 def density(turn: Turn) -> float:
     """How many tokens a frame's input becomes, over what is nominal for so much audio: 1 unless the trace says more."""
-    from rehearsal.workloads.speech import (
+    from rehearsal.workloads.distributions.speech import (
         AUDIO_TOKENS_PER_S,  # which brings numpy, and servers are configured without
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.yaml_file import read_yaml
+from rehearsal.workloads.files.yaml_file import read_yaml
 
 Model = TypeVar("Model")
 

@@ -28,9 +28,7 @@ def engines_of(
     return [_engine(each, role, parts, chosen, pipeline) for each in replicas]
 
 
-def routers_of(
-    engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]
-) -> dict[str, Router]:
+def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]) -> dict[str, Router]:
     """What routes to the replicas of entry and talker. Of an entry that is divided: to those that prefill, and under
     the name `decode` to the others."""
     replicas = {role: [engine.replica for engine in each] for role, each in engines.items()}

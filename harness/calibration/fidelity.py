@@ -59,10 +59,10 @@ from rehearsal.harness.calibration.runs import (
     serve_virtual,
 )
 from rehearsal.harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import write_json
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import write_json
+from rehearsal.workloads.atomic_file import cannot_write
 from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.files import cannot_write
 
 LENGTHS: dict[str, Any] = {
     "modality": "text",

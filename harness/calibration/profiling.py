@@ -25,8 +25,8 @@ from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.devices.profile import Profile, Reaction, StageProfile
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
-from rehearsal.harness.isolation import die_with_starter, send_output_to
-from rehearsal.harness.provenance import environment
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.worker.isolation import die_with_starter, send_output_to
 from rehearsal.workloads.errors import UserError, nearest
 
 TEXT_DEPLOYMENT = "llama_tiny"
@@ -123,7 +123,7 @@ def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick:
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
     """What the process of its own does; `device` may be virtual here."""
-    from rehearsal.harness import clock
+    from rehearsal.harness.clocks import clock
 
     begun = time.perf_counter()
     deployment = resolve(params)
@@ -166,7 +166,7 @@ async def _measure_stages(
     from rehearsal.harness.calibration.driver import Driver
     from rehearsal.harness.calibration.grid import GridRun
     from rehearsal.harness.calibration.reaction import react, reaction_shapes
-    from rehearsal.harness.log import EventLog
+    from rehearsal.harness.records.log import EventLog
 
     loop = asyncio.get_running_loop()
     vllm_adapter.use_clock(loop.time)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rehearsal.harness.client.duplex_player import Player
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session
 
 PATIENCE_S = 3.0

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from math import inf, nan
 from typing import Any, Protocol
 
-from rehearsal.harness import progress
 from rehearsal.harness.client.duplex_hearing import Hearing
 from rehearsal.harness.client.duplex_player import Tape
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import FAILED
-from rehearsal.harness.log import EventLog
-from rehearsal.workloads.duplex_events import TAKES_FLOOR
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.worker import progress
 from rehearsal.workloads.trace import Session, Turn
+from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
 
 TURN = "turn"
 """What the user says that is no event."""

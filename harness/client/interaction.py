@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from rehearsal.harness import progress
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.worker import progress
 from rehearsal.workloads.trace import Session, Trace, Turn
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import Client, Leaving, Server
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session
 
 

@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rehearsal.harness import progress
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.clock import VirtualClockLoop
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import VirtualClockLoop
 from rehearsal.harness.metrics.playback import Playback
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.worker import progress
 from rehearsal.workloads.trace import Session, Turn
 
 if TYPE_CHECKING:

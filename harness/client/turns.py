@@ -11,7 +11,7 @@ import numpy as np
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.pool import Pool
 from rehearsal.harness.client.session import Client, Leaving
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session, Trace
 
 

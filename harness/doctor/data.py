@@ -7,7 +7,7 @@ from pathlib import Path
 from rehearsal.harness.doctor.check import Check, version
 from rehearsal.workloads.audio.library import audio_files
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.hub import Dataset, datasets
+from rehearsal.workloads.files.hub import Dataset, datasets
 
 
 def checks(folder: Path | None) -> list[Check]:

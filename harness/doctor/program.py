@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from rehearsal.harness.doctor.check import Check, version
 from rehearsal.harness.doctor.probe import LONGEST, STEPS, TRAPS
-from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.records.provenance import ROOT
 
 PROBE_LIMIT_S = 180  # [chosen] ten times a cold import of vLLM (10 to 17 s on two shared cores)
 _ANEW = "`make clean`, then `make bench`, makes the environment anew"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiment import Point
+    from rehearsal.harness.experiments.experiment import Point
 
 WATCH_S = 0.5
 """[chosen] a person sees it move."""

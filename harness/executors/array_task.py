@@ -22,9 +22,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from rehearsal.harness.executors.node import Task
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.order import load_average
-from rehearsal.harness.record import write_json
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import load_average
+from rehearsal.harness.records.record import write_json
 from rehearsal.workloads.errors import UserError
 
 TOLD, CLAIMS, TASKS = "task.pickle", "claims", "tasks"

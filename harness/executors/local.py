@@ -24,12 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.harness import fork_server, isolation, provenance, vllm_release
 from rehearsal.harness.executors import WATCH_S, Outcome, no_room
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.order import Order
-from rehearsal.harness.progress import Share
-from rehearsal.harness.record import (
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import Order
+from rehearsal.harness.records import provenance
+from rehearsal.harness.records.record import (
     ERROR,
     MANIFEST,
     Work,
@@ -39,7 +38,9 @@ from rehearsal.harness.record import (
     temporary,
     write_failure,
 )
-from rehearsal.workloads.files import is_full
+from rehearsal.harness.worker import fork_server, isolation, vllm_release
+from rehearsal.harness.worker.progress import Share
+from rehearsal.workloads.atomic_file import is_full
 
 
 @dataclass
@@ -72,7 +73,7 @@ class LocalExecutor:
         jobs: int,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
         spawn: bool = False,
         watch: Callable[[float], None] | None = None,
     ) -> None:

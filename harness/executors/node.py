@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rehearsal.harness import fork_server
 from rehearsal.harness.executors import WATCH_S, Outcome, no_room
 from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiment import Point, code_of
-from rehearsal.harness.order import Order, load_average
-from rehearsal.harness.record import Work, failed, publish, temporary, write_failure
+from rehearsal.harness.experiments.experiment import Point, code_of
+from rehearsal.harness.experiments.order import Order, load_average
+from rehearsal.harness.records.record import Work, failed, publish, temporary, write_failure
+from rehearsal.harness.worker import fork_server
+from rehearsal.workloads.atomic_file import TEMPORARY, is_full
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import TEMPORARY, is_full
 
 SLOT = "rehearsal-slot-"
 
@@ -38,7 +38,7 @@ class Task:
     work: Work
     order: Order
     timeout_s: float
-    preload: Sequence[str] = ("rehearsal.harness.preload",)
+    preload: Sequence[str] = ("rehearsal.harness.worker.preload",)
 
     def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
         """Of one point at a time."""

@@ -13,9 +13,9 @@ from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from rehearsal.harness.executors import Executor
-    from rehearsal.harness.experiment import Point
-    from rehearsal.harness.order import Order
-    from rehearsal.harness.record import Work
+    from rehearsal.harness.experiments.experiment import Point
+    from rehearsal.harness.experiments.order import Order
+    from rehearsal.harness.records.record import Work
 
 LOCAL, AUTO, SLURM = "local", "auto", "slurm"
 PLACES = {

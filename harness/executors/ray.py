@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from rehearsal.harness.executors import WATCH_S, Outcome
 from rehearsal.harness.executors.node import Ended, Task, give_up, receive
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.order import Order
-from rehearsal.harness.record import Work
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import Order
+from rehearsal.harness.records.record import Work
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.optional import optional
 
@@ -67,7 +67,7 @@ class RayExecutor:
         jobs: int | None,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
         watch: Callable[[float], None] | None = None,
     ) -> None:
         self._points_dir = points_dir

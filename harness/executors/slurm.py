@@ -24,11 +24,11 @@ from rehearsal.harness.executors.array_task import (
     write_array,
 )
 from rehearsal.harness.executors.node import Task, give_up
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.order import Order
-from rehearsal.harness.record import MANIFEST, Work, failed
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import Order
+from rehearsal.harness.records.record import MANIFEST, Work, failed
+from rehearsal.workloads.atomic_file import TEMPORARY
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import TEMPORARY
 from rehearsal.workloads.optional import optional
 
 MOST_TASKS = 64
@@ -71,7 +71,7 @@ class SlurmExecutor:
         jobs: int | None,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
         watch: Callable[[float], None] | None = None,
     ) -> None:
         self._points_dir = points_dir.absolute()

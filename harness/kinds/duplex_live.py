@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehearsal.harness.kinds.turns_live import LiveTurns
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 

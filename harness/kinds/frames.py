@@ -15,12 +15,12 @@ from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.client.interaction import Ending, serve_interactions
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.target import TargetParams, check_secrets
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.frame_summary import summarise_frames
 from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
 from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.distributions.speech import audio_tokens
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.speech import audio_tokens
 from rehearsal.workloads.trace import Trace
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rehearsal.harness.client.params import ClientParams
     from rehearsal.harness.live.dialects.dialect import Dialect
     from rehearsal.harness.live.target import TargetParams
-    from rehearsal.harness.log import EventLog
     from rehearsal.harness.metrics.definitions import Definition
     from rehearsal.harness.metrics.summary import Metric
+    from rehearsal.harness.records.log import EventLog
     from rehearsal.workloads.trace import Trace
 
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -60,8 +60,8 @@ class Kind(Protocol[P_contra]):
         end_s: float,
         timing: Any,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.log`; `turns` are
-        the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
+        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.records.log`;
+        `turns` are the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
 
         The table has `session`, `turn` and `send_lag_s`. What means the same as in `harness.metrics` has its name and
         unit there, so that tables, pictures and comparisons know it.

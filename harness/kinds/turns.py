@@ -14,11 +14,11 @@ from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.turns import serve_turns
 from rehearsal.harness.kinds.turns_live import LiveTurns, spoken
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.class_tokens import of_log, passing
 from rehearsal.harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.metrics.summary import Metric, summarise
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.batch import OfflineParams, offline
-from rehearsal.workloads.combine import labelled
+from rehearsal.workloads.generators.batch import OfflineParams, offline
 from rehearsal.workloads.seeds import child_seed
 from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.trace.combine import labelled
 
 ONLINE, BATCH = "online", "batch"
 """The classes of a run with a batch beside."""

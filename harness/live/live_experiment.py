@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.engines.registry import ENDPOINT
-from rehearsal.harness.experiment import Experiment, override
+from rehearsal.harness.experiments.experiment import Experiment, override
 from rehearsal.harness.kinds import live_kind
 from rehearsal.harness.live.target import TargetParams, check_secrets
 from rehearsal.workloads.errors import UserError, nearest, validate

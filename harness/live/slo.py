@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.experiments.experiment import Experiment
 from rehearsal.harness.metrics.class_definitions import split
 from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from rehearsal.harness.targets import Target, name_of, parse_targets
+from rehearsal.harness.slo.targets import Target, name_of, parse_targets
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import WORKLOADS
 

@@ -27,4 +27,4 @@ QUALITY_DEFINITIONS: dict[str, Definition] = {
         "higher",
     ),
 }  # fmt: skip
-"""Every metric that `harness.quality.judge` returns, in its order; those of the other mode are missing."""
+"""Every metric that `harness.metrics.quality.judge` returns, in its order; those of the other mode are missing."""

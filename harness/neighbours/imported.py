@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rehearsal.engines.registry import ENDPOINT
-from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.run.executor import LiveExecutor
@@ -22,14 +22,14 @@ from rehearsal.harness.live.run.launch import RunOutput
 from rehearsal.harness.live.run.measure import measurement_of
 from rehearsal.harness.live.run.merge import Merged
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.live_window import WHOLE
 from rehearsal.harness.neighbours import aiperf, guidellm
 from rehearsal.harness.neighbours.requests import Answered, Load
-from rehearsal.harness.record import Measurement
-from rehearsal.harness.results import claim, ids, unfinished, write_summary
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.record import Measurement
+from rehearsal.harness.records.results import claim, ids, unfinished, write_summary
+from rehearsal.workloads.atomic_file import cannot_write
 from rehearsal.workloads.errors import UserError, existing_file, validate
-from rehearsal.workloads.files import cannot_write
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 

@@ -29,7 +29,7 @@ import picows
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rehearsal.harness import clock
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.null_server.pace import Pace
 from rehearsal.harness.null_server.text import Text
 from rehearsal.harness.null_server.voice import Voice, packet_of

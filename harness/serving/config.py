@@ -15,8 +15,8 @@ from rehearsal.engines.endpoint.limits import Limits
 from rehearsal.engines.models.token_ids import frame_tokens
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams, check_modelled, resolve
+from rehearsal.harness.experiments.profiles import profile_of
 from rehearsal.harness.kinds import live_kind
-from rehearsal.harness.profiles import profile_of
 from rehearsal.workloads.errors import UserError, nearest, validate
 
 SMALL_DEPLOYMENT = "speech_tiny"

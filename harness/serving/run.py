@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from rehearsal.engines.devices.profile import as_profile
-from rehearsal.harness.clock import WallClockLoop
+from rehearsal.harness.clocks.clock import WallClockLoop
+from rehearsal.harness.clocks.model_clock import ModelClockLoop
 from rehearsal.harness.metrics.histogram import quantile
-from rehearsal.harness.model_clock import ModelClockLoop
 from rehearsal.harness.serving.config import ServeConfig, check, parameters, profile, token
 from rehearsal.harness.serving.listening import address_of, allow_descriptors, bound, interruptible
 from rehearsal.harness.serving.starting import starting

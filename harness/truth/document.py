@@ -8,9 +8,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from rehearsal.workloads import yaml_file
 from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.json_file import parse, read_text
+from rehearsal.workloads.files import yaml_file
+from rehearsal.workloads.files.json_file import parse, read_text
 
 
 def read_json(path: str | Path) -> Any:

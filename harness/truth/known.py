@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from rehearsal.harness.truth.run import LATENCIES
-from rehearsal.workloads.yaml_file import shipped_yaml
+from rehearsal.workloads.files.yaml_file import shipped_yaml
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 

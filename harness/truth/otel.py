@@ -12,7 +12,7 @@ from typing import Any
 
 from rehearsal.harness.truth.seen import Seen
 from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.json_file import parse, read_text
+from rehearsal.workloads.files.json_file import parse, read_text
 
 PROMPT = ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens")
 OUTPUT = ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens")

@@ -22,8 +22,8 @@ from rehearsal.harness.truth.replayed import Prefixes, begins, deployment, summa
 from rehearsal.harness.truth.run import LATENCIES, SummaryRun, TruthRun
 from rehearsal.harness.truth.seen import ALL_AT_ONCE
 from rehearsal.harness.truth.served_model import served_model
+from rehearsal.workloads.atomic_file import output
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import output
 from rehearsal.workloads.trace import Trace
 
 ENGINE = "vllm_omni_wo"
@@ -166,9 +166,9 @@ def _serve(
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
     from rehearsal.engines.step_sources import step_sources
-    from rehearsal.harness.experiment import Point
+    from rehearsal.harness.experiments.experiment import Point
     from rehearsal.harness.metrics.requests import request_table
-    from rehearsal.harness.replay import replay
+    from rehearsal.harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import write_json
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import write_json
 from rehearsal.harness.truth.predict import Failed, Prediction
 from rehearsal.harness.truth.run import LATENCIES, SummaryRun
 

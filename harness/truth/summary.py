@@ -26,7 +26,7 @@ from rehearsal.harness.truth.campaign import (
 from rehearsal.harness.truth.document import needed
 from rehearsal.harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
 from rehearsal.workloads.errors import UserError, existing_file, nearest
-from rehearsal.workloads.json_file import read_text
+from rehearsal.workloads.files.json_file import read_text
 
 COLUMNS = (
     "experiment",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.workloads.errors import existing_file
-from rehearsal.workloads.json_file import read_text
+from rehearsal.workloads.files.json_file import read_text
 
 DEFAULT_BLOCK = 16
 """Tokens; vLLM's default on GPUs."""

@@ -9,7 +9,7 @@ from typing import Any
 from rehearsal.harness.voice_agents import livekit, pipecat
 from rehearsal.harness.voice_agents.gap import Gap
 from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.json_file import parse, read_text
+from rehearsal.workloads.files.json_file import parse, read_text
 
 
 def read_gaps(path: str | Path) -> tuple[str, list[Gap]]:

@@ -36,8 +36,8 @@ from rehearsal.reports.cli import (
     trace,
 )
 from rehearsal.reports.cli.settings import option
+from rehearsal.workloads.atomic_file import is_full
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import is_full
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -22,7 +22,7 @@ def artifact(
 
     `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
     """
-    from rehearsal.reports.artifact import write_artifact
+    from rehearsal.reports.claims.artifact import write_artifact
 
     for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
         typer.echo(str(path))

@@ -14,8 +14,8 @@ from rehearsal.reports.cli.settings import GroupResults, option
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.reports.claims import Assessed
-    from rehearsal.reports.group import Group
+    from rehearsal.reports.cards.group import Group
+    from rehearsal.reports.claims.claim import Assessed
 
 STYLES = {"reproduced": "green", "not reproduced": "red", "check failed": "red", "not measured": "dim"}
 _WIDE = 150
@@ -41,7 +41,7 @@ def claims(
     form = form_of(as_json, as_csv)
     loaded = finished_group(group, results)
     if form != "table":
-        from rehearsal.reports.claims import as_rows
+        from rehearsal.reports.claims.claim import as_rows
 
         emit(form, sensitivity_data(loaded) if sensitivity else as_rows(loaded.claims))
     elif sensitivity:
@@ -60,7 +60,7 @@ def finished_group(group: str, results: Path | None) -> Group:
     from rehearsal.reports.cards import group as known
 
     known(group)  # a mistyped name is told before anything is loaded that reads results
-    from rehearsal.reports.group import load_group
+    from rehearsal.reports.cards.group import load_group
 
     folder = results or Path("results") / group
     if not folder.exists():
@@ -91,8 +91,8 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     """Print the table, how many claims have which verdict, and what is to be said of them."""
     from rich.table import Table
 
-    from rehearsal.reports.cards import figures
-    from rehearsal.reports.claims import by_verdict, withheld
+    from rehearsal.reports.cards.card import figures
+    from rehearsal.reports.claims.claim import by_verdict, withheld
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
@@ -140,7 +140,7 @@ def show_sensitivity(group: Group) -> None:
     """Print a list of the claims, and for each the variations under which its sign is not kept."""
     from rich.table import Table
 
-    from rehearsal.reports.sensitivity import KEPT
+    from rehearsal.reports.claims.sensitivity import KEPT
 
     rows = group.sensitivity
     if not rows:
@@ -170,15 +170,15 @@ def _plain(text: str) -> Any:
 
 def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
     """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
-    from rehearsal.reports.group import load_group
-    from rehearsal.reports.group_page import write_group_report
+    from rehearsal.reports.cards.group import load_group
+    from rehearsal.reports.pages.group_page import write_group_report
 
     group = load_group(folder)
     claims = [claim for claim in group.claims if cards is None or claim.card in cards]
     if form == "table":
         show(claims, group.caveat)
     else:
-        from rehearsal.reports.claims import as_rows
+        from rehearsal.reports.claims.claim import as_rows
 
         emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):

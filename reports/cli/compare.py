@@ -15,7 +15,7 @@ from rehearsal.workloads.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rehearsal.reports.compare import Cell, Compared, Comparison
+    from rehearsal.reports.comparison.compare import Cell, Compared, Comparison
 
 
 def percent(text: str | float) -> float:
@@ -68,7 +68,7 @@ def compare(
     `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
     """
     from rehearsal.harness.metrics.frame_definitions import definition
-    from rehearsal.reports.compare import compare as compared
+    from rehearsal.reports.comparison.compare import compare as compared
 
     form = form_of(as_json, as_csv)
     if gate is not None:
@@ -105,8 +105,8 @@ def compare(
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
     """Print what each limit says of each cell, and exit."""
-    from rehearsal.reports import gate
-    from rehearsal.reports.compare import compare as compared
+    from rehearsal.reports.comparison import gate
+    from rehearsal.reports.comparison.compare import compare as compared
 
     if as_markdown and form != "table":
         raise UserError(f"--markdown and --{form} are two forms of one table; leave one out.")
@@ -214,9 +214,9 @@ def _table(comparison: Comparison, fail_above: float | None) -> RenderableType:
 def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> None:
     from rich.text import Text
 
-    from rehearsal.reports.columns import MISSING, Column
-    from rehearsal.reports.compare import is_worse
+    from rehearsal.reports.comparison.compare import is_worse
     from rehearsal.reports.figures.picture import short
+    from rehearsal.reports.tables.columns import MISSING, Column
 
     table.add_section()
     opening = [

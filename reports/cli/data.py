@@ -73,7 +73,7 @@ def fetch(
 
     A download that broke off goes on from there; what is there already is only checked.
     """
-    from rehearsal.workloads import hub
+    from rehearsal.workloads.files import hub
 
     wanted = hub.dataset(name)
     typer.echo(f"{wanted.summary}; revision {wanted.revision}; licence: {wanted.licence}")

@@ -70,7 +70,7 @@ def fidelity(
             "fidelity compares with something real; add --device cpu, or --truth DIR with runs of a server."
         )
     from rehearsal.harness.calibration import fidelity as module
-    from rehearsal.reports.fidelity import write_picture
+    from rehearsal.reports.calibration.fidelity import write_picture
 
     folder = out or Path("results") / "fidelity" / device
     report = module.fidelity(device, deployment, profile, folder, quick, _show)
@@ -85,9 +85,9 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     from rehearsal.harness.truth.folder import read_truth
     from rehearsal.harness.truth.predict import predict
     from rehearsal.harness.truth.report import report_of, store
+    from rehearsal.reports.calibration.truth import sentences, tables, write_picture
     from rehearsal.reports.cli.progress import parts
-    from rehearsal.reports.plain_tables import print_tables
-    from rehearsal.reports.truth import sentences, tables, write_picture
+    from rehearsal.reports.tables.plain_tables import print_tables
     from rehearsal.workloads.errors import UserError
 
     if step_times not in ("measured", "roofline"):
@@ -120,7 +120,7 @@ def present(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rehearsal.reports.fidelity import HEADINGS, rows
+    from rehearsal.reports.calibration.fidelity import HEADINGS, rows
 
     console = wide(150)
     console.print(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rehearsal.harness.executors.place import Place
+from rehearsal.reports.cards.source import default_out, points_at_a_time, resolve
 from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.measuring import measure_points, show_points
 from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
@@ -25,14 +26,13 @@ from rehearsal.reports.cli.settings import (
     parse_settings,
     sbatch_options,
 )
-from rehearsal.reports.source import default_out, points_at_a_time, resolve
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.bisection import Bounds
-    from rehearsal.harness.experiment import Experiment, Point, Traces
-    from rehearsal.harness.targets import Target
-    from rehearsal.reports.find import Finding, Tried
+    from rehearsal.harness.experiments.experiment import Experiment, Point, Traces
+    from rehearsal.harness.slo.bisection import Bounds
+    from rehearsal.harness.slo.targets import Target
+    from rehearsal.reports.live.find import Finding, Tried
 
 SEEDS = 3
 """Where no number is given, and not --quick. [chosen]"""
@@ -100,8 +100,8 @@ def find(
 
     `rehearse find my_experiment.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
-    from rehearsal.harness.targets import parse_targets
-    from rehearsal.reports.cost import per_gpu
+    from rehearsal.harness.slo.targets import parse_targets
+    from rehearsal.reports.cost.usage import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
@@ -157,7 +157,7 @@ class _Space:
 
     def at(self, value: float) -> list[Point]:
         """The points of every search at one value."""
-        from rehearsal.harness.experiment import expand
+        from rehearsal.harness.experiments.experiment import expand
 
         if value not in self._points:
             self._points[value] = expand(self.sweep([value]), self.traces)
@@ -173,7 +173,7 @@ class _Space:
     def finding(
         self, targets: tuple[Target, ...], prices: Mapping[str, float], watts: Mapping[str, float]
     ) -> Finding:
-        from rehearsal.reports.find import Finding, Searched
+        from rehearsal.reports.live.find import Finding, Searched
 
         searched = tuple(Searched(key[0], dict(key[1]), tried) for key, tried in self.tried.items())
         seeds = tuple(self.experiment.seeds)
@@ -191,8 +191,8 @@ class _Space:
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
-    from rehearsal.harness.bisection import Bounds
-    from rehearsal.harness.experiment import is_whole, largest
+    from rehearsal.harness.experiments.experiment import is_whole, largest
+    from rehearsal.harness.slo.bisection import Bounds
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
@@ -247,8 +247,8 @@ def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
-    from rehearsal.reports.find import Tried
-    from rehearsal.reports.judged import check_known, repeat
+    from rehearsal.reports.live.find import Tried
+    from rehearsal.reports.live.judged import check_known, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -267,12 +267,12 @@ def _searched(
 
 def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
-    from rehearsal.harness.record import write_json
-    from rehearsal.harness.results import write_summary
-    from rehearsal.reports.answer import finished
+    from rehearsal.harness.records.record import write_json
+    from rehearsal.harness.records.results import write_summary
     from rehearsal.reports.cli.console import wide
-    from rehearsal.reports.find import FIND, as_dict
-    from rehearsal.reports.html import write_report
+    from rehearsal.reports.live.find import FIND, as_dict
+    from rehearsal.reports.pages.html import write_report
+    from rehearsal.reports.runs.answer import finished
 
     write_json(folder / FIND, as_dict(finding))
     # In the order of the searches and their values, not in that in which they wanted to know.
@@ -302,9 +302,9 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from rehearsal.reports.columns import MISSING
     from rehearsal.reports.figures.picture import short
-    from rehearsal.reports.find import COLUMNS, figure, held, note, spread
+    from rehearsal.reports.live.find import COLUMNS, figure, held, note, spread
+    from rehearsal.reports.tables.columns import MISSING
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)

@@ -28,7 +28,7 @@ def gap(
     `rehearse gap session.json --beside results/live`: and the way to the caller
     """
     from rehearsal.reports.cli.console import wide
-    from rehearsal.reports.gap import gap_of, gap_table
+    from rehearsal.reports.live.gap import gap_of, gap_table
 
     found = gap_of(log, beside)
     if as_json:

@@ -227,7 +227,7 @@ def _brief_deployments() -> list[Row]:
 
 
 def _brief_cards() -> list[Row]:
-    from rehearsal.reports.cards import cards, index
+    from rehearsal.reports.cards.card import cards, index
 
     benches = [
         {"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()
@@ -243,7 +243,7 @@ def _brief_cards() -> list[Row]:
 
 
 def _cards(names: Sequence[str]) -> list[Row]:
-    from rehearsal.reports.cards import cards, figures
+    from rehearsal.reports.cards.card import cards, figures
 
     found = []
     for name in names:

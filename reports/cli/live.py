@@ -13,10 +13,10 @@ from rehearsal.reports.cli.settings import Settings, number, option, parse_setti
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiment import Experiment, Point
-    from rehearsal.harness.judgement import Verdict
-    from rehearsal.harness.targets import Target
-    from rehearsal.reports.live_verdict import Asked
+    from rehearsal.harness.experiments.experiment import Experiment, Point
+    from rehearsal.harness.slo.judgement import Verdict
+    from rehearsal.harness.slo.targets import Target
+    from rehearsal.reports.live.live_verdict import Asked
 
 OUT = Path("results/live")
 UP_TO = 256
@@ -130,7 +130,7 @@ def live(
 
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
-    from rehearsal.harness.experiment import expand
+    from rehearsal.harness.experiments.experiment import expand
     from rehearsal.harness.live.live_experiment import live_experiment
 
     metrics = asked_metrics(columns)
@@ -163,7 +163,7 @@ def live(
     if dry_run:
         _show_plan(experiment, points, out, asked, form)
         return
-    from rehearsal.reports.live_verdict import EXIT
+    from rehearsal.reports.live.live_verdict import EXIT
 
     if load.targets:
         from rehearsal.reports.cli.live_search import find_capacity
@@ -180,8 +180,8 @@ def _asked(
 ) -> Asked:
     """UserError for targets that are none, or that no such run can meet."""
     from rehearsal.harness.live.slo import check_targets, default_targets, served
-    from rehearsal.harness.targets import parse_targets
-    from rehearsal.reports.live_verdict import Asked
+    from rehearsal.harness.slo.targets import parse_targets
+    from rehearsal.reports.live.live_verdict import Asked
 
     targets = parse_targets(slo, "--slo") if slo is not None else searched
     check_targets(experiment, targets, "--find" if searched else "--slo")
@@ -214,7 +214,7 @@ class _Load(NamedTuple):
 def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
     """UserError for what does not fit together."""
     from rehearsal.harness.live.capacity import FIRST
-    from rehearsal.harness.targets import parse_targets
+    from rehearsal.harness.slo.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
     if up_to is not None and not targets:
@@ -236,7 +236,7 @@ def _show_plan(
     experiment: Experiment, points: list[Point], out: Path | None, asked: Asked, form: Form
 ) -> None:
     """The points; in `out`, where it is given, what Locust's master measures, and what it is judged by."""
-    from rehearsal.harness import results
+    from rehearsal.harness.records import results
     from rehearsal.reports.cli.measuring import show_points
 
     show_points(points, form)
@@ -249,7 +249,7 @@ def _measured(
     experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
 ) -> Verdict:
     """FAIL where a point failed and there is nothing to judge by."""
-    from rehearsal.harness.judgement import FAIL, PASS
+    from rehearsal.harness.slo.judgement import FAIL, PASS
     from rehearsal.reports.cli.measuring import measure_points
     from rehearsal.reports.cli.report import present_live
 

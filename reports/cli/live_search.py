@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rehearsal.harness.experiment import Experiment, Traces, expand
+from rehearsal.harness.experiments.experiment import Experiment, Traces, expand
 from rehearsal.harness.live.capacity import CAPACITY, Step, as_dict, judge, search
-from rehearsal.harness.record import write_json
-from rehearsal.harness.results import write_summary
+from rehearsal.harness.records.record import write_json
+from rehearsal.harness.records.results import write_summary
 from rehearsal.reports.cli.measuring import measure_points
 from rehearsal.reports.cli.output import Form
 from rehearsal.reports.cli.report import present_live
-from rehearsal.reports.judged import check_known, repeat
+from rehearsal.reports.live.judged import check_known, repeat
 
 if TYPE_CHECKING:
-    from rehearsal.harness.judgement import Verdict
-    from rehearsal.reports.live_verdict import Asked
+    from rehearsal.harness.slo.judgement import Verdict
+    from rehearsal.reports.live.live_verdict import Asked
 
 
 def find_capacity(

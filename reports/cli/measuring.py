@@ -17,9 +17,9 @@ from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rehearsal.harness.executors import Executor, Outcome
-    from rehearsal.harness.experiment import Experiment, Point
-    from rehearsal.harness.order import Order
-    from rehearsal.harness.results import Collection
+    from rehearsal.harness.experiments.experiment import Experiment, Point
+    from rehearsal.harness.experiments.order import Order
+    from rehearsal.harness.records.results import Collection
 
 
 HERE = Place()
@@ -68,8 +68,8 @@ def measured(
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
     from rehearsal.engines.devices.names import SOCKET_DEVICES
-    from rehearsal.harness import results
-    from rehearsal.harness.order import shuffled
+    from rehearsal.harness.experiments.order import shuffled
+    from rehearsal.harness.records import results
 
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
@@ -121,10 +121,10 @@ def _executed(
                 yield show, outcomes
         return
     from rehearsal.engines.devices.names import REAL_DEVICES
-    from rehearsal.harness import vllm_release
     from rehearsal.harness.executors.local import LocalExecutor
-    from rehearsal.harness.measure import measure
-    from rehearsal.harness.provenance import cores
+    from rehearsal.harness.records.provenance import cores
+    from rehearsal.harness.worker import vllm_release
+    from rehearsal.harness.worker.measure import measure
     from rehearsal.reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
@@ -158,7 +158,7 @@ def _check_installed(vllm: bool, live: bool) -> None:
 @contextlib.contextmanager
 def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
     """When the run is interrupted, a summary is written all the same."""
-    from rehearsal.harness import results
+    from rehearsal.harness.records import results
 
     try:
         yield

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rehearsal.reports.cli.settings import option
+from rehearsal.workloads.atomic_file import STDOUT, YAML_ENDINGS, check_output
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import STDOUT, YAML_ENDINGS, check_output
 
 if TYPE_CHECKING:
     from rehearsal.engines.models.config_file import Published
@@ -39,7 +39,7 @@ def model(
     `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml --set modality=text --set reply=text`
     """
     from rehearsal.engines.models.config_file import as_yaml, read_config
-    from rehearsal.workloads.files import output
+    from rehearsal.workloads.atomic_file import output
 
     found = read_config(config, name)
     path = Path(found.file_name) if out is None else check_output(out, YAML_ENDINGS)

@@ -14,7 +14,7 @@ from rehearsal.reports.cli.settings import Settings, number, option
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.reports.nightly import Part
+    from rehearsal.reports.comparison.nightly import Part
 
 _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not needed": "dim"}
 
@@ -53,8 +53,16 @@ def nightly(
     from rehearsal.engines.devices.available import missing
     from rehearsal.engines.devices.names import check_device
     from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL
-    from rehearsal.reports.measured import load_run
-    from rehearsal.reports.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store
+    from rehearsal.reports.comparison.nightly import (
+        BENCH,
+        bench,
+        comparison,
+        fidelity,
+        folder_of,
+        last_passed,
+        store,
+    )
+    from rehearsal.reports.runs.measured import load_run
 
     check_device(device)
     if reason := missing(device):
@@ -90,7 +98,7 @@ def _show(parts: list[Part], night: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rehearsal.reports.nightly import VERDICT
+    from rehearsal.reports.comparison.nightly import VERDICT
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("nightly", "verdict", "why"):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rehearsal.reports.cli.settings import option
-from rehearsal.reports.csv_text import csv_of
+from rehearsal.reports.tables.csv_text import csv_of
 from rehearsal.workloads.errors import UserError
 
 Form = Literal["table", "json", "csv"]
@@ -25,7 +25,7 @@ def asked_metrics(columns: str | None) -> tuple[str, ...]:
     """The metrics of --columns, none where it was not given; what knows their names is loaded only then."""
     if columns is None:
         return ()
-    from rehearsal.reports.columns import parse_columns
+    from rehearsal.reports.tables.columns import parse_columns
 
     return parse_columns(columns)
 

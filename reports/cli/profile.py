@@ -62,9 +62,9 @@ def _from_kernels(
 ) -> None:
     from rehearsal.engines.devices.kernels.grids import save_kernels
     from rehearsal.engines.devices.kernels.make import kernels_for
-    from rehearsal.reports.kernels import present
+    from rehearsal.reports.calibration.kernels import present
+    from rehearsal.workloads.atomic_file import YAML_ENDINGS, check_output
     from rehearsal.workloads.errors import UserError
-    from rehearsal.workloads.files import YAML_ENDINGS, check_output
 
     if source != "aiconfigurator":
         raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
@@ -85,9 +85,9 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     from rehearsal.engines.devices.profile import save_profile
     from rehearsal.harness.calibration import profiling
     from rehearsal.reports.cli.progress import parts
-    from rehearsal.reports.profile_page import write_profile_page
+    from rehearsal.reports.pages.profile_page import write_profile_page
+    from rehearsal.workloads.atomic_file import YAML_ENDINGS, check_output
     from rehearsal.workloads.errors import UserError
-    from rehearsal.workloads.files import YAML_ENDINGS, check_output
 
     if device is None:
         raise UserError(
@@ -130,8 +130,8 @@ def _next(model: str, path: Path) -> str:
 def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     from rich.console import Console
 
-    from rehearsal.reports.plain_tables import print_tables
-    from rehearsal.reports.profile_page import tables
+    from rehearsal.reports.pages.profile_page import tables
+    from rehearsal.reports.tables.plain_tables import print_tables
 
     console = Console()
     console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 from rehearsal.reports.cli.time_left import TimeLeft
 
 MINUTES_S = 600

@@ -139,7 +139,7 @@ def _config(
     from rehearsal.engines.devices.names import check_device
     from rehearsal.engines.devices.profile import load_profile
     from rehearsal.engines.endpoint.limits import Limits
-    from rehearsal.harness.experiment import parse_setting
+    from rehearsal.harness.experiments.experiment import parse_setting
     from rehearsal.harness.serving import DEVICES, ServeConfig
 
     check_device(device, DEVICES, of=" of a server")

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rehearsal.workloads.atomic_file import check_output
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import check_output
 
 
 def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:

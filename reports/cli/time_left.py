@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 
 SYSTEM = 2.0
 """What a system's point takes of what one of a plain engine of the same size does, until both are known: its policy

@@ -12,8 +12,8 @@ from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
 from rehearsal.reports.cli.settings import Settings, number, option, parse_settings
 from rehearsal.reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
+from rehearsal.workloads.atomic_file import STDOUT, check_output
 from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.files import STDOUT, check_output
 
 app = typer.Typer()
 app.command("edit")(trace_edit.edit)
@@ -58,7 +58,7 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
-    from rehearsal.harness.experiment import parse_setting
+    from rehearsal.harness.experiments.experiment import parse_setting
     from rehearsal.workloads.registry import make_trace
 
     params = {}
@@ -88,7 +88,7 @@ def from_run(
 
     `rehearse run mine.yaml --set workload=file --set path=again.parquet`
     """
-    from rehearsal.harness.recorded import from_record
+    from rehearsal.harness.records.recorded import from_record
 
     save_and_describe(from_record(folder, arrivals), out)
 
@@ -125,9 +125,9 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     from rich.console import Console
     from rich.table import Table
 
-    from rehearsal.workloads.classes import in_order
-    from rehearsal.workloads.describe import notes
     from rehearsal.workloads.formats import load_trace
+    from rehearsal.workloads.statistics.describe import notes
+    from rehearsal.workloads.trace.classes import in_order
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)

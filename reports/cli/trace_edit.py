@@ -51,8 +51,8 @@ def edit(
 
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
-    from rehearsal.workloads import transform
     from rehearsal.workloads.formats import load_trace
+    from rehearsal.workloads.trace import transform
 
     values = (
         _each("--class", request_class, len(files), str),

@@ -20,8 +20,8 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
 
     `rehearse trace stat voice.parquet --json`
     """
-    from rehearsal.workloads.describe import statistics
     from rehearsal.workloads.formats import load_trace
+    from rehearsal.workloads.statistics.describe import statistics
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)
@@ -31,7 +31,7 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
         return
     from rich.console import Console
 
-    from rehearsal.reports.plain_tables import print_tables
+    from rehearsal.reports.tables.plain_tables import print_tables
     from rehearsal.reports.traces.numbers import tables
 
     print_tables(tables(trace), Console())
@@ -74,7 +74,7 @@ def fidelity(
     from rich.table import Table
 
     from rehearsal.reports.traces.fidelity import write_fidelity_page
-    from rehearsal.workloads.fidelity import compare
+    from rehearsal.workloads.statistics.fidelity import compare
 
     form = form_of(as_json, as_csv)
     comparisons = compare(data)

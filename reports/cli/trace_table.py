@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rehearsal.reports.cli.settings import option, written_as
-from rehearsal.workloads.files import STDOUT
+from rehearsal.workloads.atomic_file import STDOUT
 
 if TYPE_CHECKING:
     from rehearsal.workloads.trace import Trace
@@ -39,7 +39,7 @@ def describe_trace(trace: Trace, err: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from rehearsal.workloads.describe import describe
+    from rehearsal.workloads.statistics.describe import describe
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in describe(trace).items():

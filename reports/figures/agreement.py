@@ -17,7 +17,7 @@ from rehearsal.harness.calibration.fidelity_report import (
     Report,
 )
 from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.style import INK, MUTED, WIDTH_IN
+from rehearsal.reports.figures.style import INK, MUTED, WIDTH_IN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

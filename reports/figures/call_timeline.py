@@ -11,10 +11,10 @@ import pandas as pd
 
 from rehearsal.harness.live.client.call_recorder import CALL, session_of
 from rehearsal.harness.metrics.call_log import SAYS
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+from rehearsal.reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+from rehearsal.reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.lines import over_axis
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.paper import Published
+from rehearsal.reports.runs.measured import Run
 
 NAME = "continuity"
 

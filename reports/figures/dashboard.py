@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
 from rehearsal.reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import Look, looks
+from rehearsal.reports.figures.style import Look, looks
+from rehearsal.reports.runs.measured import Measured, Run
 
 NAME = "dashboard_and_user"
 TITLE = "The dashboard's view, and the user's"

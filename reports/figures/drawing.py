@@ -9,8 +9,8 @@ import numpy as np
 
 from rehearsal.harness.metrics.stats import Spread
 from rehearsal.reports.figures.picture import paper_marker, whiskers
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.style import WIDTH_IN, Look
+from rehearsal.reports.figures.style import WIDTH_IN, Look
+from rehearsal.reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ import pandas as pd
 from rehearsal.harness.metrics import pool as kv_pool
 from rehearsal.harness.metrics.frames import DELIVERED
 from rehearsal.harness.metrics.wall import BUCKET_S, bucket_latencies
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.style import HEALTHY, INK, MUTED, Look
+from rehearsal.reports.figures.style import HEALTHY, INK, MUTED, Look
+from rehearsal.reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.answer import Answer, labels
-from rehearsal.reports.columns import Column
 from rehearsal.reports.figures.drawing import line
 from rehearsal.reports.figures.picture import Picture, counts, made_from, setting, short, whiskers
-from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
-from rehearsal.reports.style import INK, Look, looks
+from rehearsal.reports.figures.style import INK, Look, looks
+from rehearsal.reports.runs.answer import Answer, labels
+from rehearsal.reports.runs.measured import Measured, Run, Variant, over_seeds
+from rehearsal.reports.tables.columns import Column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehearsal.reports.claims.paper import Published, matching
 from rehearsal.reports.figures.picture import (
     LeftOut,
     Picture,
@@ -19,9 +20,8 @@ from rehearsal.reports.figures.picture import (
     paper_marker,
     setting,
 )
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.paper import Published, matching
-from rehearsal.reports.style import INK, Look, looks, panels
+from rehearsal.reports.figures.style import INK, Look, looks, panels
+from rehearsal.reports.runs.measured import Measured, Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rehearsal.reports.claims.paper import Published, along
 from rehearsal.reports.figures.drawing import line
 from rehearsal.reports.figures.picture import (
     LeftOut,
@@ -17,9 +18,8 @@ from rehearsal.reports.figures.picture import (
     setting,
     short,
 )
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.paper import Published, along
-from rehearsal.reports.style import looks, panels
+from rehearsal.reports.figures.style import looks, panels
+from rehearsal.reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rehearsal.reports.answer import Finished
-from rehearsal.reports.batch_cost import BATCH, GAIN, beside, user_columns
+from rehearsal.reports.claims.paper import Published
+from rehearsal.reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
 from rehearsal.reports.figures.drawing import sheet
 from rehearsal.reports.figures.live_colours import colours, few
 from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.live import all_of
-from rehearsal.reports.measured import Run
-from rehearsal.reports.paper import Published
+from rehearsal.reports.live.live_record import all_of
+from rehearsal.reports.runs.answer import Finished
+from rehearsal.reports.runs.measured import Run
 
 NAME = "batch_cost"
 TITLE = "What batch costs the users"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehearsal.harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
-from rehearsal.harness.targets import Target, number, scale
+from rehearsal.harness.slo.targets import Target, number, scale
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import joining, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
+from rehearsal.reports.figures.style import BROKEN, HEALTHY, INK, MUTED
 from rehearsal.reports.figures.targets import target_panel
-from rehearsal.reports.measured import Run
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import BROKEN, HEALTHY, INK, MUTED
+from rehearsal.reports.runs.measured import Run
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:

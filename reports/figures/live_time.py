@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.requests import FAILED
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import legend, sheet, whole_numbers
 from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.live import all_of, busiest, invalid, on_line, one
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import BROKEN, INK, MUTED, looks
+from rehearsal.reports.figures.style import BROKEN, INK, MUTED, looks
+from rehearsal.reports.live.live_record import all_of, busiest, invalid, on_line, one
+from rehearsal.reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.runs.measured import Measured, Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from rehearsal.reports.style import Look
+    from rehearsal.reports.figures.style import Look
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rehearsal.harness.truth.report import Report
 from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.style import INK, MUTED, WIDTH_IN
+from rehearsal.reports.figures.style import INK, MUTED, WIDTH_IN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.harness.targets import scale
+from rehearsal.harness.slo.targets import scale
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import joining, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
+from rehearsal.reports.figures.style import Look, looks
 from rehearsal.reports.figures.targets import target_panel
-from rehearsal.reports.find import Finding, load_finding
-from rehearsal.reports.measured import Run, Variant
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import Look, looks
+from rehearsal.reports.live.find import Finding, load_finding
+from rehearsal.reports.runs.measured import Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

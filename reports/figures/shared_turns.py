@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.playback import Playback
-from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.runs.measured import Measured, Run, Variant
 
 
 class TurnLog:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import joining
 from rehearsal.reports.figures.picture import (
     LeftOut,
@@ -16,9 +17,8 @@ from rehearsal.reports.figures.picture import (
     short,
     whiskers,
 )
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import MUTED, Look, looks, panels
+from rehearsal.reports.figures.style import MUTED, Look, looks, panels
+from rehearsal.reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

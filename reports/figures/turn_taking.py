@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet, whole_numbers
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.paper import Published
-from rehearsal.reports.style import looks
+from rehearsal.reports.figures.style import looks
+from rehearsal.reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

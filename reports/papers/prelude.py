@@ -7,31 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.experiments.experiment import Experiment
 from rehearsal.harness.metrics.requests import COMPLETED
 from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.claims import Claim, Unit
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.frames import finished, median_run
-from rehearsal.reports.figures.over import (
-    bars_by_group,
-    by_engine,
-    lines_over,
-    none_finished,
-    rows_beside_paper,
-)
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    made_from,
-    paper_handle,
-    paper_marker,
-    whiskers,
-)
-from rehearsal.reports.figures.reply import ReplyLog
-from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
-from rehearsal.reports.quantities import (
+from rehearsal.reports.claims.claim import Claim, Unit
+from rehearsal.reports.claims.quantities import (
     Measure,
     Panels,
     Quantity,
@@ -52,6 +32,26 @@ from rehearsal.reports.quantities import (
     tally,
     value,
 )
-from rehearsal.reports.sensitivity import varied
-from rehearsal.reports.stated import Number, claim, level, moves, runs, times
-from rehearsal.reports.style import INK, MUTED, STAGES, Look, engine_looks, looks
+from rehearsal.reports.claims.sensitivity import varied
+from rehearsal.reports.claims.stated import Number, claim, level, moves, runs, times
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.frames import finished, median_run
+from rehearsal.reports.figures.over import (
+    bars_by_group,
+    by_engine,
+    lines_over,
+    none_finished,
+    rows_beside_paper,
+)
+from rehearsal.reports.figures.picture import (
+    LeftOut,
+    Picture,
+    made_from,
+    paper_handle,
+    paper_marker,
+    whiskers,
+)
+from rehearsal.reports.figures.reply import ReplyLog
+from rehearsal.reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
+from rehearsal.reports.runs.measured import Measured, Run, Variant, over_seeds

@@ -9,8 +9,8 @@ from scipy import stats
 
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.traces.drawing import Shown, grid, plain, thinned
-from rehearsal.workloads.arrival_statistics import rate
-from rehearsal.workloads.describe import scheduled
+from rehearsal.workloads.statistics.arrival_statistics import rate
+from rehearsal.workloads.statistics.describe import scheduled
 
 NAME, TITLE = "arrivals", "Arrivals over time"
 WINDOWS = (12, 60)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.reports.style import WIDTH_IN
+from rehearsal.reports.figures.style import WIDTH_IN
 from rehearsal.workloads.trace import Trace
 
 if TYPE_CHECKING:

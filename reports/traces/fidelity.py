@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.style import style
+from rehearsal.reports.figures.style import style
 from rehearsal.reports.traces.drawing import LAW, OURS, grid, logarithmic, probabilities
 from rehearsal.reports.traces.numbers import short
 from rehearsal.reports.traces.page import write_page
@@ -18,7 +18,7 @@ from rehearsal.reports.traces.page import write_page
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rehearsal.workloads.fidelity import Comparison
+    from rehearsal.workloads.statistics.fidelity import Comparison
 
 GOOD, FAIR = 0.05, 0.10
 """Choice: a Kolmogorov–Smirnov distance up to the first is good, up to the second fair, above it poor."""

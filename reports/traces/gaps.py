@@ -12,9 +12,9 @@ from scipy.special import gamma as gamma_function
 
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.traces.drawing import LAW, Shown, grid, logarithmic, probabilities, survival
-from rehearsal.workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from rehearsal.workloads.arrivals import weibull_shape
-from rehearsal.workloads.describe import scheduled
+from rehearsal.workloads.distributions.arrivals import weibull_shape
+from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from rehearsal.workloads.statistics.describe import scheduled
 from rehearsal.workloads.trace import Trace
 
 NAME, TITLE = "gaps", "Gaps between arrivals"

@@ -10,7 +10,7 @@ import numpy as np
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.traces.drawing import Shown, grid, logarithmic
 from rehearsal.reports.traces.numbers import short
-from rehearsal.workloads.describe import quantities
+from rehearsal.workloads.statistics.describe import quantities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

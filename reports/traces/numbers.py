@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearsal.reports.plain_tables import Table
-from rehearsal.workloads.describe import statistics
+from rehearsal.reports.tables.plain_tables import Table
+from rehearsal.workloads.statistics.describe import statistics
 from rehearsal.workloads.trace import Trace
 
 MISSING = "–"

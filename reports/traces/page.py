@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.style import style
-from rehearsal.reports.svg import embedded
-from rehearsal.reports.templates import render
+from rehearsal.reports.figures.style import style
+from rehearsal.reports.figures.svg import embedded
+from rehearsal.reports.pages.templates import render
 from rehearsal.reports.traces import arrivals, gaps, lengths, sessions, waveform
 from rehearsal.reports.traces.drawing import Shown, shown
 from rehearsal.reports.traces.numbers import tables
-from rehearsal.workloads.describe import notes
-from rehearsal.workloads.files import cannot_write, replacing
+from rehearsal.workloads.atomic_file import cannot_write, replacing
+from rehearsal.workloads.statistics.describe import notes
 from rehearsal.workloads.trace import Trace
 
 PICTURES: tuple[Callable[[Sequence[Shown]], Picture | LeftOut], ...] = (

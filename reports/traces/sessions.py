@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.style import BROKEN, SPEECH
+from rehearsal.reports.figures.style import BROKEN, SPEECH
 from rehearsal.reports.traces.drawing import OURS, Shown, grid, plain
-from rehearsal.workloads.nominal import nominal
+from rehearsal.workloads.trace.nominal import nominal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

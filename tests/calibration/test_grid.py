@@ -16,8 +16,8 @@ from rehearsal.harness.calibration.driver import Driver
 from rehearsal.harness.calibration.fit import Sample, fit_stage
 from rehearsal.harness.calibration.grid import GridRun
 from rehearsal.harness.calibration.reaction import TRIES, react, reaction_shapes
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
 
 
 def server_of(deployment: str) -> Serving:

@@ -10,7 +10,7 @@ import yaml
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.devices import profile as profile_module
 from rehearsal.engines.devices.profile import Profile, shipped_profile
-from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.experiments.experiment import Experiment, expand
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.calibration.test_profile_file import FACTS, STAGE

@@ -15,7 +15,7 @@ import pytest
 
 import rehearsal
 from rehearsal.reports import cli
-from rehearsal.reports.gate import LEAST_SEEDS
+from rehearsal.reports.comparison.gate import LEAST_SEEDS
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import served

@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.record import load_record
-from rehearsal.harness.results import claim, write_summary
-from rehearsal.harness.targets import parse_targets
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
+from rehearsal.harness.records.record import load_record
+from rehearsal.harness.records.results import claim, write_summary
+from rehearsal.harness.slo.targets import parse_targets
 from rehearsal.reports.cli import find as command
 from rehearsal.reports.cost import usage
-from rehearsal.reports.energy import power
+from rehearsal.reports.cost.energy import power
 from tests.builders import REHEARSE, settings
 from tests.conftest import Rehearse
 from tests.reports import served

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.results import write_summary
-from rehearsal.reports.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
+from rehearsal.harness.records.results import write_summary
+from rehearsal.reports.comparison.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
 from rehearsal.workloads.errors import UserError
 from tests.cli.conftest import small
 from tests.conftest import Rehearse

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point, expand, load_experiment
+from rehearsal.harness.experiments.experiment import Point, expand, load_experiment
 from rehearsal.harness.live.run import executor
 from rehearsal.harness.live.run import measure as live_measure
 from rehearsal.harness.live.run.progress import RunProgress, ShardProgress
-from rehearsal.harness.log import EventLog
-from rehearsal.harness.record import InvalidPoint, Measurement, load_record
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.record import InvalidPoint, Measurement, load_record
 from rehearsal.reports import cli
 from rehearsal.reports.cli.live_view import cells, line, live_view, picture
 from rehearsal.workloads.registry import make_trace

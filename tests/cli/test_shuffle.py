@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.cards import figures
+from rehearsal.reports.cards.card import figures
 from rehearsal.reports.cli.settings import order_seed
 from tests.conftest import Rehearse
 from tests.harness import fakes

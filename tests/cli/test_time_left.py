@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 from rehearsal.reports.cli.progress import progress
 from rehearsal.reports.cli.time_left import TimeLeft
 from tests.harness import fakes

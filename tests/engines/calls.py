@@ -10,8 +10,8 @@ import pandas as pd
 from rehearsal.engines.devices.roofline import StepCost
 from rehearsal.engines.devices.stage import VirtualStage
 from rehearsal.engines.serving import Serving
-from rehearsal.harness.replay import Replay
-from rehearsal.workloads.speech import audio_tokens
+from rehearsal.harness.worker.replay import Replay
+from rehearsal.workloads.distributions.speech import audio_tokens
 from rehearsal.workloads.trace import Trace, Turn
 from tests.engines.replays import replay
 

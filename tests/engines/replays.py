@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rehearsal.harness import replay as replays
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.worker import replay as replays
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 

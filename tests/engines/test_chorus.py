@@ -18,10 +18,10 @@ from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.together import Told
 from rehearsal.engines.core.vllm_adapter.history import Histories, block_hasher
 from rehearsal.engines.core.vllm_adapter.requests import make_request
-from rehearsal.harness import log as log_module
-from rehearsal.harness.clock import VirtualClockLoop, run
-from rehearsal.harness.log import EventLog
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.clocks.clock import VirtualClockLoop, run
+from rehearsal.harness.records import log as log_module
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.worker.replay import Replay, replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.engines.stage import make_replica

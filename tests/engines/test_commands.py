@@ -20,8 +20,8 @@ from rehearsal.engines.core.commands import (
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.output import StageOutput
 from rehearsal.engines.core.request import StageRequest
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
 from tests.engines.stage import make_replica
 
 

@@ -13,10 +13,10 @@ from rehearsal.engines.composition import COMPONENTS, Composition, NoParams, Ord
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.speaking.library import SPEAKING
 from rehearsal.engines.systems.conserve.params import KvParams, SchedulerParams
-from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.replay import Replay
-from rehearsal.harness.replay import replay as play
+from rehearsal.harness.experiments.experiment import Experiment, expand
 from rehearsal.harness.serving.config import ServeConfig, parameters
+from rehearsal.harness.worker.replay import Replay
+from rehearsal.harness.worker.replay import replay as play
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
 from tests.engines.calls import frames

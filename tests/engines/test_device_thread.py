@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rehearsal.engines.devices.real import DeviceThread
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 
 
 def test_calls_run_one_after_the_other_in_their_order():

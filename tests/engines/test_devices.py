@@ -16,7 +16,7 @@ from rehearsal.engines.devices.virtual import ComputeQueue, CopyEngine, VirtualG
 from rehearsal.engines.models import load_model, values
 from rehearsal.engines.pools import with_pool
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.workloads.errors import UserError
 
 QWEN = load_model("qwen3_omni_30b_a3b")

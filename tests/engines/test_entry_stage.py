@@ -13,7 +13,7 @@ from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.stock.arguments import StockParams
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.metrics.stages import STAGES
-from rehearsal.harness.replay import replay
+from rehearsal.harness.worker.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace

@@ -17,8 +17,8 @@ from rehearsal.engines.devices.fabric import Fabric, Port
 from rehearsal.engines.devices.hardware import load_gpu
 from rehearsal.engines.devices.stage import VirtualStage
 from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.engines import replays

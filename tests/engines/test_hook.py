@@ -6,7 +6,7 @@ import pytest
 
 from rehearsal.engines.speaking.hook import Hook
 from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from tests.engines.replays import cut_short, replay, voice_trace
 
 DIVIDED = {"prefill": 1, "decode": 3}

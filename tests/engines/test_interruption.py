@@ -10,7 +10,7 @@ from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.devices.hardware import load_gpu
 from rehearsal.engines.devices.stage import VirtualStage
 from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.harness.clock import run as run_clock
+from rehearsal.harness.clocks.clock import run as run_clock
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.stage import TALKER, add, make_scheduler
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.engines.replays import cut_short, replay, voice_trace

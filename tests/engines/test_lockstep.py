@@ -23,9 +23,9 @@ from rehearsal.engines.models import load_model
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.systems.omniinfer.decode_group import beside_replicas
 from rehearsal.engines.systems.omniinfer.placement_params import ReplicaParams
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace

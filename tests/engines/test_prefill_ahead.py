@@ -7,7 +7,7 @@ import pytest
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.request import StageRequest
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.engines.replays import replay

@@ -18,11 +18,12 @@ from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.models import AudioEncoder
 from rehearsal.engines.models.checkpoint import read_checkpoint
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.record import load_record
-from rehearsal.reports import cards, cli
-from rehearsal.reports.cards import Figure
-from rehearsal.reports.group import load_group
-from rehearsal.reports.style import style
+from rehearsal.harness.records.record import load_record
+from rehearsal.reports import cli
+from rehearsal.reports.cards import card as cards
+from rehearsal.reports.cards.card import Figure
+from rehearsal.reports.cards.group import load_group
+from rehearsal.reports.figures.style import style
 from rehearsal.workloads.audio.synth import SyntheticClip
 from tests.engines.calls import frames, serve
 from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_checkpoint

@@ -31,10 +31,10 @@ def converse(engine: str) -> None:
     from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.server import ServerParams, resolve
-    from rehearsal.harness import clock
     from rehearsal.harness.client.params import ClientParams
     from rehearsal.harness.client.population import serve_population
-    from rehearsal.harness.log import EventLog
+    from rehearsal.harness.clocks import clock
+    from rehearsal.harness.records.log import EventLog
     from rehearsal.workloads.registry import make_trace
     from rehearsal.workloads.trace import Trace
     from tests.engines.real import started_replies

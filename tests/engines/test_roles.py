@@ -9,8 +9,8 @@ from rehearsal.engines import deployment
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
 
 
 @pytest.fixture

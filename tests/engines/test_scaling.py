@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rehearsal.engines.devices.roofline import Roofline, Work
 from rehearsal.engines.scaling import constants, parse_scale, write_scale
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.experiment import Experiment, expand, override, parse_setting
+from rehearsal.harness.experiments.experiment import Experiment, expand, override, parse_setting
 from rehearsal.workloads.errors import UserError, validate
 
 STOCK = resolve(ServerParams())

@@ -9,7 +9,7 @@ import pytest
 
 from rehearsal.engines.models import load_model
 from rehearsal.engines.server import ServerParams, check_modelled, resolve
-from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.experiments.experiment import Experiment, expand
 from rehearsal.workloads.errors import UserError
 from tests.engines.config_files import (
     LLAMA,

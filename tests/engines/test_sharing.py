@@ -22,7 +22,7 @@ from rehearsal.engines.devices.sharing import (
     traffic,
 )
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.workloads.errors import UserError
 
 A6000 = load_gpu("a6000")

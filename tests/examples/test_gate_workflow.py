@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.gate import LEAST_SEEDS, parse
+from rehearsal.reports.comparison.gate import LEAST_SEEDS, parse
 from tests.examples.test_examples import EXAMPLES, ROOT
 
 WORKFLOW = yaml.safe_load((EXAMPLES / "gate.yml").read_text())

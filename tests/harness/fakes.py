@@ -13,10 +13,10 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
-from rehearsal.harness import progress
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.record import MANIFEST, InvalidPoint, Measurement, load_record
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
+from rehearsal.harness.records.record import MANIFEST, InvalidPoint, Measurement, load_record
+from rehearsal.harness.worker import progress
 from rehearsal.workloads.registry import make_trace
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
 from rehearsal.harness.client.session import Client
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError, validate
 from rehearsal.workloads.trace import Trace, Turn
 from tests import builders

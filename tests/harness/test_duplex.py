@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.experiments.experiment import Experiment, expand
 from rehearsal.harness.kinds import kind_of, named, server_model
 from rehearsal.harness.kinds.duplex import by_turn
 from rehearsal.harness.metrics.live_window import WHOLE
 from rehearsal.harness.metrics.turn_taking import COLUMNS
-from rehearsal.harness.replay import Replay
-from rehearsal.harness.targets import judged_value, parse_targets
+from rehearsal.harness.slo.targets import judged_value, parse_targets
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.engines.replays import replay

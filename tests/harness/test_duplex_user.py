@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rehearsal.harness.client.duplex_player import JOINED_S, Player, audible
 from rehearsal.harness.client.duplex_user import DuplexUser
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 from tests import builders
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
-from rehearsal.harness import experiment as module
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiment import Experiment, Point, expand, load_experiment, override
+from rehearsal.harness.experiments import experiment as module
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import WORKLOADS, make_trace

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.engines.registry import ENGINES
-from rehearsal.harness.identity import (
+from rehearsal.harness.records.identity import (
     CALLER,
     LOOKED_UP,
     NAMED_ELSEWHERE,
@@ -23,8 +23,8 @@ from rehearsal.harness.identity import (
     Program,
     roots_of,
 )
-from rehearsal.harness.imports import modules, within
-from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.records.imports import modules, within
+from rehearsal.harness.records.provenance import ROOT
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.registry import WORKLOADS
 
@@ -96,10 +96,10 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("rehearsal/engines/deployments/llama_tiny.yaml", ALL),
         ("rehearsal/engines/deployments/a_new_one.yaml", ALL),
         ("rehearsal/engines/devices/profiles/llama_tiny.yaml", ALL),
-        ("rehearsal/harness/replay.py", ALL),
+        ("rehearsal/harness/worker/replay.py", ALL),
         ("rehearsal/harness/metrics/summary.py", ALL),
-        ("rehearsal/workloads/voice.py", ALL),
-        ("rehearsal/workloads/azure.py", set()),
+        ("rehearsal/workloads/generators/voice.py", ALL),
+        ("rehearsal/workloads/replays/azure.py", set()),
         ("rehearsal/harness/live/run/measure.py", SOCKETS),
         ("rehearsal/harness/live/run/load_generator.py", SOCKETS),
         ("rehearsal/harness/serving/run.py", SOCKETS),
@@ -121,9 +121,9 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("rehearsal/engines/composition.py", ALL),
         ("rehearsal/engines/calls/gateway.py", SOCKETS),
         ("rehearsal/harness/doctor/machine.py", set()),
-        ("rehearsal/harness/provenance.py", set()),
-        ("rehearsal/reports/html.py", set()),
-        ("rehearsal/reports/report.css", set()),
+        ("rehearsal/harness/records/provenance.py", set()),
+        ("rehearsal/reports/pages/html.py", set()),
+        ("rehearsal/reports/pages/report.css", set()),
     ],
 )
 def test_a_change_gives_other_ids_where_it_can_change_results(
@@ -162,7 +162,7 @@ def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> 
 
 def test_without_roots_every_system_and_workload_counts(tree: Path) -> None:
     before = Program(tree).code_hash("virtual")
-    for file in ("rehearsal/engines/systems/liveserve/urgency.py", "rehearsal/workloads/azure.py"):
+    for file in ("rehearsal/engines/systems/liveserve/urgency.py", "rehearsal/workloads/replays/azure.py"):
         with changes(tree, file):
             assert Program(tree).code_hash("virtual") != before
 
@@ -191,16 +191,18 @@ def test_the_tables_name_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     program, needed = Program(), dict(ONLY_ON)
     for name in needed:
         monkeypatch.setattr(
-            "rehearsal.harness.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
+            "rehearsal.harness.records.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
         )
         reached = {
-            each for device in DEVICES for each in program.closure(device, ("rehearsal.workloads.voice",))
+            each
+            for device in DEVICES
+            for each in program.closure(device, ("rehearsal.workloads.generators.voice",))
         }
         assert any(within(each, [name]) for each in reached), f"nothing imports {name}"
 
 
 MINI = {
-    "rehearsal/harness/measure.py": "from rehearsal.engines.one import f\n",
+    "rehearsal/harness/worker/measure.py": "from rehearsal.engines.one import f\n",
     "rehearsal/engines/one.py": "def f():\n    from rehearsal.engines.two import g\n    return g\n",
     "rehearsal/engines/two.py": "from rehearsal.workloads import three\n",
     "rehearsal/workloads/three.py": (
@@ -222,7 +224,7 @@ def closure(root: Path, *roots: str) -> set[str]:
 
 def test_the_closure_follows_functions_packages_and_names_but_no_type_checking(tmp_path: Path) -> None:
     assert closure(add(tmp_path, MINI)) == {
-        "rehearsal.harness.measure",
+        "rehearsal.harness.worker.measure",
         "rehearsal.engines",
         "rehearsal.engines.one",
         "rehearsal.engines.two",
@@ -325,17 +327,17 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
         def __init__(self) -> None:
             self.name, self.Params, self.items = "mine", Program, [1]
             self.generate = functools.partial(functools.partial(modules, ROOT), PACKAGES)
-            self.later = Deferred("rehearsal.workloads.voice:voice")
+            self.later = Deferred("rehearsal.workloads.generators.voice:voice")
 
     assert roots_of(Spec()) == tuple(
-        sorted((Program.__module__, modules.__module__, __name__, "rehearsal.workloads.voice"))
+        sorted((Program.__module__, modules.__module__, __name__, "rehearsal.workloads.generators.voice"))
     )
 
 
 POINTS = """
 import json, sys
-from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.measure import measure
+from rehearsal.harness.experiments.experiment import Experiment, expand
+from rehearsal.harness.worker.measure import measure
 for experiment in json.loads(sys.argv[1]):
     (point,) = expand(Experiment(**experiment))
     measure(point)
@@ -370,7 +372,7 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
         "rehearsal.engines.stock.plugin",
     }  # vLLM looks into it where we are installed
     assert others - plugin == {
-        "rehearsal.harness.imports",
+        "rehearsal.harness.records.imports",
         "rehearsal.harness.live",
         "rehearsal.harness.live.target",
     }, "the hash itself, parameters of device live"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
-from rehearsal.harness.measure import InvalidPoint, check_send_lag
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.frame_summary import summarise_frames
 from rehearsal.harness.metrics.frames import Beat, frame_table
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.worker.measure import InvalidPoint, check_send_lag
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
 

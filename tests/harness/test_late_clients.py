@@ -7,9 +7,9 @@ import pandas as pd
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 from tests.builders import typed_turn
 

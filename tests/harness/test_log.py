@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness import log as log_module
-from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.log import EVENT_FIELDS, STEP_FIELDS, EventLog
-from rehearsal.harness.measure import measure
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.record import write_tables
-from rehearsal.workloads.classes import CLASS_COLUMNS
+from rehearsal.harness.records import log as log_module
+from rehearsal.harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
+from rehearsal.harness.records.record import write_tables
+from rehearsal.harness.worker.measure import measure
 from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace.classes import CLASS_COLUMNS
 from tests.engines.replays import replay
 
 SMALL = 100

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.order import Order, shuffled
-from rehearsal.harness.record import load_record
-from rehearsal.harness.results import unfinished
+from rehearsal.harness.experiments.order import Order, shuffled
+from rehearsal.harness.records.record import load_record
+from rehearsal.harness.records.results import unfinished
 from tests.harness import fakes
 
 POINTS = fakes.points(10)

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
-from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.experiments.experiment import Experiment, expand
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.engines.calls import Calls, frames, serve

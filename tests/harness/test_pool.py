@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clock import run
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.requests import ABORTED, COMPLETED, request_table
-from rehearsal.harness.recorded import recorded
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.recorded import recorded
 from rehearsal.workloads.trace import Trace, Turn
 from tests.builders import typed_turn
 

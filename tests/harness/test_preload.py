@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.records.provenance import ROOT
 
 POINTS = """
 import json, sys
 from pathlib import Path
-import rehearsal.harness.preload  # what is printed goes nowhere from here on
-from rehearsal.harness import measure
-from rehearsal.harness.experiment import Experiment, expand
+import rehearsal.harness.worker.preload  # what is printed goes nowhere from here on
+from rehearsal.harness.worker import measure
+from rehearsal.harness.experiments.experiment import Experiment, expand
 
 late = {}
 for experiment in json.loads(sys.argv[1]):

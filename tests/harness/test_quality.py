@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
 from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.quality import decoder_of, judge, shares, states
 from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from rehearsal.harness.quality import decoder_of, judge, shares, states
+from rehearsal.workloads.audio.question_file import read_questions
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.question_file import read_questions
-from rehearsal.workloads.questions import QuestionParams, asked
+from rehearsal.workloads.generators.questions import QuestionParams, asked
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.engines.omni_checkpoint import ID, write_tokenizer

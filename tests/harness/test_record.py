@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import (
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import (
     LOG,
     MANIFEST,
     Damaged,

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.measure import measure
-from rehearsal.harness.record import MANIFEST, write_failure, write_record
-from rehearsal.harness.recorded import KEYS, from_record, recorded
+from rehearsal.harness.experiments.experiment import Experiment, expand
+from rehearsal.harness.records.record import MANIFEST, write_failure, write_record
+from rehearsal.harness.records.recorded import KEYS, from_record, recorded
+from rehearsal.harness.worker.measure import measure
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rehearsal.harness import progress
+from rehearsal.harness.worker import progress
 from rehearsal.workloads.registry import make_trace
 from tests.engines.replays import replay
 

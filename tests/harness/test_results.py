@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.record import Damaged, load_record, write_record
-from rehearsal.harness.results import (
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.records.record import Damaged, load_record, write_record
+from rehearsal.harness.records.results import (
     Collection,
     Panel,
     claim,

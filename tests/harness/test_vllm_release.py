@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness import vllm_release
 from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiment import Point, expand, override
-from rehearsal.harness.record import load_record
-from rehearsal.reports.measured import Measured
+from rehearsal.harness.experiments.experiment import Point, expand, override
+from rehearsal.harness.records.record import load_record
+from rehearsal.harness.worker import vllm_release
+from rehearsal.reports.runs.measured import Measured
 from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
 

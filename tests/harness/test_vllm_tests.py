@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rehearsal.harness.selftest.vllm_tests.__main__ import Intended, intended, judge, parse, policies, table
+from tests.selftest.vllm_tests.__main__ import Intended, intended, judge, parse, policies, table
 
 STOCK = {"core/a::x": "passed", "core/a::y": "passed", "core/a::hub": "failed", "core/b::z": "passed"}
 LISTED = [Intended(("core/a::y",), frozenset({"ours"}), "so it is meant")]

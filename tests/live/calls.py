@@ -17,7 +17,7 @@ from rehearsal.engines.endpoint.protocol import Session
 from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
-from rehearsal.harness import clock
+from rehearsal.harness.clocks import clock
 
 OFFICIAL = TypeAdapter(RealtimeServerEvent)
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}

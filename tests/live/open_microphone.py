@@ -17,22 +17,22 @@ import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.client import connection
 from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.summary import Metric
 from rehearsal.harness.metrics.turn_taking import turn_taking_table
 from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.audio.content import note
 from rehearsal.workloads.audio.synth import synthetic_clips
 from rehearsal.workloads.audio.utterances import Utterance
-from rehearsal.workloads.duplex import DuplexParams
+from rehearsal.workloads.generators.duplex import DuplexParams
 from rehearsal.workloads.trace import Trace
 from tests.live.scripted import OURS, Call, Peer
 

@@ -12,15 +12,15 @@ import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.audio.content import note
 from rehearsal.workloads.audio.synth import synthetic_clips
 from rehearsal.workloads.audio.utterances import Utterance

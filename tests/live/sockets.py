@@ -15,8 +15,8 @@ from rehearsal.engines.endpoint.metrics import LoopLag, Metrics
 from rehearsal.engines.endpoint.protocol import Outbox
 from rehearsal.engines.endpoint.server_stats import ServerStats
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
-from rehearsal.harness.clock import WallClockLoop
-from rehearsal.harness.model_clock import ModelClockLoop
+from rehearsal.harness.clocks.clock import WallClockLoop
+from rehearsal.harness.clocks.model_clock import ModelClockLoop
 from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]

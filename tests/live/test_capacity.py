@@ -20,7 +20,7 @@ from rehearsal.harness.live.capacity import (
     judge,
     search,
 )
-from rehearsal.harness.targets import Repeat, Target, judged_value, parse_targets
+from rehearsal.harness.slo.targets import Repeat, Target, judged_value, parse_targets
 from rehearsal.workloads.errors import UserError
 
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")

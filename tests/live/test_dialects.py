@@ -13,7 +13,7 @@ from openai.types.realtime import RealtimeClientEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.server import serve
 
-from rehearsal.harness import clock
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.dialects import DIALECTS, dialect_of
 from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.dialects.dialect import CLOSE, Cut, with_query

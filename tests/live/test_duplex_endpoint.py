@@ -79,7 +79,7 @@ def test_sound_is_kept_of_open_microphones_only() -> None:
     with pytest.raises(UserError, match="--save-audio keeps calls on open microphones"):
         experiment("speech", save_audio=2)
     with pytest.raises(UserError, match="modalities=text"):
-        from rehearsal.harness.experiment import expand
+        from rehearsal.harness.experiments.experiment import expand
 
         expand(experiment(modalities="text"))
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.clock import WallClockLoop
-from rehearsal.harness.selftest import churn, fault_clients
+from rehearsal.harness.clocks.clock import WallClockLoop
 from rehearsal.harness.serving import ServeConfig, ServerProcess
+from tests.selftest import churn, fault_clients
 from tests.waiting import run, wait_until
 
 pytestmark = pytest.mark.slow

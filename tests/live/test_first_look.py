@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
-from rehearsal.harness.experiment import expand
+from rehearsal.harness.experiments.experiment import expand
 from rehearsal.harness.live.client.text_probe import ask_one_token
 from rehearsal.harness.live.dialects import detect, dialect_of
 from rehearsal.harness.live.live_experiment import live_experiment

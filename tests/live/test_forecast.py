@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import expand
+from rehearsal.harness.experiments.experiment import expand
 from rehearsal.harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.live_window import WHOLE, Window
+from rehearsal.harness.records.log import EventLog
 from rehearsal.reports.cli.live_view import live_view
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn

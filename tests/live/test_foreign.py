@@ -13,7 +13,7 @@ import pytest
 from rehearsal.harness.live.client.text_probe import ask_one_token
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.server_side import both_sides
-from rehearsal.harness.record import Record, load_record
+from rehearsal.harness.records.record import Record, load_record
 from rehearsal.workloads.trace import Trace
 from tests.builders import REHEARSE
 from tests.live.foreign import (

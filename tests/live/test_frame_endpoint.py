@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness import clock
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.frames import Beat, frame_table
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.audio.content import pcm_for
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace

@@ -10,7 +10,7 @@ AREA = (
     "harness/client",
     "harness/live",
     "harness/null_server",
-    "harness/selftest",
+    "tests/selftest",
     "harness/serving",
 )
 
@@ -58,5 +58,5 @@ def test_no_module_and_no_package_is_in_a_circle():
 
 def test_what_is_measured_knows_nothing_of_the_selftest():
     for module, found in imports().items():
-        if not module.startswith("rehearsal.harness.selftest"):
-            assert not [other for other in found if other.startswith("rehearsal.harness.selftest")], module
+        if not module.startswith("tests.selftest"):
+            assert not [other for other in found if other.startswith("tests.selftest")], module

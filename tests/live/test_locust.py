@@ -17,9 +17,8 @@ import pandas as pd
 import pytest
 import soundfile
 
-from rehearsal.harness import results
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
 from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
 from rehearsal.harness.live.run.launch import play_plan
 from rehearsal.harness.live.run.merge import Merged
@@ -27,7 +26,8 @@ from rehearsal.harness.live.run.plan import shard_trace, write_plan
 from rehearsal.harness.live.run.progress import RunProgress
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.record import Record, load_record
+from rehearsal.harness.records import results
+from rehearsal.harness.records.record import Record, load_record
 from rehearsal.workloads.audio.content import pcm_for
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.registry import make_trace

@@ -15,13 +15,13 @@ from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_ar
 from rehearsal.harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
 from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.requests import FAILED, request_table
 from rehearsal.harness.metrics.summary import summarise
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.shard import join
 from rehearsal.workloads.trace import Session, Trace
+from rehearsal.workloads.trace.shard import join
 
 SHARDS = 3
 URL = "ws://localhost:1/v1/realtime"

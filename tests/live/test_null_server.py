@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.live.transport.http import HttpPool
 from rehearsal.harness.live.transport.websocket import connect
 from rehearsal.harness.null_server.server import NullServer

@@ -19,9 +19,9 @@ from rehearsal.harness.live.run.floor import (
     voice_trace,
 )
 from rehearsal.harness.live.run.merge import FAILURES, SENDS, Merged
-from rehearsal.harness.log import EventLog
-from rehearsal.harness.selftest import quality, vllm_bench
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.audio.content import pcm_for
+from tests.selftest import quality, vllm_bench
 
 pytestmark = pytest.mark.slow
 

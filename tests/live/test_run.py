@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point, expand
+from rehearsal.harness.experiments.experiment import Point, expand
 from rehearsal.harness.live.live_experiment import live_experiment
 from rehearsal.harness.live.run import measure as live_measure
 from rehearsal.harness.live.run.executor import LiveExecutor
@@ -25,7 +25,7 @@ from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.record import load_record
+from rehearsal.harness.records.record import load_record
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.builders import REHEARSE, say, web_server

@@ -66,7 +66,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
     from rehearsal.engines.endpoint.build import build_sessions
     from rehearsal.engines.registry import ENGINES
     from rehearsal.engines.server import ServerParams
-    from rehearsal.harness import clock
+    from rehearsal.harness.clocks import clock
 
     async def main() -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ from rehearsal.engines.endpoint.limits import Limits
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clock import WallClockLoop
+from rehearsal.harness.clocks.clock import WallClockLoop
 from rehearsal.workloads.audio.synth import SyntheticClip
 from tests.live.calls import OFFICIAL
 

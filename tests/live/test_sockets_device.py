@@ -6,9 +6,9 @@ import pytest
 
 from rehearsal.engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
 from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.measure import measure
-from rehearsal.harness.record import Record, load_record
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
+from rehearsal.harness.records.record import Record, load_record
+from rehearsal.harness.worker.measure import measure
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.kinds import named
 from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
@@ -20,7 +20,7 @@ from rehearsal.harness.live.client.synthesis_probe import ask_one_word
 from rehearsal.harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
 from rehearsal.harness.live.dialects.synthesis import Synthesis
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from tests.live.scripted import Call, Outcome, Peer, play, spoken, table, typed
 

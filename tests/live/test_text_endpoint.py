@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.client.text_endpoint import completions_url
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 from tests.live.scripted import Call, Outcome, table, typed

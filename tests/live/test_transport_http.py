@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.live.transport.http import HttpPool
 from tests.waiting import until
 

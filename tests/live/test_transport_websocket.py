@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import websockets
 
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.live.transport.websocket import ConnectFailed, connect
 
 

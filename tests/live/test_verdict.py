@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rehearsal.harness.live.run.merge import FAILURES, SENDS, Loss, Merged
 from rehearsal.harness.live.run.verdict import FailedPoint, check_machines, check_server, check_window
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
-from rehearsal.harness.record import InvalidPoint, Measurement
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.record import InvalidPoint, Measurement
 from rehearsal.workloads.registry import make_trace
 from tests.live.scripted import typed
 

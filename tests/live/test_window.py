@@ -12,7 +12,6 @@ from pydantic.fields import FieldInfo
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.live_summary import summarise_live
 from rehearsal.harness.metrics.live_window import (
@@ -25,7 +24,8 @@ from rehearsal.harness.metrics.live_window import (
 )
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.targets import judged_value
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.slo.targets import judged_value
 from tests.live.scripted import typed
 from tests.metrics.event_log import steps as no_steps
 

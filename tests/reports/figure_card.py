@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.results import claim, write_summary
-from rehearsal.reports.cards import Figure
-from rehearsal.reports.claims import Claim
+from rehearsal.harness.records.results import claim, write_summary
+from rehearsal.reports.cards.card import Figure
+from rehearsal.reports.cards.group import Shown
+from rehearsal.reports.claims.claim import Claim
+from rehearsal.reports.claims.quantities import of, ratio, value
+from rehearsal.reports.claims.sensitivity import Sensitivity, varied
 from rehearsal.reports.cli.card_points import expanded
 from rehearsal.reports.figures.drawing import line, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.group import Shown
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.quantities import of, ratio, value
-from rehearsal.reports.sensitivity import Sensitivity, varied
-from rehearsal.reports.style import engine_looks, style
+from rehearsal.reports.figures.style import engine_looks, style
+from rehearsal.reports.runs.measured import Run, over_seeds
 from tests.reports import served
 from tests.reports.served import bench
 from tests.reports.written import Fails, never

@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 
 from rehearsal.engines.calls.params import CallParams
-from rehearsal.harness.experiment import Experiment, Point
+from rehearsal.harness.experiments.experiment import Experiment, Point
 from rehearsal.harness.kinds.frames import FRAMES
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.frame_summary import summarise_frames
 from rehearsal.harness.metrics.frames import Beat, frame_table
-from rehearsal.harness.record import Measurement
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.record import Measurement
 from rehearsal.workloads.trace import Trace
 from tests.reports.written import Fails, never, write_points, write_run
 

@@ -14,15 +14,15 @@ import pandas as pd
 import pyarrow as pa
 
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
 from rehearsal.harness.kinds.turns import TURNS
 from rehearsal.harness.live.run.merge import FAILURES, SENDS
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.harness.metrics.live_summary import summarise_live
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import Measurement, write_failure, write_record
-from rehearsal.harness.results import claim, write_summary
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import Measurement, write_failure, write_record
+from rehearsal.harness.records.results import claim, write_summary
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.metrics.event_log import steps as no_steps

@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiment import Experiment, Point
+from rehearsal.harness.experiments.experiment import Experiment, Point
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.record import Measurement
+from rehearsal.harness.records.record import Measurement
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
 from tests.metrics.event_log import steps as no_steps

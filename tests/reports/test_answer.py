@@ -2,7 +2,7 @@
 
 import pytest
 
-from rehearsal.reports.answer import Finished, answer
+from rehearsal.reports.runs.answer import Finished, answer
 
 
 def points(

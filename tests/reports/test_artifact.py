@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rehearsal.harness.experiment import override
-from rehearsal.reports import cards
-from rehearsal.reports.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
-from rehearsal.reports.citation import Citation, cff
-from rehearsal.reports.claims import as_rows
-from rehearsal.reports.csv_text import csv_of
-from rehearsal.reports.group import Group, load_group
+from rehearsal.harness.experiments.experiment import override
+from rehearsal.reports.cards import card as cards
+from rehearsal.reports.cards.group import Group, load_group
+from rehearsal.reports.claims.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
+from rehearsal.reports.claims.citation import Citation, cff
+from rehearsal.reports.claims.claim import as_rows
+from rehearsal.reports.tables.csv_text import csv_of
 from rehearsal.workloads.errors import UserError
 from tests.reports.figure_card import EXPERIMENTS, figure, serve_cards
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.measure import measure
-from rehearsal.harness.record import Record, load_record
-from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, events
+from rehearsal.harness.experiments.experiment import Experiment
+from rehearsal.harness.records.record import Record, load_record
+from rehearsal.harness.worker.measure import measure
+from rehearsal.reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.reports.written import never, write_run
 
 Event = dict[str, Any]
@@ -241,7 +241,7 @@ def test_the_command_writes_what_a_viewer_opens(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, _rows
+from rehearsal.reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, _rows
 folder, count = Path(sys.argv[1]), 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):

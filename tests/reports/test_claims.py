@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.reports.claims import (
+from rehearsal.reports.claims.claim import (
     CALIBRATED,
     DERIVED,
     DIRECTION,
@@ -20,8 +20,8 @@ from rehearsal.reports.claims import (
     by_verdict,
     withheld,
 )
-from rehearsal.reports.quantities import Tally, Values, average, largest, smallest
-from rehearsal.reports.stated import Number, claim, moves, times
+from rehearsal.reports.claims.quantities import Tally, Values, average, largest, smallest
+from rehearsal.reports.claims.stated import Number, claim, moves, times
 
 RUNS = {"panel": None}
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.columns import CLASSES, class_names, column_for
-from rehearsal.reports.compare import compare
-from rehearsal.reports.html import write_report
+from rehearsal.reports.comparison.compare import compare
+from rehearsal.reports.pages.html import write_report
+from rehearsal.reports.tables.columns import CLASSES, class_names, column_for
 from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.experiment import load_experiment
-from rehearsal.reports.columns import asked_columns, columns, legend, parse_columns
-from rehearsal.reports.html import write_report
-from rehearsal.reports.table import flat, results_data
+from rehearsal.harness.experiments.experiment import load_experiment
+from rehearsal.reports.pages.html import write_report
+from rehearsal.reports.tables.columns import asked_columns, columns, legend, parse_columns
+from rehearsal.reports.tables.table import flat, results_data
 from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve

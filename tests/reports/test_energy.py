@@ -7,7 +7,7 @@ import pytest
 
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.metrics.live_window import Window
-from rehearsal.reports.energy import (
+from rehearsal.reports.cost.energy import (
     AT_MOST,
     GIVEN,
     MEASURED,
@@ -19,8 +19,8 @@ from rehearsal.reports.energy import (
     kernel_j,
     power,
 )
-from rehearsal.reports.html import write_report
-from rehearsal.reports.kernel_power import drawn
+from rehearsal.reports.cost.kernel_power import drawn
+from rehearsal.reports.pages.html import write_report
 from tests.reports import served
 from tests.reports.page import Page
 

@@ -29,10 +29,10 @@ from rehearsal.harness.calibration.fidelity_report import (
     RunFacts,
     load_report,
 )
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import write_json
-from rehearsal.reports.fidelity import HEADINGS, quoted, rows, sentences, write_picture
-from rehearsal.reports.measured import load_run
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import write_json
+from rehearsal.reports.calibration.fidelity import HEADINGS, quoted, rows, sentences, write_picture
+from rehearsal.reports.runs.measured import load_run
 from rehearsal.workloads.errors import UserError
 from tests.calibration.test_profile_file import FACTS
 from tests.reports.served import bench, serve

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiment import CHOICES, Point, override, parameters
-from rehearsal.reports import cards
-from rehearsal.reports.claims import FEW_SEEDS, NOT_MEASURED
+from rehearsal.harness.experiments.experiment import CHOICES, Point, override, parameters
+from rehearsal.reports.cards import card as cards
+from rehearsal.reports.cards.group import NO_PREVIEW, load_group
+from rehearsal.reports.claims.claim import FEW_SEEDS, NOT_MEASURED
+from rehearsal.reports.claims.sensitivity import KEPT, LOST
 from rehearsal.reports.cli.card_points import asked
-from rehearsal.reports.group import NO_PREVIEW, load_group
-from rehearsal.reports.group_page import write_group_report
-from rehearsal.reports.sensitivity import KEPT, LOST
+from rehearsal.reports.pages.group_page import write_group_report
 from rehearsal.workloads.errors import UserError
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.answer import find_answer
 from rehearsal.reports.figures import headline
 from rehearsal.reports.figures.drawing import line, whole_numbers
 from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.html import write_report
-from rehearsal.reports.measured import Run, load_run, over_seeds
-from rehearsal.reports.style import looks, style
+from rehearsal.reports.figures.style import looks, style
+from rehearsal.reports.pages.html import write_report
+from rehearsal.reports.runs.answer import find_answer
+from rehearsal.reports.runs.measured import Run, load_run, over_seeds
 from tests.reports import lived
 from tests.reports.browser import CHROMIUM, CUT, Browser, browser
 from tests.reports.served import bench, serve

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.reports import cards
-from rehearsal.reports.cards import Figure
+from rehearsal.reports.cards import card as cards
+from rehearsal.reports.cards.card import Figure
+from rehearsal.reports.cards.group import Group, load_group
 from rehearsal.reports.cli.card_points import asked, expanded
-from rehearsal.reports.group import Group, load_group
-from rehearsal.reports.group_page import write_group_report
+from rehearsal.reports.pages.group_page import write_group_report
 from rehearsal.reports.papers.metronome import fig9
 from rehearsal.reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
 from tests.reports import framed

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from rehearsal.harness.neighbours.imported import results_of
-from rehearsal.reports.compare import compare
-from rehearsal.reports.export import export_run
-from rehearsal.reports.measured import Measured, load_run
+from rehearsal.reports.comparison.compare import compare
+from rehearsal.reports.live.export import export_run
+from rehearsal.reports.runs.measured import Measured, load_run
 from rehearsal.workloads.errors import UserError
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.reports.figures.picture import Picture
+from rehearsal.reports.figures.style import style
 from rehearsal.reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
 from rehearsal.reports.papers.omniinfer.cluster import FILL_RATE
-from rehearsal.reports.style import style
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.experiment import Point
-from rehearsal.reports import cards
-from rehearsal.reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.reports.cards import card as cards
+from rehearsal.reports.cards.group import Group, load_group
+from rehearsal.reports.claims.claim import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
 from rehearsal.reports.cli.card_points import asked
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.group import Group, load_group
-from rehearsal.reports.group_page import write_group_report
+from rehearsal.reports.figures.style import style
+from rehearsal.reports.pages.group_page import write_group_report
 from rehearsal.reports.papers.live import calls, parity
-from rehearsal.reports.style import style
 from rehearsal.workloads.errors import UserError
 from tests.reports import framed, served
 from tests.reports.figure_card import serve_cards

@@ -8,9 +8,9 @@ import pytest
 
 from rehearsal.engines.devices.profile import Profile, save_profile
 from rehearsal.reports.figures import residuals
-from rehearsal.reports.html import write_report
-from rehearsal.reports.profile_page import tables
-from rehearsal.reports.style import style
+from rehearsal.reports.figures.style import style
+from rehearsal.reports.pages.html import write_report
+from rehearsal.reports.pages.profile_page import tables
 from tests.calibration.test_profile_file import FACTS, STAGE
 from tests.reports.served import bench, serve
 

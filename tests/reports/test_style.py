@@ -2,7 +2,7 @@
 
 from rehearsal.engines.registry import ENGINES
 from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.style import NAMES, name_systems, named, panels, style
+from rehearsal.reports.figures.style import NAMES, name_systems, named, panels, style
 
 
 def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.style import style
+from rehearsal.reports.figures.style import style
 from rehearsal.reports.traces import gaps, sessions, waveform
 from rehearsal.reports.traces.drawing import probabilities, shown, survival
 from rehearsal.reports.traces.fidelity import chance, verdict, write_fidelity_page
@@ -17,7 +17,7 @@ from rehearsal.reports.traces.page import write_trace_page
 from rehearsal.workloads.audio.workload import SpeechParams, speech_sessions
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transform import thin
+from rehearsal.workloads.trace.transform import thin
 from tests.reports.page import Page
 from tests.workloads.test_nominal import SPOKEN, later
 

@@ -10,11 +10,11 @@ import pytest
 
 from rehearsal.engines.systems.liveserve.params import Params
 from rehearsal.engines.systems.liveserve.urgency import barge_in_exposure
-from rehearsal.harness.experiment import expand
+from rehearsal.harness.experiments.experiment import expand
 from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.style import style
 from rehearsal.reports.papers.liveserve import tuning
 from rehearsal.reports.papers.liveserve.tuning import RATIOS, STAGES, cheapest, judged
-from rehearsal.reports.style import style
 
 
 class Point(SimpleNamespace):

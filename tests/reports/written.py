@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rehearsal.harness.experiment import Experiment, Point, expand
-from rehearsal.harness.provenance import environment
-from rehearsal.harness.record import Measurement, failed, write_failure, write_record
-from rehearsal.harness.results import claim, write_summary
+from rehearsal.harness.experiments.experiment import Experiment, Point, expand
+from rehearsal.harness.records.provenance import environment
+from rehearsal.harness.records.record import Measurement, failed, write_failure, write_record
+from rehearsal.harness.records.results import claim, write_summary
 from tests.harness.fakes import without_sums
 
 Measure = Callable[[Point], Measurement]

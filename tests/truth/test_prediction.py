@@ -18,8 +18,8 @@ from rehearsal.harness.truth.replayed import asynchronous
 from rehearsal.harness.truth.report import REQUESTS, report_of
 from rehearsal.harness.truth.run import Request, Server, SummaryRun, TruthRun
 from rehearsal.harness.truth.served_model import served_model
+from rehearsal.reports.calibration.truth import sentences, tables
 from rehearsal.reports.cli import app
-from rehearsal.reports.truth import sentences, tables
 from rehearsal.workloads.errors import UserError
 from tests.truth.conftest import line, span
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rehearsal.workloads import arrival_statistics as arrivals
-from rehearsal.workloads.describe import statistics
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.statistics import arrival_statistics as arrivals
+from rehearsal.workloads.statistics.describe import statistics
 from rehearsal.workloads.trace import Trace
 from tests.workloads.test_nominal import SPOKEN, later
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.fidelity import compare
+from rehearsal.workloads.statistics.fidelity import compare
 
 # (workload, source, column): the largest distance that passes; the two that are poor say so in their notes.
 BOUNDS = {

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.androidlab import read_androidlab
-from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.distributions.lengths import LengthTable
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.json_file import JsonFile
-from rehearsal.workloads.lengths import LengthTable
-from rehearsal.workloads.longbench import read_longbench
+from rehearsal.workloads.files.androidlab import read_androidlab
+from rehearsal.workloads.files.csv_file import CsvFile
+from rehearsal.workloads.files.json_file import JsonFile
+from rehearsal.workloads.files.longbench import read_longbench
+from rehearsal.workloads.files.row_file import RowFile
+from rehearsal.workloads.files.servegen_file import read_servegen
+from rehearsal.workloads.files.sharegpt_file import read_sharegpt
+from rehearsal.workloads.files.streamingbench_file import read_streamingbench
+from rehearsal.workloads.files.vcsum import read_vcsum
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.row_file import RowFile
-from rehearsal.workloads.servegen_file import read_servegen
-from rehearsal.workloads.sharegpt_file import read_sharegpt
-from rehearsal.workloads.streamingbench_file import read_streamingbench
-from rehearsal.workloads.vcsum import read_vcsum
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
 
 fuzz = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

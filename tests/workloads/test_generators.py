@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rehearsal.workloads.describe import describe
+from rehearsal.workloads.distributions.speech import NETWORK_CV, SPEECH_RATE_SIGMA, SPEECH_S_PER_TOKEN
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.speech import NETWORK_CV, SPEECH_RATE_SIGMA, SPEECH_S_PER_TOKEN
+from rehearsal.workloads.statistics.describe import describe
 from rehearsal.workloads.trace import Trace
 from tests.golden.pinned import check_trace
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.workloads import hub
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.hub import Dataset, RemoteFile
+from rehearsal.workloads.files import hub
+from rehearsal.workloads.files.hub import Dataset, RemoteFile
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra data")
 CONTENT = bytes(range(256)) * 4000

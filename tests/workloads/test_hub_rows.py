@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rehearsal.workloads import hub
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.hub import Dataset
+from rehearsal.workloads.files import hub
+from rehearsal.workloads.files.hub import Dataset
 from rehearsal.workloads.registry import make_trace
 from tests.builders import REHEARSE
 

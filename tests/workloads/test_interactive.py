@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.dialogues import cut_history, number_turns, sum_before
 from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.generators.dialogues import cut_history, number_turns, sum_before
 from rehearsal.workloads.registry import make_trace
 
 

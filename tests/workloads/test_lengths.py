@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.lengths import (
+from rehearsal.workloads.distributions.lengths import (
     SHAREGPT_PROMPT,
     SHAREGPT_REPLY,
     SPOKEN_PROMPT,

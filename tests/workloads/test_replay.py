@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.describe import describe
 from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.statistics.describe import describe
 from rehearsal.workloads.trace import Session, Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rehearsal.workloads.generators.revisit import RevisitParams, pressure
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.revisit import RevisitParams, pressure
 from tests.engines.replays import run
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.arrival_statistics import dispersion, rate
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.statistics.arrival_statistics import dispersion, rate
 from tests.workloads.session_starts import starts
 from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
 

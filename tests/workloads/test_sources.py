@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.androidlab import read_androidlab
-from rehearsal.workloads.arrival_statistics import gap_cv
-from rehearsal.workloads.fidelity import compare
+from rehearsal.workloads.files.androidlab import read_androidlab
+from rehearsal.workloads.files.servegen_file import read_servegen
+from rehearsal.workloads.files.sharegpt_file import read_sharegpt
+from rehearsal.workloads.files.streamingbench_file import read_streamingbench
+from rehearsal.workloads.files.vcsum import read_vcsum
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.servegen_file import read_servegen
-from rehearsal.workloads.sharegpt_file import read_sharegpt
-from rehearsal.workloads.streamingbench_file import read_streamingbench
+from rehearsal.workloads.statistics.arrival_statistics import gap_cv
+from rehearsal.workloads.statistics.fidelity import compare
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.vcsum import read_vcsum
 from tests.workloads import sources
 from tests.workloads.sources import Requests
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.classes import class_of, in_order
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.formats import save_trace
 from rehearsal.workloads.registry import make_trace
@@ -24,6 +23,7 @@ from rehearsal.workloads.trace import (
     Trace,
     Turn,
 )
+from rehearsal.workloads.trace.classes import class_of, in_order
 from tests import builders
 from tests.golden.pinned import check_trace
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from rehearsal.workloads.distributions.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
 from rehearsal.workloads.registry import WORKLOADS, make_trace
+from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from rehearsal.workloads.trace import Trace
 from tests.golden.pinned import check_trace
 from tests.workloads.session_starts import starts

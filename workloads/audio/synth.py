@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from rehearsal.workloads.audio.library import held
+from rehearsal.workloads.distributions.speech import utterances
 from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.speech import utterances
 
 NOTE = "synthetic speech: made in code, no recording was used"
 CLIPS = 256

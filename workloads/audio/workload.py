@@ -9,7 +9,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads import arrivals, speech
 from rehearsal.workloads.audio import content, synth, turntaking
 from rehearsal.workloads.audio.decode import BadRecording
 from rehearsal.workloads.audio.degrade import Codec, Degradation
@@ -17,7 +16,8 @@ from rehearsal.workloads.audio.library import Library, Recording
 from rehearsal.workloads.audio.phrases import Phrases
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.audio.utterances import Utterance, utterances
-from rehearsal.workloads.dialogues import DialogueParams, number_turns
+from rehearsal.workloads.distributions import arrivals, speech
+from rehearsal.workloads.generators.dialogues import DialogueParams, number_turns
 from rehearsal.workloads.seeds import Streams
 from rehearsal.workloads.trace import Trace
 

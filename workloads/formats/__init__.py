@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rehearsal.workloads.files import STDOUT
+from rehearsal.workloads.atomic_file import STDOUT
 from rehearsal.workloads.formats import burstgpt, jsonl, mooncake
 from rehearsal.workloads.trace import Trace
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.nominal import nominal
 from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.trace.nominal import nominal
 
 MODEL = "GPT-4"
 LOG_TYPE = "Conversation log"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.nominal import nominal
 from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.trace.nominal import nominal
 
 BLOCK_TOKENS = 512
 

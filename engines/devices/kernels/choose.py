@@ -12,7 +12,7 @@ from rehearsal.engines.devices.kernels.steps import MeasuredSteps, WhatIf
 from rehearsal.engines.devices.layer_slots import slots_of
 from rehearsal.engines.devices.roofline import Roofline
 from rehearsal.engines.models import Decoder
-from rehearsal.workloads.yaml_file import shipped_yaml
+from rehearsal.workloads.files.yaml_file import shipped_yaml
 
 PACKAGE = "rehearsal.engines.devices.kernels"
 

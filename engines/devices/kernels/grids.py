@@ -17,8 +17,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rehearsal.engines.models import Decoder
+from rehearsal.workloads.atomic_file import output
 from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.files import output
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""

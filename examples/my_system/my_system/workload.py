@@ -7,11 +7,11 @@ with it, `output_tokens` the answer. So a file of such a trace needs no column t
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads import arrivals
-from rehearsal.workloads.lengths import LengthModel
+from rehearsal.workloads.distributions import arrivals
+from rehearsal.workloads.distributions.lengths import LengthModel
+from rehearsal.workloads.distributions.speech import network_delays
 from rehearsal.workloads.params import UserParams
 from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.speech import network_delays
 from rehearsal.workloads.trace import Trace
 from rehearsal.workloads.workload import Workload
 

@@ -12,7 +12,7 @@ from rehearsal.harness.live.client.microphone import SpeechMessages
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.dialect import Dialect
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace
 
 TELL_S = 2.0

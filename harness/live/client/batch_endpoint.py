@@ -7,7 +7,7 @@ import asyncio
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import Client
 from rehearsal.harness.live.client.text_endpoint import Chat, TextEndpoint
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 
 AGAIN_S = 1.0

@@ -17,7 +17,7 @@ from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
 from rehearsal.harness.live.dialects.dialect import APPEND, UNDO, Dialect
 from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
 from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""

@@ -8,7 +8,7 @@ from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace
 
 

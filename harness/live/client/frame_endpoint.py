@@ -16,7 +16,7 @@ from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.dialects.spoken import for_frames
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 
 

@@ -22,7 +22,7 @@ from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.dialects.dialect import RATE
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.live.transport.http import Exchange, HttpPool
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session, Trace, Turn
 
 BYTES = 2

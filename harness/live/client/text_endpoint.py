@@ -21,8 +21,8 @@ from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.live.transport.http import Exchange, HttpPool
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.stages import ENTRY
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Session, Trace, Turn
 

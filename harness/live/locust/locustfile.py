@@ -26,12 +26,12 @@ from locust import User, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from rehearsal.harness import results
-from rehearsal.harness.experiment import Point, expand, load_experiment
+from rehearsal.harness.experiments.experiment import Point, expand, load_experiment
+from rehearsal.harness.experiments.order import Order
 from rehearsal.harness.live.locust.master import Master
 from rehearsal.harness.live.locust.worker import Worker
 from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.order import Order
+from rehearsal.harness.records import results
 from rehearsal.workloads.errors import UserError
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner
 
 from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.locust.clock_offset import Offset
 from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of
@@ -32,7 +32,7 @@ from rehearsal.harness.live.run.plan import results_of, write_plan
 from rehearsal.harness.live.run.scrape import scraper_of
 from rehearsal.harness.live.run.verdict import check_machines, check_server, check_window
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.record import LOG, Measurement
+from rehearsal.harness.records.record import LOG, Measurement
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 

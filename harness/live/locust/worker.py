@@ -36,8 +36,8 @@ from locust.runners import WorkerRunner
 from rehearsal.harness.live.locust.clock_offset import Exchange, Offset, offset_of
 from rehearsal.harness.live.locust.plan_transfer import unpack_shard
 from rehearsal.harness.live.run.plan import results_of
-from rehearsal.harness.provenance import ROOT
-from rehearsal.harness.record import LOG
+from rehearsal.harness.records.provenance import ROOT
+from rehearsal.harness.records.record import LOG
 
 EXCHANGES = 32
 """Questions about the time, so that some of them find the network quiet. [chosen]"""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import ipc
 
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 
 SUFFIX = ".arrows"
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rehearsal.harness import provenance
 from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import Order
 from rehearsal.harness.live.run.launch import Show
 from rehearsal.harness.live.run.measure import measure_live
 from rehearsal.harness.live.run.verdict import FailedPoint
-from rehearsal.harness.order import Order
-from rehearsal.harness.record import (
+from rehearsal.harness.records import provenance
+from rehearsal.harness.records.record import (
     LOG,
     InvalidPoint,
     Measurement,
@@ -27,8 +27,8 @@ from rehearsal.harness.record import (
     write_failure,
     write_record,
 )
+from rehearsal.workloads.atomic_file import is_full
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import is_full
 
 Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
 

@@ -22,8 +22,8 @@ from rehearsal.harness.live.run.merge import Loss, Merged, merge
 from rehearsal.harness.live.run.plan import Plan, results_of
 from rehearsal.harness.live.run.progress import RunProgress
 from rehearsal.harness.live.run.scrape import scraper_of
-from rehearsal.harness.provenance import ROOT
-from rehearsal.harness.record import LOG
+from rehearsal.harness.records.provenance import ROOT
+from rehearsal.harness.records.record import LOG
 from rehearsal.workloads.errors import UserError
 
 READY_S = 180.0

@@ -33,8 +33,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rehearsal.harness import clock
 from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks import clock
 from rehearsal.harness.live.client.batch_endpoint import BatchEndpoint, work_off
 from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
 from rehearsal.harness.live.client.endpoint import make_endpoint
@@ -44,7 +44,7 @@ from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream
 from rehearsal.harness.live.run.merge import DONE
 from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace
 from rehearsal.harness.live.run.progress import ShardProgress
-from rehearsal.harness.log import EventLog
+from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 
 FLUSH_S = 0.25

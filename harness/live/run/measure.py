@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.kinds.turns import TURNS
 from rehearsal.harness.live.batch import batch_client, batch_target, batch_trace, in_class
@@ -29,13 +29,13 @@ from rehearsal.harness.live.run.plan import results_of, write_plan
 from rehearsal.harness.live.run.progress import RunProgress
 from rehearsal.harness.live.run.verdict import check_machines, check_server, check_window
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.class_definitions import split
 from rehearsal.harness.metrics.live_batch import batch_metrics, without_batch
 from rehearsal.harness.metrics.live_summary import summarise_live
 from rehearsal.harness.metrics.live_window import WHOLE, Window
 from rehearsal.harness.metrics.summary import Metric
-from rehearsal.harness.record import LOG, Measurement
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.record import LOG, Measurement
 from rehearsal.workloads.trace import Trace
 
 FLOOR_S = 4.0

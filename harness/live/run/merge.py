@@ -41,7 +41,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Merged:
-    """One run. Tables: `events` as `harness.log`, in order of time; `sends` and `failures` as SENDS and FAILURES."""
+    """One run. Tables: `events` as `harness.records.log`, by time; `sends` and `failures` as SENDS and FAILURES."""
 
     events: pa.Table
     sends: pa.Table

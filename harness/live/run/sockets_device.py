@@ -6,11 +6,11 @@ which tells it how long each reply is. Network delays of the trace are added by 
 
 from __future__ import annotations
 
-from rehearsal.harness.experiment import Point
+from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.run.measure import measure_target
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.record import Measurement
+from rehearsal.harness.records.record import Measurement
 from rehearsal.harness.serving import ServeConfig, ServerProcess
 
 

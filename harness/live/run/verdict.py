@@ -15,7 +15,7 @@ from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.run.merge import Merged
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.live_window import PHASE, counted
-from rehearsal.harness.record import InvalidPoint, Measurement
+from rehearsal.harness.records.record import InvalidPoint, Measurement
 
 _SHED, _LATE = "sessions turned away", "no answer in time"
 _HINTS = (

@@ -15,8 +15,8 @@ hold half a per cent of its pool.
 """
 
 from rehearsal.harness.metrics.stages import ENTRY, TALKER
+from rehearsal.reports.figures.style import BROKEN
 from rehearsal.reports.papers.liveserve.common import *
-from rehearsal.reports.style import BROKEN
 
 TITLE = "Sweep of alpha and beta: waste and KV stall, each over its largest"
 

@@ -3,7 +3,7 @@
 The row of the sink kernel with its sinks off is left out: without sinks vLLM's own attention runs here.
 """
 
-from rehearsal.harness.quality import shares
+from rehearsal.harness.metrics.quality import shares
 from rehearsal.reports.papers.metronome import probe
 from rehearsal.reports.papers.metronome.common import *
 

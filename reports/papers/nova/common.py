@@ -139,7 +139,7 @@ def profile() -> Profile:
     from rehearsal.engines.devices.virtual import VirtualGpu
     from rehearsal.engines.server import ServerParams, resolve
     from rehearsal.engines.systems.nova.profiler import profile as measured
-    from rehearsal.harness.clock import run
+    from rehearsal.harness.clocks.clock import run
 
     made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))
 

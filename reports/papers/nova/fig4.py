@@ -21,7 +21,7 @@ def together_s(decode_sms: int | None) -> float:
     """Seconds until both are done, decode's on so many SMs and vision's on the others; None: on streams."""
     from rehearsal.engines.devices.hardware import load_gpu
     from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedStep
-    from rehearsal.harness.clock import run
+    from rehearsal.harness.clocks.clock import run
 
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
     each_s = DECODE["seconds"] / DECODE["times"]

@@ -1,6 +1,6 @@
 """Card `anchors`: the device model against public measurements of stock vLLM-Omni, to which alone it is fitted."""
 
-from rehearsal.reports.paper import Published
+from rehearsal.reports.claims.paper import Published
 from rehearsal.reports.papers.prelude import *
 
 EXPERIMENT = Experiment(

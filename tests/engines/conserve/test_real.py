@@ -14,10 +14,10 @@ def co_serve(resume: str) -> None:
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.registry import ENGINES
     from rehearsal.engines.server import ServerParams, resolve
-    from rehearsal.harness import clock
     from rehearsal.harness.client.params import ClientParams
     from rehearsal.harness.client.population import serve_population
-    from rehearsal.harness.log import EventLog
+    from rehearsal.harness.clocks import clock
+    from rehearsal.harness.records.log import EventLog
     from rehearsal.workloads.registry import make_trace
     from rehearsal.workloads.trace import Trace
     from tests.engines.real import started_replies

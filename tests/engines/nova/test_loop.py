@@ -9,7 +9,7 @@ import pytest
 
 from rehearsal.engines.devices.sharing import SharedCompute
 from rehearsal.engines.systems.nova.partition import decode_sms
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace

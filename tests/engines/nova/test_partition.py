@@ -11,7 +11,7 @@ from rehearsal.engines.devices.virtual import VirtualGpu
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.systems.nova.partition import Beside, Profile, decode_sms
 from rehearsal.engines.systems.nova.profiler import profile
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 
 SMS = 84
 

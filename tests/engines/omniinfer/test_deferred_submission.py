@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.engines.core.lifecycle import Lifecycle, Phase
-from rehearsal.harness.replay import Replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace

@@ -9,7 +9,7 @@ import pytest
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Phase
 from rehearsal.engines.turn_taking.listening import LEAST_REPLY_S, Listening
 from rehearsal.engines.turn_taking.params import TurnTakingParams
-from rehearsal.harness.clock import run
+from rehearsal.harness.clocks.clock import run
 from rehearsal.workloads.trace import Turn
 from tests.harness.test_duplex_user import TURN
 

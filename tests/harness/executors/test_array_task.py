@@ -17,9 +17,9 @@ from rehearsal.harness.executors.array_task import (
     write_array,
 )
 from rehearsal.harness.executors.node import Task
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.order import Order
-from rehearsal.harness.record import Work, load_record
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.experiments.order import Order
+from rehearsal.harness.records.record import Work, load_record
 from tests.harness import fakes
 
 

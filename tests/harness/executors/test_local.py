@@ -15,11 +15,11 @@ import pytest
 
 from rehearsal.harness.executors import Outcome
 from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.record import Work, load_record
-from rehearsal.harness.results import claim, unfinished, write_summary
-from rehearsal.harness.selftest.kills import measured, running
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.records.record import Work, load_record
+from rehearsal.harness.records.results import claim, unfinished, write_summary
 from tests.harness import fakes
+from tests.selftest.kills import measured, running
 from tests.waiting import wait_until
 
 PATIENCE_S = 60
@@ -145,8 +145,8 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
 COMMAND = """
 import functools, json, resource, sys
 from pathlib import Path
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.results import claim, unfinished, write_summary
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.records.results import claim, unfinished, write_summary
 from rehearsal.harness.executors.local import LocalExecutor
 from tests.harness import fakes
 from rehearsal.workloads.errors import UserError

@@ -9,13 +9,13 @@ import pytest
 
 from rehearsal.harness.executors.local import LocalExecutor
 from rehearsal.harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
-from rehearsal.harness.experiment import Experiment, Point, code_of, expand
-from rehearsal.harness.order import Order
-from rehearsal.harness.record import Work, load_record, temporary
-from rehearsal.harness.selftest.kills import measured
-from rehearsal.reports.cards import Card, chosen
+from rehearsal.harness.experiments.experiment import Experiment, Point, code_of, expand
+from rehearsal.harness.experiments.order import Order
+from rehearsal.harness.records.record import Work, load_record, temporary
+from rehearsal.reports.cards.card import Card, chosen
 from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
+from tests.selftest.kills import measured
 
 
 def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:

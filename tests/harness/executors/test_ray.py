@@ -19,13 +19,13 @@ import pytest
 from rehearsal.harness.executors import Outcome
 from rehearsal.harness.executors.local import LocalExecutor
 from rehearsal.harness.executors.ray import CHANCES, RayExecutor, connected
-from rehearsal.harness.experiment import Point
-from rehearsal.harness.provenance import ROOT
-from rehearsal.harness.record import Work, load_record
-from rehearsal.harness.selftest.kills import measured
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.records.provenance import ROOT
+from rehearsal.harness.records.record import Work, load_record
 from rehearsal.workloads.errors import UserError
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
+from tests.selftest.kills import measured
 from tests.waiting import runs, wait_until
 
 ray = pytest.importorskip("ray")

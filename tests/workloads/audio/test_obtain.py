@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rehearsal.reports import cli
-from rehearsal.workloads import hub
 from rehearsal.workloads.audio.obtain import PACKAGES, obtain
 from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import hub
 from rehearsal.workloads.registry import make_trace
 from tests.workloads.audio.conftest import Record
 

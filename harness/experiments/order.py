@@ -1,0 +1,47 @@
+"""The order in which points are run: as their experiment has it, or shuffled with a seed that every record keeps.
+
+What drifts while a matrix is measured (heat, other work on the machine) falls on whichever points are run last; in a
+shuffled order it falls on all alike (Metronome, Appendix C).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.workloads.seeds import stream
+
+
+@dataclass(frozen=True)
+class Order:
+    """`points` in the order in which they are run; `seed`: what it was shuffled with, None: not at all.
+
+    The same points and seed give the same order, so a stopped run is resumed where it stood in it.
+    """
+
+    points: tuple[Point, ...]
+    seed: int | None = None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {point.id: place for place, point in enumerate(self.points, 1)}
+
+    def facts(self, point: Point) -> dict[str, Any]:
+        """What the manifest of `point` says as it starts: its place from 1, the seed, the machine's load average."""
+        return {"order": self._places[point.id], "order_seed": self.seed, "load_average": load_average()}
+
+
+def load_average() -> list[float]:
+    """Of this machine, over one, five and fifteen minutes."""
+    return [round(minutes, 2) for minutes in os.getloadavg()]
+
+
+def shuffled(points: Sequence[Point], seed: int | None) -> Order:
+    """The order that `seed` gives; None: as they are."""
+    if seed is None:
+        return Order(tuple(points))
+    return Order(tuple(points[i] for i in stream(seed, "run order").permutation(len(points))), seed)

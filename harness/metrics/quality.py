@@ -1,0 +1,155 @@
+"""What sessions said to spoken questions, in words, and whether it states the answers (Metronome section 5.4).
+
+The scorer is lenient, as the paper's: an answer is right when one of its question's keywords stands in it as whole
+words, whatever else does; letter case, accents and punctuation do not matter.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.workloads.audio.question_file import read_questions
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.generators.questions import QuestionParams, asked, params_of, segment_of
+from rehearsal.workloads.trace import Trace
+
+Decode = Callable[[Sequence[int]], str]
+Said = Iterable[tuple[int, int, Sequence[int]]]
+"""(session, frame that it answers, token ids), in the order in which it was said."""
+
+OUTPUTS = pa.schema(
+    [
+        ("session", pa.int32()),
+        ("frame", pa.int32()),
+        ("tokens", pa.list_(pa.int32())),
+        ("text", pa.string()),
+        ("right", pa.bool_()),
+    ]
+)
+"""outputs.parquet: a row for each frame that was answered. `right`: its text alone states a keyword."""
+
+ANSWERS = pa.schema(
+    [
+        ("session", pa.int32()),
+        ("segment", pa.int32()),
+        ("kind", pa.string()),
+        ("file", pa.string()),
+        ("keywords", pa.list_(pa.string())),
+        ("text", pa.string()),
+        ("answered", pa.bool_()),
+    ]
+)
+"""answers.parquet: a row for each question of each session. `text`: all that was said while it played."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The tables OUTPUTS and ANSWERS, and the metrics of `harness.metrics.quality_definitions`."""
+
+    outputs: pa.Table
+    answers: pa.Table
+    metrics: dict[str, Metric]
+
+
+def decoder_of(checkpoint: str) -> Decode:
+    """Token ids to text with the tokenizer of a checkpoint's folder; UserError when it has none."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"checkpoint {checkpoint} has no tokenizer that can be read ({str(error).splitlines()[0]}); give the "
+            "folder as it was published."
+        ) from None
+    return lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def states(text: str, keywords: Iterable[str]) -> bool:
+    """Whether one of the keywords stands in the text as whole words."""
+    within = f" {_plain(text)} "
+    return any(f" {_plain(word)} " in within for word in keywords)
+
+
+def judge(trace: Trace, said: Said, decode: Decode) -> Quality:
+    """Score what was said in a run of workload `questions`, whose folder must be as it was."""
+    params = params_of(trace)
+    assert params is not None, "only workload questions says what is right"
+    expected = asked(params, trace.header.seed, read_questions(params.questions))
+    frames: dict[tuple[int, int], list[int]] = {}
+    for session, frame, ids in said:
+        frames.setdefault((session, frame), []).extend(ids)
+    outputs, spoken = [], dict[tuple[int, int], list[int]]()
+    for (session, frame), ids in sorted(frames.items()):
+        segment = int(segment_of(params, np.array(frame)))
+        text = decode(ids)
+        right = states(text, expected[session][segment].keywords)
+        outputs.append((session, frame, ids, text, right))
+        spoken.setdefault((session, segment), []).extend(ids)
+    answers = []
+    for session, questions in enumerate(expected):
+        for segment, question in enumerate(questions):
+            text = decode(spoken.get((session, segment), []))
+            found = states(text, question.keywords)
+            about = question.kind, question.clip.name, list(question.keywords)
+            answers.append((session, segment, *about, text, found))
+    tables = _table(outputs, OUTPUTS), _table(answers, ANSWERS)
+    return Quality(*tables, _metrics(params, len(trace), *(table.to_pandas() for table in tables)))
+
+
+def shares(answers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Segments in their order, and the share of sessions that answered in each; `answers` as in ANSWERS."""
+    segment, answered = (np.asarray(answers[name]) for name in ("segment", "answered"))
+    segments, of_row = np.unique(segment, return_inverse=True)
+    return segments, np.bincount(of_row, answered.astype(float)) / np.bincount(of_row)
+
+
+def _metrics(
+    params: QuestionParams, planned: int, outputs: pd.DataFrame, answers: pd.DataFrame
+) -> dict[str, Metric]:
+    kind, segment = np.asarray(answers["kind"]), np.asarray(answers["segment"])
+    answered = np.asarray(answers["answered"], bool)
+    measured: dict[str, tuple[float | None, int, int]] = dict.fromkeys(QUALITY_DEFINITIONS, (None, 0, 0))
+    if params.mode == "free":
+        mid = (kind == "question") & (segment > 0)
+        if mid.any():
+            _, found = shares(answers.loc[mid])
+            values = {"call": found.mean(), "low": found.min(), "high": found.max(), "end": found[-1]}
+            for name, value in values.items():
+                measured[f"answered_mid_{name}"] = float(value), int(mid.sum()), 0
+        for name in ("fresh", "recall"):
+            among = kind == name
+            measured[f"answered_{name}"] = float(answered[among].mean()), int(among.sum()), 0
+    else:
+        right = np.asarray(outputs["right"], bool)
+        stated = len(np.unique(np.asarray(outputs["session"])[right]))
+        measured["answer_stated"] = stated / params.sessions, params.sessions, 0
+        share = float(right.mean()) if right.size else None
+        measured["frames_right"] = share, right.size, planned - right.size
+    return {
+        name: Metric(value, QUALITY_DEFINITIONS[name].unit, n, missing)
+        for name, (value, n, missing) in measured.items()
+    }
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    return pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema
+    )
+
+
+def _plain(text: str) -> str:
+    """Lower case without accents; everything but letters and digits is a space."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    kept = (c if c.isalnum() else " " for c in letters if not unicodedata.combining(c))
+    return " ".join("".join(kept).split())

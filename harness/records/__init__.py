@@ -1,0 +1,1 @@
+"""What a point leaves behind: its event log, its record, and what made it."""

@@ -1,0 +1,383 @@
+"""The event log of a run: the one source from which every metric, table and picture is computed.
+
+Client kinds (`stage` is ""): connected (live; value = seconds that its connection took to set up, the greetings
+included); session_start; turn_start (the user begins); turn_end (at the *scheduled* end of the user's turn, or where
+the line was lost before; value = how much later it was sent, s; missing for one that was not); first_text and text
+(text tokens at the client; value = count); audio (a packet; value = seconds of audio); reply_done; barge_in (value =
+seconds heard); barge_in_missed (the reply ended before the drawn cut); late_audio (live; a packet of a reply that the
+user has already cut; value = seconds of audio); playback_done (value = seconds played); shed (the server did not let
+the session in); turn_done; turn_failed; turn_aborted (by the pool it is of, when the last session of none has ended);
+pool_dry (of its last session: a seat of the pool stays empty, as the trace holds no more; value = sessions that are
+under way); session_end.
+
+Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
+the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
+returned is at the client; turn = newest frame fed in that Step, value = text tokens, 0 for an empty frame);
+session_failed; session_end.
+
+Client kinds of open microphones, beside those of turns (barge_in is the server's cut of the reply that answers,
+whatever made it; text, audio and reply_done are of that reply too): user_speech (a stretch of the user's sound has
+ended; stage = turn, or what it is of `workloads.trace.duplex_events`), agent_speech (of what was played; stage = its
+reply) and, live, server_speech (of what was sent), each with value = its length in s; told (the client learns
+from the server: stage = speech_started, speech_stopped, committed, reply_begun, first_packet or stopped, value =
+number of the reply, if it is of one). There the server kinds have the number of the reply for the turn.
+
+Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
+production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
+(value = production tokens in all, those in flight included); computed (with the abort of a pool's request; value =
+tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
+heard); load_start and load_end (a request waits for KV from the host before it starts, or after its first token for
+that from the replica which computed it; value of the end = blocks loaded for it, 0 if it waited for somebody else's
+load); preloaded (at its start; value = blocks that it found because they were loaded before it came).
+
+Server kinds of interaction sessions, instead of token, finish and abort. Of the tick (session -1, turn = its number):
+tick (its Step is dispatched; value = sessions due); tick_end (it returns; value = 1 if the cap on its wait cut it off);
+tick_skipped (the Step before had not returned); cap (at the end of a Step; value = most sessions that admission lets
+in). Of a session: fed (at the dispatch of the Step; value = tokens fed with this frame); frame_out (at the return; turn
+= newest frame fed, value = text tokens collected); recycle (its request is replaced; value = audio tokens fed again);
+max_len (it reached max_model_len). Of the engine (session -1, turn -1): alloc_fail (blocks were refused; value = 0 to a
+request that waits for admission, 1 to a running one; at most one of each value a step).
+
+Of a live run the client logs what the server's messages tell: finish, abort and heard from the usage of a response; of
+frames, fed when a frame's audio had been sent and frame_out when its answer was read. Where a server does not tell what
+was heard of a cut reply, it is the share of the received audio that was played, of the tokens.
+
+Run kinds: run_end. Times in seconds since the run began, on the run's clock.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+EVENT_FIELDS = ("t", "kind", "session", "turn", "stage", "value")
+
+STEP_FIELDS = (
+    "t_s",
+    "dt_s",
+    "stage",
+    "replica",
+    "requests",
+    "tokens",
+    "prefill_tokens",
+    "running",
+    "waiting",
+    "held",
+    "kv_used",
+    "kv_blocks",
+    "preempted",
+)
+
+SHARE_FIELD = "sms"
+"""Besides, where a system divides a GPU: SMs that the step was given."""
+
+FLOATS = {"t", "value", "t_s", "dt_s", SHARE_FIELD}
+
+ROW_GROUP = 1 << 20
+"""Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
+PIECE = 1 << 16
+"""Rows that are read of such a file at a time."""
+WOVEN = 1 << 17
+"""Rows in blocks, or to come, after which they are put in their places."""
+COMPRESSION = "zstd"
+
+
+class _Names(dict[str, int]):
+    """Strings as small integers, in order of first use."""
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = len(self)
+        return code
+
+    def column(self, codes: np.ndarray) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string())
+        )
+
+
+class _Rows:
+    """The rows of one table: flat in memory, each row group of them in a file as soon as it is whole."""
+
+    def __init__(self, fields: tuple[str, ...], names: dict[str, _Names], path: Path | None) -> None:
+        self.flat = array("d")
+        self.path = path
+        self.full = math.inf if path is None else ROW_GROUP * len(fields)
+        self.written = 0
+        self._fields, self._names = fields, names
+        self._writer: pq.ParquetWriter | None = None
+
+    def __len__(self) -> int:
+        return self.written + len(self.flat) // len(self._fields)
+
+    def spill(self) -> None:
+        """Move what is in memory to the file, as its next row group, of which there is no more than one."""
+        table = self.table().slice(0, ROW_GROUP)
+        if self._writer is None:
+            assert self.path is not None, "without a file nothing is ever full"
+            self._writer = pq.ParquetWriter(self.path, table.schema, compression=COMPRESSION)
+        self._writer.write_table(table, ROW_GROUP)
+        self.written += table.num_rows
+        del self.flat[: table.num_rows * len(self._fields)]
+
+    def close(self) -> None:
+        """Nothing is added any more; a file that was begun holds all of it."""
+        if self._writer is not None:
+            while self.flat:
+                self.spill()
+            self._writer.close()
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """All rows, some at a time."""
+        if self._writer is None:
+            yield self.table()
+            return
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(PIECE):
+                yield pa.Table.from_batches([batch])
+
+    def table(self, start: int = 0) -> pa.Table:
+        """Those in memory, from one on."""
+        rows = np.asarray(self.flat).reshape(-1, len(self._fields))[start:]
+        columns = {}
+        for i, field in enumerate(self._fields):
+            if field in self._names:
+                columns[field] = self._names[field].column(rows[:, i])
+            else:
+                columns[field] = rows[:, i].astype(float if field in FLOATS else np.int32)
+        return pa.table(columns)
+
+
+class Clock(Protocol):
+    """A loop in virtual time, as `harness.clocks.clock.VirtualClockLoop` describes it."""
+
+    fired: int
+
+    def time(self) -> float: ...
+
+    def number(self) -> int: ...
+
+
+class _Woven:
+    """Rows that are put among the others when the table is read or has grown: blocks of them that are written now, as
+    columns, and events that are still to come.
+
+    For each row that is written meanwhile: the clock's time and the number of the timer that had fired by then. So are
+    theirs for those to come, and those tell the place.
+    """
+
+    def __init__(self, clock: Clock, begin: int) -> None:
+        self.clock = clock
+        self.begin = begin
+        self.count = 0
+        self._at, self._fired = array("d"), array("d")
+        self._blocks: list[tuple[int, float, float, np.ndarray, tuple[float, ...]]] = []
+        self._later: list[tuple[float, np.ndarray, np.ndarray, tuple[float, ...]]] = []
+        self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
+
+    def written(self) -> None:
+        """A row has been."""
+        clock = self.clock
+        self._at.append(clock.time())
+        self._fired.append(clock.fired)
+
+    def block(self, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows of these sessions and turns, behind all that are written. `facts`: time, kind, stage and value."""
+        clock = self.clock
+        self._blocks.append((len(self._at), clock.time(), clock.fired, who, facts))
+        self.count += len(who)
+
+    def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows to come at these times, as if timers were set for them now. `facts`: kind, stage and value."""
+        self._later.append((self.clock.number(), times, who, facts))
+        self.count += len(who)
+
+    def never(self, session: int, turn: int) -> None:
+        """What has yet to come of this turn will not."""
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        of_turn = (rows[:, 3] == session) & (rows[:, 4] == turn)
+        ahead = (rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired))
+        self._coming = rows[~(of_turn & ahead)]
+
+    def merge(self, flat: array) -> None:
+        """Put in their places what is written in blocks, and what was to come and has."""
+        fields = len(EVENT_FIELDS)
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+        happened = np.count_nonzero((rows[:, 1] < now) | ((rows[:, 1] == now) & (rows[:, 0] <= fired)))
+        come, self._coming = rows[:happened], rows[happened:]
+        written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
+        at, numbers = np.array(self._at), np.array(self._fired)
+        if self._blocks:
+            sizes = [len(who) for _, _, _, who, _ in self._blocks]
+            block = np.empty((sum(sizes), fields))
+            block[:, 2:4] = np.concatenate([who for _, _, _, who, _ in self._blocks])
+            facts = np.repeat([facts for *_, facts in self._blocks], sizes, axis=0)
+            block[:, [0, 1, 4, 5]] = facts
+            place, times, timers = (
+                np.repeat(column, sizes) for column in list(zip(*self._blocks, strict=True))[:3]
+            )
+            written = np.insert(written, place, block, axis=0)
+            at, numbers = np.insert(at, place, times), np.insert(numbers, place, timers)
+        place = np.searchsorted(at, come[:, 1], "left")
+        for i in np.flatnonzero(place < np.searchsorted(at, come[:, 1], "right")):
+            while place[i] < len(at) and at[place[i]] == come[i, 1] and numbers[place[i]] < come[i, 0]:
+                place[i] += 1
+        del flat[self.begin * fields :]
+        flat.frombytes(np.insert(written, place, come[:, 1:], axis=0).tobytes())
+        del self._at[:], self._fired[:]
+        self._blocks.clear()
+        self.begin, self.count = len(flat) // fields, len(self._coming)
+
+    def _to_come(self) -> np.ndarray:
+        """All rows that were to come when the table was last looked at or have been told since: number, then fields."""
+        if self._later:
+            sizes = [len(who) for _, _, who, _ in self._later]
+            rows = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
+            rows[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
+            rows[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
+            rows[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
+            rows[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
+            self._coming = np.concatenate([self._coming, rows])
+            self._later.clear()
+        return self._coming
+
+
+class EventLog:
+    """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step.
+
+    `folder`: for what has more than a row group of them, as Parquet files; None: all are kept in memory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._names = {"kind": _Names(), "stage": _Names()}
+        self._kinds, self._stages = self._names["kind"], self._names["stage"]
+        self._folder = folder
+        self._event_rows = self._rows("events", EVENT_FIELDS)
+        self._events, self._events_full = self._event_rows.flat, self._event_rows.full
+        self._woven: _Woven | None = None
+        self.cut_short = 0
+        """Turns so far of which no more was to come."""
+        self._keep_steps(STEP_FIELDS)
+
+    def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:
+        return _Rows(fields, self._names, None if self._folder is None else self._folder / f"{name}.parquet")
+
+    def _keep_steps(self, fields: tuple[str, ...]) -> None:
+        self._step_rows = self._rows("steps", fields)
+        self._steps, self._steps_full = self._step_rows.flat, self._step_rows.full
+        self._shares = SHARE_FIELD in fields
+
+    def divide(self) -> None:
+        """Steps have shares of SMs. ValueError once there are steps."""
+        if not self._shares:
+            if len(self._step_rows):
+                raise ValueError("steps have been logged without shares")
+            self._keep_steps((*STEP_FIELDS, SHARE_FIELD))
+
+    def event(
+        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
+    ) -> None:
+        self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
+        if self._woven is not None:
+            self._woven.written()
+        if len(self._events) >= self._events_full:
+            self._spill_events()
+
+    def event_of_each(
+        self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
+    ) -> None:
+        """The same event of several, in their order. `who`: session and turn of each."""
+        facts = t, self._kinds[kind], self._stages[stage], value
+        if self._woven is None:
+            for session, turn in who.tolist():
+                self.event(t, kind, int(session), int(turn), stage, value)
+        else:
+            self._woven.block(who, facts)
+            self._look_at_size()
+
+    def knows(self, kind: str) -> bool:
+        """Whether there has been such an event."""
+        return kind in self._kinds
+
+    def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
+        """An event of each at its time, which is to come: as if timers were set for them now, in their order."""
+        if self._woven is None:
+            self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
+        self._woven.later(times, who, (self._kinds[kind], self._stages[""], value))
+        self._look_at_size()
+
+    def never(self, session: int, turn: int) -> None:
+        """Of this turn nothing that is still to come with `later` will be."""
+        self.cut_short += 1
+        if self._woven is not None:
+            self._woven.never(session, turn)
+
+    def _look_at_size(self) -> None:
+        assert self._woven is not None
+        if self._woven.count > WOVEN:
+            self._spill_events()
+
+    def _merge(self) -> None:
+        if self._woven is not None:
+            self._woven.merge(self._events)
+
+    def _spill_events(self) -> None:
+        """Whole row groups go to their file."""
+        self._merge()
+        while len(self._events) >= self._events_full:
+            self._event_rows.spill()
+        if self._woven is not None:
+            self._woven.begin = len(self._events) // len(EVENT_FIELDS)
+
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
+        """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
+        self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
+        if self._shares:
+            self._steps.append(sms)
+        if len(self._steps) == self._steps_full:
+            self._step_rows.spill()
+
+    def __len__(self) -> int:
+        """Events so far."""
+        self._merge()
+        return len(self._event_rows)
+
+    def close(self) -> None:
+        """The run is over; without this nothing can be read of a table that has gone to its file."""
+        self._merge()
+        self._event_rows.close()
+        self._step_rows.close()
+
+    def events(self, start: int = 0) -> pa.Table:
+        """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
+        self._merge()
+        return self._whole(self._event_rows, start)
+
+    def event_pieces(self) -> Iterator[pa.Table]:
+        """The same, some at a time."""
+        self._merge()
+        return self._event_rows.pieces()
+
+    def steps(self) -> pa.Table:
+        """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens; after `divide`
+        `sms` too, missing where it is nobody's to say.
+
+        `waiting` leaves out interaction sessions that wait for their user's next frame; `held` counts them.
+        """
+        return self._whole(self._step_rows)
+
+    def files(self) -> dict[str, Path]:
+        """Of the tables `events` and `steps` those that are in files, complete once the log is closed."""
+        tables = {"events": self._event_rows, "steps": self._step_rows}
+        return {name: rows.path for name, rows in tables.items() if rows.written and rows.path is not None}
+
+    @staticmethod
+    def _whole(rows: _Rows, start: int = 0) -> pa.Table:
+        if rows.written:
+            return pa.concat_tables(rows.pieces()).slice(start)
+        return rows.table(start)

@@ -1,0 +1,372 @@
+"""A record: one directory per measured point, complete or absent.
+
+A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and renames the directory to
+`points/<id>`; so a directory of that name is a finished point, whatever happened to the process or the
+machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
+next run. One that was measured and is INVALID keeps its tables and its summary beside the reason.
+
+    manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
+    summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
+    trace.parquet    the workload as it was played      requests.parquet   one row per turn, or per frame
+    events.parquet   the event log                      steps.parquet      one row per engine step
+    log.txt          everything that the worker printed
+
+The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them; its
+point has the id that the record is named after, and each of its files is among those listed. Records of versions that
+wrote no sums are checked as far as they can be: JSON parses, and each table has its Parquet footer.
+
+The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
+sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
+
+Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
+
+from rehearsal.harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
+from rehearsal.harness.metrics.stages import renamed
+from rehearsal.harness.records.log import COMPRESSION
+from rehearsal.harness.records.step_times import step_times
+from rehearsal.workloads.atomic_file import TEMPORARY, replacing
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace
+
+MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
+TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
+_SUFFIXES = (".parquet", ".json", ".flac")
+"""Of what a record holds beside its log and its reason."""
+_ID = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a worker measured at one point.
+
+    `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the
+    engine was fresh; `cost` is what the run took (wall time and the share spent in vLLM), which differs from
+    run to run and stays out of the summary. A table that is a path is in the record's folder already.
+    """
+
+    trace: Trace
+    events: pa.Table | Path
+    steps: pa.Table | Path
+    requests: pd.DataFrame
+    metrics: dict[str, dict[str, Any]]
+    counters: dict[str, int]
+    proof: dict[str, Any]
+    cost: dict[str, Any]
+    more: dict[str, pa.Table] = field(default_factory=dict)
+    """Further tables by name, where a run has any (`harness.metrics.quality`)."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Further files by name: sound (`harness.live.client.call_recorder`)."""
+
+
+class InvalidPoint(RuntimeError):
+    """The load generator did not do what the trace says, so the numbers are not the engine's.
+
+    `measurement`: what was measured all the same, where it is worth keeping.
+    """
+
+    def __init__(self, reason: str, measurement: Measurement | None = None) -> None:
+        super().__init__(reason)
+        self.measurement = measurement
+
+
+Work = Callable[[Point, Path], Measurement]
+"""Measures one point inside a worker; what has no room in memory goes to the folder of its record."""
+
+
+class Damaged(UserError):
+    """Results that are not as they were written. `what`: the sentence without its mend."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(f"{what}; {mend}.")
+        self.what = what
+
+
+class _Sums(BaseModel):
+    bytes: int
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    """What every manifest has; `files` only since sizes and sums are written."""
+
+    status: Literal["ok", "failed"]
+    id: str = ""
+    point: Point
+    error: str = ""
+    files: dict[str, _Sums] = {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record on disk. The tables are read when asked for; Damaged when one cannot be."""
+
+    folder: Path
+    point: Point
+    manifest: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+    counters: dict[str, int]
+    """What the engine counted; empty for a point that failed before it was measured, as are the metrics."""
+
+    def trace(self) -> Trace:
+        try:
+            return Trace.load(self.folder / TRACE)
+        except UserError:
+            raise _damaged(self.folder, f"{TRACE} is no trace") from None
+
+    def table(self, name: str, **options: Any) -> pd.DataFrame:
+        """`events`, `requests`, `steps`, and those that only some runs have; `options` of `pandas.read_parquet`."""
+        path = self.folder / f"{name}.parquet"
+        try:
+            found = pd.read_parquet(path, **options)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from None
+        return found.rename(columns=renamed) if name == "requests" else found
+
+
+def load_record(folder: Path) -> Record:
+    """Open a finished or failed record. Damaged when a file is not as it was written; UserError for a newer schema."""
+    stored = _read_json(folder / MANIFEST)
+    try:
+        check_schema(stored["schema_version"], folder)
+        manifest = _Manifest.model_validate(stored)
+    except (KeyError, TypeError, ValidationError):
+        raise _damaged(folder, f"{MANIFEST} is not what was written") from None
+    _check_id(folder, manifest.id, stored["point"])
+    if manifest.files:
+        _check_listed(folder, manifest.files, finished=manifest.status == "ok")
+        _check_sums(folder, manifest.files)
+    else:
+        _check_footers(folder, finished=manifest.status == "ok")
+    metrics, counters = {}, {}
+    if manifest.status == "ok" or (folder / SUMMARY).exists():
+        results = _read_json(folder / SUMMARY)
+        try:
+            metrics = {renamed(name): metric for name, metric in dict(results["metrics"]).items()}
+            counters = dict(results["counters"])
+        except (KeyError, TypeError, ValueError):
+            raise _damaged(folder, f"{SUMMARY} is not what was written") from None
+    return Record(folder, manifest.point, stored, metrics, counters)
+
+
+def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
+    """Damaged where the stored point is not the one that gave the record its id, or the folder its name."""
+    found, name = id_of(point), folder.name.partition(".")[0]
+    named = name if _ID.fullmatch(name) else found  # a copy may be called anything else
+    if not found == id == named:
+        raise _damaged(folder, f"{MANIFEST} holds the point {found}, and the record is that of {named}")
+
+
+def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> None:
+    """Damaged where the list of files lacks one that is there, or that every finished record has."""
+    there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
+    always = {SUMMARY, *_always()} if finished else set()
+    lacking = sorted((there | always) - files.keys())
+    if lacking:
+        raise _damaged(folder, f"{MANIFEST} does not list {lacking[0]}")
+
+
+def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
+    for name, written in files.items():
+        path = folder / name
+        try:
+            found = path.stat()
+            if found.st_size != written.bytes:
+                raise _damaged(
+                    folder, f"{name} has {found.st_size} bytes and was written with {written.bytes}"
+                )
+            if _sha256(path, found.st_size, found.st_mtime_ns) != written.sha256:
+                raise _damaged(folder, f"{name} has another SHA-256 than when it was written")
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+
+def _always() -> tuple[str, ...]:
+    """The tables of every finished record."""
+    return (TRACE, *(f"{name}.parquet" for name in TABLES))
+
+
+def _check_footers(folder: Path, finished: bool) -> None:
+    always = _always() if finished else ()
+    for path in sorted({folder / name for name in always} | set(folder.glob("*.parquet"))):
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from None
+
+
+@cache
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    """Of a file as it is since `mtime_ns`: one command opens the same record several times."""
+    del size, mtime_ns
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except (ValueError, RecursionError):
+        raise _damaged(path.parent, f"{path.name} is not valid JSON") from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    """Damage, unless it was the system that refused: then the record may be whole."""
+    if isinstance(error, FileNotFoundError):
+        return _damaged(path.parent, f"{path.name} is missing")
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"{path} cannot be read: {error.strerror}; make it readable.")
+    return _damaged(path.parent, f"{path.name} is damaged")
+
+
+def _damaged(folder: Path, what: str) -> Damaged:
+    return Damaged(
+        f"{folder} is not a readable record: {what}",
+        "run its experiment again, which measures the point anew",
+    )
+
+
+def write_record(
+    folder: Path,
+    point: Point,
+    measurement: Measurement,
+    proof: dict[str, Any],
+    environment: dict[str, Any],
+    started: datetime,
+) -> None:
+    """Write every file of a finished record but the log into `folder`."""
+    write_tables(folder, point, measurement)
+    outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
+    _write_manifest(folder, point, environment, started, outcome)
+
+
+def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
+    """Write trace, tables and summary, which a finished record has and an INVALID one."""
+    with (folder / TRACE).open("wb") as file:
+        measurement.trace.write(file)
+    requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
+    tables = {
+        "events": measurement.events,
+        "steps": measurement.steps,
+        "requests": requests,
+        **measurement.more,
+    }
+    for name, table in tables.items():
+        if isinstance(table, pa.Table):
+            path = folder / f"{name}.parquet"
+            pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
+    for name, content in measurement.files.items():
+        (folder / name).write_bytes(content)
+    results = {"metrics": measurement.metrics, "counters": measurement.counters}
+    write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
+
+
+def write_failure(
+    folder: Path,
+    point: Point,
+    reason: str,
+    environment: dict[str, Any],
+    started: datetime,
+    measurement: Measurement | None = None,
+) -> None:
+    """Complete what a failed worker left in `folder` (its log, perhaps nothing) to a failed record.
+
+    `measurement`: what an INVALID point measured; it is kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():  # a worker may have been stopped while it wrote them
+        if path.name != LOG:
+            path.unlink()
+    (folder / LOG).touch()
+    outcome: dict[str, Any] = {"status": "failed", "error": reason}
+    if measurement is not None:
+        write_tables(folder, point, measurement)
+        outcome |= {"proof": measurement.proof, "cost": measurement.cost}
+    (folder / ERROR).write_text(reason + "\n")
+    _write_manifest(folder, point, environment, started, outcome)
+
+
+def is_failure(folder: Path) -> bool:
+    """Whether a worker has completed its failed record itself."""
+    return (folder / ERROR).exists() and (folder / MANIFEST).exists()
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Flush `folder` to disk and rename it to `target`; a record that already stands there wins."""
+    for path in folder.iterdir():
+        _flush(path)
+    _flush(folder)
+    try:
+        folder.rename(target)
+    except OSError:
+        if not (target / MANIFEST).exists():
+            raise
+        shutil.rmtree(folder)
+    _flush(target.parent)
+
+
+def temporary(points_dir: Path, point_id: str, pid: int) -> Path:
+    return points_dir / f"{TEMPORARY}{point_id}-{pid}"
+
+
+def failed(points_dir: Path, point_id: str) -> Path:
+    return points_dir / f"{point_id}.failed"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write readable JSON, whole or not at all; the same bytes for the same data. ValueError for NaN, no result."""
+    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def _write_manifest(
+    folder: Path, point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
+) -> None:
+    """The last file of a record, as it has the sums of the others."""
+    facts = {
+        "schema_version": SCHEMA_VERSION,
+        "id": point.id,
+        "point": point.model_dump(mode="json"),
+        **step_times(point),
+        "started": started.isoformat(timespec="milliseconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        **environment,
+        **outcome,
+        "files": {path.name: _sums(path) for path in folder.iterdir() if path.name not in (LOG, ERROR)},
+    }
+    write_json(folder / MANIFEST, facts)
+
+
+def _sums(path: Path) -> dict[str, Any]:
+    found = path.stat()
+    return {"bytes": found.st_size, "sha256": _sha256(path, found.st_size, found.st_mtime_ns)}
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,271 @@
+"""A results directory: what was run, the records of its points and the summary over them.
+
+DIR/experiment.json   the experiment as it was resolved for the latest run, or instead
+DIR/collection.json   several of them, which share points: the panels of the figures of a paper
+DIR/points/           records, see `harness.records.record`
+DIR/summary.json      [{point, engine, device, workload, params, seed, status, metrics}], in the order of the run
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from rehearsal.harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
+from rehearsal.harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
+from rehearsal.workloads.atomic_file import TEMPORARY, cannot_write
+from rehearsal.workloads.errors import Model, UserError, validate
+
+EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
+DAMAGED = ".damaged"
+"""How the name of what is damaged ends once a run writes it anew."""
+_log = logging.getLogger(__name__)
+
+
+class Panel(BaseModel):
+    """One experiment of a collection and the ids of its points; other panels may have the same points."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    experiment: Experiment
+    points: list[str]
+
+
+class Collection(BaseModel):
+    """Experiments that share a results directory: card -> panel -> experiment and points."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    cards: dict[str, dict[str, Panel]]
+
+    @property
+    def points(self) -> list[str]:
+        """The ids of all points, each once, in the order of cards, panels and experiments."""
+        return list(
+            dict.fromkeys(
+                id for panels in self.cards.values() for panel in panels.values() for id in panel.points
+            )
+        )
+
+
+@contextlib.contextmanager
+def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
+    """Take or make the directory for one run of `owner`; yields the directory of its points.
+
+    Cards of a collection that this run leaves out stay in the directory as they are. UserError when it cannot
+    be written, belongs to something else, or another run holds it. What a killed run left half-written is swept, and
+    a file that should say whose results these are but is damaged is kept beside the new one.
+    """
+    descriptor = _open(path)
+    try:
+        damaged = _check_owner(path, owner)
+        _lock(path, descriptor)
+        try:
+            own = path / _file(owner)
+            if damaged is not None:
+                # Copied: it says that these are results until the new one takes its place.
+                aside = shutil.copyfile(own, own.with_name(own.name + DAMAGED))
+                _log.warning(
+                    "%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside
+                )
+            if isinstance(owner, Collection) and own.exists() and damaged is None:
+                stored = read_collection(path)
+                owner = owner.model_copy(update={"cards": {**stored.cards, **owner.cards}})
+            data = {"schema_version": SCHEMA_VERSION, **owner.model_dump(mode="json")}
+            # First: a directory with other files and without this one is taken for somebody else's.
+            write_json(own, data)
+            (path / "points").mkdir(exist_ok=True)
+            for folder in (path, path / "points"):
+                for left in folder.glob(f"{TEMPORARY}*"):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+        except OSError as error:
+            raise cannot_write(path, error) from None
+        yield path / "points"
+    finally:
+        os.close(descriptor)
+
+
+def ids(path: Path, points: Sequence[Point]) -> list[str]:
+    """The points that DIR/summary.json is about: those of the run, in a collection those of all its cards."""
+    if (path / COLLECTION).exists():
+        return read_collection(path).points
+    return [point.id for point in points]
+
+
+def unfinished(points_dir: Path, points: Sequence[Point]) -> list[Point]:
+    """The points without a finished record, failed ones among them. A damaged record is kept as ID.damaged."""
+    return [point for point in points if not _is_finished(points_dir / point.id, point)]
+
+
+def find_record(points_dir: Path, id: str) -> Record | None:
+    """The finished or the failed record of a point; None where there is neither. Damaged if it is."""
+    for folder in (points_dir / id, failed(points_dir, id)):
+        if folder.exists():
+            return load_record(folder)
+    return None
+
+
+def record_folders(points_dir: Path) -> list[Path]:
+    """Every finished and every failed record."""
+    return [p for p in sorted(points_dir.iterdir()) if p.name[0] != "." and p.suffix != DAMAGED]
+
+
+def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Write DIR/summary.json over those of the points that finished or failed, and return it.
+
+    Damaged ones are left out: a run has set its own aside, and of other cards the report will tell.
+    """
+    rows = []
+    for id in ids:
+        with contextlib.suppress(Damaged):
+            if (record := find_record(path / "points", id)) is not None:
+                rows.append(_row(record))
+    write_json(path / SUMMARY, rows)
+    return rows
+
+
+def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
+    """Experiment and summary of a results directory; UserError if it is none, Damaged if it or a record is."""
+    if (path / COLLECTION).is_file():
+        name = read_collection(path).name
+        raise UserError(
+            f"{path} holds the cards of {name!r}, not one experiment; see `rehearse report {path}` "
+            f"and `rehearse claims {name}`."
+        )
+    if not (path / EXPERIMENT).is_file():
+        raise UserError(f"{path} is not a results directory (no {EXPERIMENT}); give the --out of a run.")
+    if not (path / SUMMARY).is_file():
+        raise UserError(f"{path} has no {SUMMARY} yet; run the experiment to its end first.")
+    rows = _read_json(path / SUMMARY)
+    try:
+        for row in rows:
+            record = load_record(
+                path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
+            )
+            if row != _row(record):
+                raise _damaged(path / SUMMARY, f"says something else of {row['point']} than its record")
+    except (KeyError, TypeError):
+        raise _damaged(path / SUMMARY) from None
+    return _read_owner(path / EXPERIMENT, Experiment), rows
+
+
+def read_collection(path: Path) -> Collection:
+    """The collection of a results directory; UserError if it holds none."""
+    if not (path / COLLECTION).is_file():
+        raise UserError(f"{path} holds no cards of a paper (no {COLLECTION}); give the --out of such a run.")
+    return _read_owner(path / COLLECTION, Collection)
+
+
+def _is_finished(folder: Path, point: Point) -> bool:
+    if not folder.exists():
+        return False
+    try:
+        load_record(folder)
+    except Damaged as error:
+        aside = folder.with_name(folder.name + DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+        _log.warning("%s; it is kept as %s, and %s is measured again.", error.what, aside.name, point.label)
+        return False
+    return True
+
+
+def _row(record: Record) -> dict[str, Any]:
+    point = record.point
+    row = {
+        "point": point.id,
+        "engine": point.engine,
+        "device": point.device,
+        "workload": point.workload,
+        "params": point.params,
+        "seed": point.seed,
+        "status": record.manifest["status"],
+        "metrics": record.metrics,
+    }
+    # What an INVALID point measured stays in its record: no table or median is to take it for a result.
+    return row if row["status"] == "ok" else {**row, "metrics": {}, "error": record.manifest["error"]}
+
+
+def _open(path: Path) -> int:
+    """The directory itself, as a descriptor to lock: a lock file would be one more file to explain."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "permission denied")
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise UserError(f"{path} is a file, and results need a directory; choose another --out.") from None
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _file(owner: Experiment | Collection) -> str:
+    return EXPERIMENT if isinstance(owner, Experiment) else COLLECTION
+
+
+def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
+    """UserError where the results are not the owner's; what is wrong with the file that should say so, if it is."""
+    files = [(path / EXPERIMENT, Experiment), (path / COLLECTION, Collection)]
+    damaged = None
+    for file, kind in files:
+        try:
+            stored = _read_owner(file, kind) if file.exists() else None
+        except Damaged as error:
+            # Of another kind, or without points beside it, it may be somebody else's.
+            if kind is not type(owner) or not (path / "points").is_dir():
+                raise UserError(f"{error.what}; choose another --out.") from None
+            damaged = error
+            continue
+        if stored is not None and (type(stored) is not type(owner) or stored.name != owner.name):
+            raise UserError(
+                f"{path} holds results of {stored.name!r}, not of {owner.name!r}; choose another --out."
+            )
+    if not any(file.exists() for file, _ in files) and any(
+        not entry.name.startswith(TEMPORARY) for entry in path.iterdir()
+    ):
+        raise UserError(f"{path} holds other files and no {_file(owner)}; choose an empty or new --out.")
+    return damaged
+
+
+def _lock(path: Path, descriptor: int) -> None:
+    """Held until the descriptor closes, so also a killed run gives it back."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{path} is in use by another run; wait for it or choose another --out.") from None
+
+
+def _read_owner(path: Path, kind: type[Model]) -> Model:
+    data = _read_json(path)
+    if not isinstance(data, dict):
+        raise _damaged(path)
+    check_schema(data.pop("schema_version", 0), path)
+    try:
+        return validate(kind, data, str(path))
+    except UserError as error:
+        raise _damaged(path, f"is damaged: {str(error).removeprefix(f'{path}: ').rstrip('.')}") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; make it readable.") from None
+    except (ValueError, RecursionError):
+        raise _damaged(path, "is damaged: it is not valid JSON") from None
+
+
+def _damaged(path: Path, what: str = "is damaged") -> Damaged:
+    return Damaged(
+        f"{path} {what}", "run its experiment again, which writes it anew and keeps what was measured"
+    )

@@ -1,5 +1,0 @@
-"""What qualifies Rehearsal itself: how good its load generator is, and what misbehaving clients cost its server.
-
-python -m rehearsal.harness.selftest.quality    # the load generator against the null server
-python -m rehearsal.harness.selftest.churn      # our server beside `fault_clients`
-"""

@@ -1,0 +1,175 @@
+"""Whether a load meets a target, and how sure that is: PASS, FAIL or INCONCLUSIVE.
+
+A percentile or a mean rests on turns, a share on turns, replies or events, each taken as one draw. What such a value
+could have been by chance is its 95 % interval: of a percentile by order statistics, of a share Wilson's, of a mean
+Student's. Counts and rates have none, and are judged as they are. Turns that failed count as infinitely late.
+
+PASS: the interval lies within the target and every run by itself meets it. FAIL: all of the interval misses it. All
+else is INCONCLUSIVE, too few turns for the percentile among it, as the interval then has no end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
+from rehearsal.harness.slo.targets import Target, judged_value, number, scale, statistic_of, turn_values
+
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+MOST_TIMES = 50
+"""Of up to how many times as many turns it is told whether they would be enough. [chosen]"""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run: its metrics as a record has them, and its request table."""
+
+    metrics: Mapping[str, dict[str, Any]]
+    requests: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One target at one load, in the metric's own unit."""
+
+    target: Target
+    verdict: Verdict
+    value: float | None
+    """Over all turns of all runs together; the median of the runs' values where it has no interval; None: missing."""
+    interval: tuple[float, float] | None
+    """95 %; an infinite end is one that so few turns do not have. None: the metric has no interval."""
+    n: int
+    """Turns, replies or events behind the value; of a metric without an interval what its record says."""
+    runs: tuple[float | None, ...]
+    """The value of each run by itself."""
+    why: str
+    """Why it is not conclusive; empty where it is."""
+    enough: int | None
+    """So many times as many turns would do if they were like these; None where it is conclusive, or none would."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; infinite values are the string "inf", an end that is not there is null."""
+        low, high = self.interval or (-math.inf, math.inf)
+        return {
+            "metric": self.target.metric,
+            "op": self.target.op,
+            "bound": self.target.bound,
+            "target": str(self.target),
+            "verdict": self.verdict,
+            "value": _json(self.value),
+            "interval": None
+            if self.interval is None
+            else [end if math.isfinite(end) else None for end in (low, high)],
+            "n": self.n,
+            "runs": [_json(value) for value in self.runs],
+            "why": self.why,
+        }
+
+
+def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
+    """The target at one load, over all that was observed of it; INCONCLUSIVE where nothing was."""
+    runs = tuple(judged_value(target.metric, each.metrics, each.requests) for each in observed)
+    sample = _sample(target.metric, observed)
+    if sample is None or all(value is None for value in runs):
+        return _as_they_are(target, observed, runs)
+    value, interval, n = sample(1)
+    verdict = _verdict(target, interval)
+    why, enough = "", None
+    if verdict == INCONCLUSIVE:
+        why = _why(target, interval, n)
+        enough = next(
+            (k for k in range(2, MOST_TIMES + 1) if _verdict(target, sample(k)[1]) != INCONCLUSIVE), None
+        )
+    elif verdict == PASS and (missed := [v for v in runs if not target.met(v)]):
+        verdict, why = INCONCLUSIVE, f"is missed by {len(missed)} of {len(runs)} runs by themselves"
+    return Judgement(target, verdict, value, interval, n, runs, why, enough)
+
+
+_Sampled = tuple[float | None, tuple[float, float], int]
+
+
+def _sample(metric: str, observed: Sequence[Observed]) -> Any:
+    """A function of k: value, interval and n of k times the turns that were observed; None where the metric has no
+    interval."""
+    tables = [turn_values(metric, each.requests) for each in observed]
+    known = [values for values in tables if values is not None]
+    if known:
+        values = np.concatenate(known)
+        return lambda k: _of_turns(metric, np.tile(values, k))
+    if not _counts_events(metric):
+        return None
+    found = [each.metrics[metric] for each in observed if metric in each.metrics]
+    n = sum(one["n"] for one in found)
+    hits = sum(round(one["value"] * one["n"]) for one in found if one["value"] is not None)
+    return (lambda k: (hits / n, wilson(k * hits, k * n), k * n)) if n else None
+
+
+def _of_turns(metric: str, values: np.ndarray) -> _Sampled:
+    quantile = _quantile(metric)
+    low, high = mean_interval(values) if quantile is None else quantile_interval(values, quantile)
+    value = statistic_of(metric, values)
+    if value is not None:  # interpolated, it may lie beside an end that is one of few values
+        low, high = min(low, value), max(high, value)
+    return value, (low, high), values.size
+
+
+def _quantile(metric: str) -> float | None:
+    statistic = metric.rpartition("_")[2]
+    return None if statistic == "mean" else float(statistic[1:]) / 100
+
+
+def _counts_events(metric: str) -> bool:
+    """Whether it is a share of turns, replies or events, each a draw, and not of time, tokens or blocks."""
+    said = definition(metric).definition
+    return said.startswith(("share of ", "the same share")) and not said.startswith(
+        ("share of the time", "share of the user's speech")
+    )
+
+
+def _as_they_are(target: Target, observed: Sequence[Observed], runs: tuple[float | None, ...]) -> Judgement:
+    known = [value for value in runs if value is not None]
+    n = sum(each.metrics.get(target.metric, {}).get("n", 0) for each in observed)
+    if len(known) < len(runs) or not known:
+        value = float(np.median(known)) if known else None
+        return Judgement(target, INCONCLUSIVE, value, None, n, runs, "was not measured", None)
+    met = sum(target.met(value) for value in known)
+    verdict = PASS if met == len(known) else INCONCLUSIVE if met else FAIL
+    why = f"is missed by {len(known) - met} of {len(known)} runs" if verdict == INCONCLUSIVE else ""
+    return Judgement(target, verdict, float(np.median(known)), None, n, runs, why, None)
+
+
+def _verdict(target: Target, interval: tuple[float, float]) -> Verdict:
+    met = [target.met(end) for end in interval]
+    return PASS if all(met) else INCONCLUSIVE if any(met) else FAIL
+
+
+def _why(target: Target, interval: tuple[float, float], n: int) -> str:
+    quantile = _quantile(target.metric) if not _counts_events(target.metric) else None
+    if quantile is not None and quantile >= 0.5 and n < (least := least_for_quantile(quantile)):
+        return f"rests on n={n} where a {target.metric.rpartition('_')[2].upper()} takes {least}"
+    return f"could be {span(target.metric, interval)} by chance of n={n}"
+
+
+def span(metric: str, interval: tuple[float, float]) -> str:
+    """An interval in words, with its unit: `720 to 850 ms`; an end that is not there is ∞ or, below, left out."""
+    low, high = interval
+    if math.isinf(low) and low < 0:
+        return f"up to {number(metric, high)}"
+    unit = scale(metric)[1]
+    if math.isinf(low):
+        return number(metric, low)
+    if math.isinf(high):
+        return f"{number(metric, low, unit=False)} to ∞{unit and f' {unit}'}"
+    return f"{number(metric, low, unit=False)} to {number(metric, high)}"
+
+
+def _json(value: float | None) -> float | str | None:
+    return "inf" if value is not None and math.isinf(value) else value

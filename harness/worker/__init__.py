@@ -1,0 +1,1 @@
+"""One point in a fresh process: forked, replayed, measured."""

@@ -1,0 +1,80 @@
+"""The servers that workers are forked from: they end with the command, however that ends, and leave Ctrl-C to it.
+
+There is one for the vLLM that is installed, and one for each other release of it that points run on.
+
+`multiprocessing` ends one when a pipe closes that the command holds, but it looks at that pipe only once all is
+imported, which takes vLLM ten seconds. So a server imports this module before anything else of ours.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any
+
+from rehearsal.harness.worker.parent import end_with_parent
+
+_COMMAND = "REHEARSAL_COMMAND"
+"""Environment variable that tells the server the command's pid."""
+_usual: Any = vars(forkserver)["_forkserver"]
+_servers: dict[Path | None, Any] = {None: _usual}
+
+
+@contextmanager
+def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
+    """What `multiprocessing` starts here is forked from the server on whose path `folder` comes first, which runs.
+
+    `environment`: what it is told as it starts, that path included. Without a folder it is the usual server.
+    """
+    if folder is None:
+        _ensure_running(_usual)
+        yield
+        return
+    server = _servers.setdefault(folder, forkserver.ForkServer())
+    server.set_forkserver_preload(_usual._preload_modules)
+    path, told = list(sys.path), dict(os.environ)
+    sys.path.insert(0, str(folder))  # which workers are given,
+    os.environ.update(environment)  # and this the server
+    connect = forkserver.connect_to_new_process
+    forkserver.connect_to_new_process = server.connect_to_new_process
+    try:
+        _ensure_running(server)
+        yield
+    finally:
+        forkserver.connect_to_new_process = connect
+        sys.path[:] = path
+        for name in environment:
+            if name in told:
+                os.environ[name] = told[name]
+            else:
+                del os.environ[name]
+
+
+def _ensure_running(server: Any) -> None:
+    """Start it, unless it runs. Ctrl-C reaches the whole terminal group, and is not to end it half imported."""
+    resource_tracker.ensure_running()  # it would lift the mask
+    os.environ[_COMMAND] = str(os.getpid())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        server.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        del os.environ[_COMMAND]
+
+
+def was_lost() -> bool:
+    """Whether a server that was started has ended since, with all that it had forked."""
+    return any(
+        os.waitid(os.P_PID, server._forkserver_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        for server in _servers.values()
+        if server._forkserver_pid is not None
+    )
+
+
+if _COMMAND in os.environ:  # in the server
+    end_with_parent(int(os.environ.pop(_COMMAND)))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,0 +1,76 @@
+"""One point, measured: its trace, the replay, and the metrics over the log of the replay."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.kinds.kind import OnePass
+from rehearsal.harness.metrics.quality import decoder_of, judge
+from rehearsal.harness.records.record import InvalidPoint, Measurement
+
+
+def measure(point: Point, folder: Path | None = None) -> Measurement:
+    """Replay `point` in this process, which must have served nothing before. `folder`: of its record, where the log of
+    a long run goes while it runs.
+
+    ValueError as `Point.trace` says. InvalidPoint when the users acted late, which only happens on the wall clock. On
+    device sockets the server and the users have processes of their own.
+    """
+    if point.device == "sockets":
+        from rehearsal.harness.live.run.sockets_device import (
+            measure_sockets,  # needs the libraries of live runs
+        )
+
+        return measure_sockets(point)
+    from rehearsal.harness.worker.replay import replay  # loads vLLM, which only workers need
+
+    trace = point.trace()
+    run = replay(point, trace, folder=folder)
+    turns, steps = pd.DataFrame(trace.columns(), copy=False), run.steps.to_pandas()
+    kind = kind_of(trace)
+    if isinstance(kind, OnePass):
+        events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
+    else:
+        events = run.events.to_pandas()
+    timing = kind.timing(point.system, point.server, trace)
+    requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
+    metrics, more = dict(metrics), dict[str, pa.Table]()
+    if run.said is not None:
+        assert point.server.checkpoint is not None, (
+            "what has been said was read with a checkpoint's tokenizer"
+        )
+        quality = judge(trace, run.said, decoder_of(point.server.checkpoint))
+        metrics |= quality.metrics
+        more = {"outputs": quality.outputs, "answers": quality.answers}
+    check_send_lag(requests["send_lag_s"].to_numpy(), point.client.send_lag_limit_s)
+    files = run.log.files()
+    return Measurement(
+        trace=trace,
+        events=files.get("events") or run.events,
+        steps=files.get("steps") or run.steps,
+        requests=requests,
+        metrics={name: asdict(metric) for name, metric in metrics.items()},
+        counters=run.counters,
+        proof=run.proof,
+        cost=run.cost,
+        more=more,
+    )
+
+
+def check_send_lag(lags_s: np.ndarray, limit_s: float) -> None:
+    """InvalidPoint when a tenth of the turns was sent later than `limit_s`; in virtual time nobody is late."""
+    known = lags_s[~np.isnan(lags_s)]
+    lag_s = np.quantile(known, 0.9) if known.size else 0.0
+    if lag_s > limit_s:
+        raise InvalidPoint(
+            f"a tenth of the turns was sent {1e3 * lag_s:.0f} ms late or later (limit {1e3 * limit_s:.0f} ms): "
+            "other work on this machine was measured as well; run the same command again when it is quiet"
+        )

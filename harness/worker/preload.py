@@ -1,0 +1,32 @@
+"""Imported once by the fork server: vLLM, and the configuration caches that its first use fills.
+
+Workers are forked from here with all of that in memory, and with no engine, request or thread of an engine: a
+fresh process is ready in milliseconds instead of ten seconds.
+"""
+
+import contextlib
+import gc
+import os
+from pathlib import Path
+
+from rehearsal.harness.worker.isolation import send_output_to
+
+
+def warm() -> None:
+    """Load vLLM, and configure each stage of the default deployment once."""
+    import rehearsal.harness.worker.replay  # noqa: F401
+    from rehearsal.engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
+    from rehearsal.engines.server import ServerParams, resolve
+
+    for stage in resolve(ServerParams.model_validate({})).stages.values():
+        make_config(stage)
+
+
+# Threads do not survive a fork, so none may start here.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What libraries say while they load, and at their end about frozen objects, concerns no point.
+send_output_to(Path(os.devnull))
+with contextlib.suppress(Exception):  # every worker meets the same error again, and has it in its log
+    warm()
+gc.collect()
+gc.freeze()  # workers share what is loaded by now; no collection touches, and so copies, its pages

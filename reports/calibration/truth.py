@@ -1,0 +1,100 @@
+"""Predictions held against real runs, for readers: the rows of the table, and the picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from rehearsal.harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
+from rehearsal.harness.truth.run import LATENCIES
+from rehearsal.reports.figures import predicted
+from rehearsal.reports.figures.style import style
+from rehearsal.reports.figures.svg import save
+from rehearsal.reports.tables.plain_tables import Table
+
+NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
+UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}
+
+
+def tables(report: Report) -> list[Table]:
+    """A table of each latency, load by load, then the mean absolute errors by run and over all."""
+    found = []
+    for name, title in NAMES.items():
+        factor, unit = UNITS[name]
+        rows = []
+        for row in report.rows:
+            error = row.latencies[name]
+            pairs = [_pair(error, each, factor) for each in STATISTICS]
+            rows.append((_run(row), _load(row), *pairs, _percent(error.absolute)))
+        headings = ("run", "load", "mean", *(each.upper() for each in STATISTICS[1:]), "error")
+        found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
+    totals = [
+        (
+            total.run or "all",
+            total.kind,
+            str(total.loads),
+            f"{total.requests:,}",
+            *(_percent(total.absolute[name]) for name in LATENCIES),
+        )
+        for total in report.totals
+    ]
+    headings = ("run", "", "loads", "requests", *NAMES.values())
+    return [*found, Table("mean absolute error", headings, totals)]
+
+
+def sentences(report: Report) -> list[str]:
+    """What an error is of, what is assumed of the runs, and which numbers our constants were calibrated on."""
+    kinds = {row.kind for row in report.rows}
+    said = [
+        f"error, {kind}: {what}"
+        for kind, what in (
+            ("request by request", "mean of |predicted / measured - 1| over the requests of a load"),
+            ("in sum", "of an experiment, over the statistics that it tells; over all, of the means"),
+        )
+        if (kinds - {"in sum"} if kind != "in sum" else "in sum" in kinds)
+    ]
+    said += [
+        f"* calibrated on {row.run}, {row.part}: {row.calibrated}" for row in report.rows if row.calibrated
+    ]
+    assumed: dict[str, list[str]] = {}
+    for row in report.rows:
+        for sentence in row.assumed:
+            assumed.setdefault(sentence, []).append(row.run)
+    for sentence, runs in assumed.items():
+        names = list(dict.fromkeys(runs))
+        where = ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"
+        said.append(f"assumed of {where}: {sentence}")
+    return said
+
+
+def write_picture(report: Report, folder: Path) -> Path:
+    """Draw what `folder` holds as truth.svg and .pdf; the path of the SVG."""
+    with style():
+        drawn = predicted.draw(report, pd.read_parquet(folder / REQUESTS))
+        save(drawn, folder)
+    return folder / f"{drawn.name}.svg"
+
+
+def _run(row: Row) -> str:
+    return f"{row.run}{' *' if row.calibrated else ''}"
+
+
+def _load(row: Row) -> str:
+    return row.part if row.kind != "saturated" else f"{row.part} (saturated)"
+
+
+def _pair(error: Error, statistic: str, factor: float) -> str:
+    values = error.measured[statistic], error.predicted[statistic]
+    return " / ".join(_number(value, factor) for value in values)
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "–"
+    scaled = factor * value
+    return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,1 @@
+"""Cards: named experiments that come with their figures."""

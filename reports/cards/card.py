@@ -1,0 +1,216 @@
+"""Cards: named experiments that come with their figures, one module each.
+
+A *bench* card declares `EXPERIMENT`, whose name and title are the card's, `QUICK`, the settings of `--quick`,
+and perhaps `REAL`, the settings of real devices: models that such a machine can hold, and a workload that does
+not take hours on the wall clock. It is shown by the report that every experiment has. `reports/cards/bench.py` is
+the default one.
+
+A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure or table. It declares, in this
+order:
+
+    TITLE         one line for people, as plain text: it is read without importing the card
+    EXPERIMENTS   panel -> Experiment; a point that several panels or cards have is measured once
+    QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it, and one that
+                  does not vary it without several values of it
+    PAPER         the published numbers, in whatever form `draw` wants them
+    CLAIMS        what the paper says of them, see `reports.claims.claim`
+    draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none
+    NEEDS         what a measurement needs that this program has not, such as weights: a run of the group skips it
+                  and says so
+    GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
+
+Its header is one line: the names of `reports.papers.prelude`, or those of its group's `common`, which has them too.
+
+Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
+share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
+whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds its
+claims against that instead of a paper.
+
+Which figure cards there are is read from their text (`index`): to import them takes longer than to list them may.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rehearsal.workloads.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from rehearsal.harness.experiments.experiment import Experiment
+    from rehearsal.reports.claims.citation import Citation
+    from rehearsal.reports.claims.claim import Claim
+    from rehearsal.reports.claims.sensitivity import Sensitivity
+    from rehearsal.reports.figures.picture import LeftOut, Picture
+    from rehearsal.reports.runs.measured import Run
+
+    Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
+
+_FOLDER = Path(__file__).parents[1]
+_PACKAGE = "rehearsal.reports"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A bench card; `quick` and `real` are applied like `--set`, on one seed."""
+
+    experiment: Experiment
+    quick: dict[str, str]
+    real: dict[str, str]
+    module: ModuleType
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure card."""
+
+    name: str
+    group: str
+    title: str
+    experiments: Mapping[str, Experiment]
+    quick: Mapping[str, str]
+    paper: Any
+    claims: Sequence[Claim]
+    draw: Draw | None
+    sensitivity: Sensitivity | None
+    """Set for a card that asks the claims of others again under changed constants."""
+    order_seed: int | None = None
+    """Of the order in which points of its group are run unless --shuffle says otherwise; None: as they stand."""
+    needs: str = ""
+    """What it needs to be measured that this program has not; empty for a card that runs."""
+    give: tuple[str, ...] = ()
+    """The parameters that bring it."""
+    against: str = "the paper"
+    """Whose numbers its claims hold ours against."""
+    citation: Citation | None = None
+    """Of the paper; None where there is none."""
+
+
+class Listed(NamedTuple):
+    """What the text of a figure card says. `needs`: whether there is something that a user has to bring."""
+
+    name: str
+    group: str
+    title: str
+    needs: bool
+    module: str
+
+
+@cache
+def cards() -> dict[str, Card]:
+    """All bench cards by name."""
+    found = [importlib.import_module(module) for module, bound in _texts() if "EXPERIMENT" in bound]
+    return {
+        module.EXPERIMENT.name: Card(module.EXPERIMENT, module.QUICK, getattr(module, "REAL", {}), module)
+        for module in found
+    }
+
+
+@cache
+def index() -> dict[str, Listed]:
+    """The figure cards by name, group by group, each in its order; none of them is imported."""
+    found = [
+        (_place(module, "SENSITIVITY" in bound), _listed(module, bound))
+        for module, bound in _texts()
+        if "EXPERIMENTS" in bound
+    ]
+    return {listed.name: listed for _, listed in sorted(found)}
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    """The same, imported."""
+    return {name: _figure(listed) for name, listed in index().items()}
+
+
+def groups() -> dict[str, list[Figure]]:
+    """The figure cards of each group."""
+    found: dict[str, list[Figure]] = {}
+    for figure in figures().values():
+        found.setdefault(figure.group, []).append(figure)
+    return found
+
+
+def group(name: str) -> list[Figure]:
+    """The figure cards of a group; UserError if there is none of that name."""
+    if name not in _group_names():
+        raise UserError(f"unknown group of cards {name!r}.{nearest(name, _group_names())}")
+    return groups()[name]
+
+
+def chosen(name: str) -> Card | list[Figure]:
+    """What a name stands for: a bench card, one figure or a group of them; UserError if nothing has it."""
+    if name in cards():
+        return cards()[name]
+    if name in index():
+        return [figures()[name]]
+    if name in _group_names():
+        return groups()[name]
+    raise UserError(f"unknown card {name!r}.{nearest(name, [*cards(), *_group_names(), *index()])}")
+
+
+def _group_names() -> list[str]:
+    return list(dict.fromkeys(listed.group for listed in index().values()))
+
+
+def _figure(listed: Listed) -> Figure:
+    module = importlib.import_module(listed.module)
+    package = importlib.import_module(listed.module.rpartition(".")[0])
+    return Figure(
+        name=listed.name,
+        group=listed.group,
+        title=module.TITLE,
+        experiments=module.EXPERIMENTS,
+        quick=module.QUICK,
+        paper=module.PAPER,
+        claims=module.CLAIMS,
+        draw=getattr(module, "draw", None),
+        sensitivity=getattr(module, "SENSITIVITY", None),
+        order_seed=getattr(package, "ORDER_SEED", None),
+        needs=getattr(module, "NEEDS", ""),
+        give=getattr(module, "GIVE", ()),
+        against=getattr(package, "AGAINST", Figure.against),
+        citation=getattr(package, "CITATION", None),
+    )
+
+
+def _listed(module: str, bound: Mapping[str, ast.expr | None]) -> Listed:
+    *_, group, file = module.split(".")
+    title = bound["TITLE"]
+    assert isinstance(title, ast.Constant), f"{module}: TITLE is no plain text"
+    return Listed(f"{group}-{file.replace('_', '-')}", group, str(title.value), "NEEDS" in bound, module)
+
+
+def _place(module: str, last: bool) -> tuple[Any, ...]:
+    *_, group, file = module.split(".")
+    return group, last, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file)]
+
+
+@cache
+def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
+    """Every module that may be a card, with the names that it binds and what to."""
+    paths = [_FOLDER / "cards" / "bench.py", *sorted((_FOLDER / "papers").glob("*/*.py"))]
+    return [
+        (".".join((_PACKAGE, *path.relative_to(_FOLDER).with_suffix("").parts)), _bound(path))
+        for path in paths
+    ]
+
+
+def _bound(path: Path) -> dict[str, ast.expr | None]:
+    found: dict[str, ast.expr | None] = {}
+    for statement in ast.parse(path.read_bytes()).body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            continue
+        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+            if isinstance(target, ast.Name):
+                found[target.id] = statement.value
+            elif isinstance(target, ast.Tuple):
+                found |= {each.id: None for each in target.elts if isinstance(each, ast.Name)}
+    return found

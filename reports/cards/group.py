@@ -1,0 +1,134 @@
+"""A group of figure cards as a reader sees it: the runs of every panel, from the results directory they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rehearsal.harness.experiments.experiment import Point
+from rehearsal.harness.records.record import Record
+from rehearsal.harness.records.results import Panel, find_record, read_collection
+from rehearsal.reports.cards.card import Figure, group, groups
+from rehearsal.reports.claims.claim import Assessed, assess
+from rehearsal.reports.claims.sensitivity import Cell, matrix
+from rehearsal.reports.runs.measured import Measured, Run
+from rehearsal.workloads.errors import UserError
+
+NO_PREVIEW = (
+    "Measured with other settings than the cards have, as --quick and --set do: what the whole run says cannot be told "
+    "from it, in which many a claim comes out on another side."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """One card with what was measured of it; `panels` is empty when it was not run."""
+
+    figure: Figure
+    panels: Mapping[str, Run]
+    waiting: int
+    """Points without a record: the run was stopped before them."""
+
+    @cached_property
+    def points(self) -> list[Measured]:
+        """Every point once, finished and failed."""
+        found = {point.point.id: point for run in self.panels.values() for point in run.points}
+        return list(found.values())
+
+    @property
+    def failed(self) -> list[Measured]:
+        return [point for point in self.points if point.error is not None]
+
+    @property
+    def altered(self) -> bool:
+        """Whether a panel was run with other settings than the card has."""
+        own = self.figure.experiments
+        return any(
+            (run.experiment.set, run.experiment.grid) != (own[name].set, own[name].grid)
+            for name, run in self.panels.items()
+            if name in own
+        )
+
+    @cached_property
+    def claims(self) -> list[Assessed]:
+        """The card's claims, assessed."""
+        figure = self.figure
+        return [assess(claim, figure.name, self.panels, figure.needs) for claim in figure.claims]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A results directory of figure cards."""
+
+    folder: Path
+    name: str
+    cards: Sequence[Shown]
+    """Those that the run was asked for; of a run of all, also those that lack what they need."""
+    not_asked: Sequence[Figure] = ()
+    """The others of the group."""
+
+    @cached_property
+    def claims(self) -> list[Assessed]:
+        return [claim for card in self.cards for claim in card.claims]
+
+    @property
+    def caveat(self) -> str:
+        """What is to be said beside its verdicts; empty: nothing."""
+        return NO_PREVIEW if any(card.altered for card in self.cards) else ""
+
+    @cached_property
+    def points(self) -> list[Measured]:
+        """Every point of every card once."""
+        return list({point.point.id: point for card in self.cards for point in card.points}.values())
+
+    @property
+    def sensitivity(self) -> list[tuple[str, Assessed, dict[str, Cell]]]:
+        """(card, claim as assessed without changes, variation -> cell) over the cards that vary constants."""
+        assessed = {(claim.card, claim.claim.id): claim for claim in self.claims}
+        return [
+            (name, assessed[name, claim.id], cells)
+            for card in self.cards
+            if card.figure.sensitivity is not None and card.panels
+            for name, claim, cells in matrix(card.figure.sensitivity, card.panels)
+            if (name, claim.id) in assessed
+        ]
+
+
+def load_group(folder: Path) -> Group:
+    """Read a results directory of figure cards; UserError if it is none, or holds a damaged or newer record."""
+    collection = read_collection(folder)
+    if collection.name not in groups():
+        raise UserError(f"{folder} holds the cards of {collection.name!r}, which this version does not have.")
+    records: dict[str, tuple[Record, Point] | None] = {}
+    cards = []
+    for figure in group(collection.name):
+        stored = collection.cards.get(figure.name, {})
+        # In the card's own order: JSON keeps its keys sorted.
+        names = [
+            *(n for n in figure.experiments if n in stored),
+            *(n for n in stored if n not in figure.experiments),
+        ]
+        panels = {name: _run(folder, stored[name], records) for name in names}
+        asked = {id for panel in stored.values() for id in panel.points}
+        cards.append(Shown(figure, panels, sum(records[id] is None for id in asked)))
+    others = [card.figure for card in cards if not card.panels]
+    if all(figure.needs for figure in others):
+        return Group(folder, collection.name, cards)
+    return Group(folder, collection.name, [card for card in cards if card.panels], others)
+
+
+def _run(folder: Path, panel: Panel, records: dict[str, tuple[Record, Point] | None]) -> Run:
+    points = []
+    for id in panel.points:
+        if id not in records:
+            record = find_record(folder / "points", id)
+            records[id] = None if record is None else (record, record.point)
+        found = records[id]
+        if found is not None:
+            record, point = found
+            # The record has the axes of whichever panel was the first to ask for the point.
+            own = point.model_copy(update={"axes": tuple(panel.experiment.grid)})
+            points.append(Measured(own, record, record.manifest.get("error")))
+    return Run(folder, panel.experiment, points)

@@ -1,0 +1,1 @@
+"""What papers claim of their figures, and whether our runs say the same."""

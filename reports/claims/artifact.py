@@ -1,0 +1,177 @@
+"""What evaluators of a paper's artifact ask for: claims, commands, minutes, the machine and the numbers to expect.
+
+All of it is read from a finished run of the paper's cards: nothing is promised that this machine did not do. The run is
+exact in virtual time, so what another machine measures is held against it with `diff`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from rehearsal.reports.cards.group import Group, Shown
+from rehearsal.reports.claims.citation import cff
+from rehearsal.reports.claims.claim import as_rows, by_verdict
+from rehearsal.reports.runs.measured import Measured
+from rehearsal.reports.tables.csv_text import csv_of
+from rehearsal.workloads.atomic_file import cannot_write, replacing
+from rehearsal.workloads.errors import UserError
+
+KICK_MINUTES = 4.0
+"""Of one core: what may be measured to kick the tyres. Beside the installation it leaves a ten minutes' visit room.
+[chosen]"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One card: how many points it has, and the minutes of one core that they took, those shared with others too."""
+
+    shown: Shown
+    minutes: float
+
+    @property
+    def name(self) -> str:
+        return self.shown.figure.name
+
+
+def parts(group: Group) -> list[Part]:
+    """The cards that were measured, in their order."""
+    return [Part(card, minutes(card.points)) for card in group.cards if card.panels]
+
+
+def minutes(points: Sequence[Measured]) -> float:
+    """Minutes of one core that these points took."""
+    return sum(point.record.manifest["cost"]["wall_s"] for point in points) / 60
+
+
+def kick(found: Sequence[Part]) -> list[Part]:
+    """The cheapest cards with claims, as many as fit into `KICK_MINUTES`, one at least."""
+    chosen: list[Part] = []
+    for part in sorted(
+        (part for part in found if part.shown.claims), key=lambda part: (part.minutes, part.name)
+    ):
+        if chosen and sum(each.minutes for each in chosen) + part.minutes > KICK_MINUTES:
+            break
+        chosen.append(part)
+    return chosen
+
+
+def write_artifact(group: Group, out: Path) -> list[Path]:
+    """Write the appendix, both scripts, what to expect of each and CITATION.cff; returns their paths.
+
+    UserError for a run with other settings than the cards have, that was stopped, or of which points failed, and for a
+    place that cannot be written.
+    """
+    unfit = _unfit(group)
+    if unfit:
+        raise UserError(
+            f"{group.folder} {unfit}; `rehearse run {group.name}` measures what an artifact is made of."
+        )
+    found = parts(group)
+    first = kick(found)
+    names = {part.name for part in first}
+    claims = group.claims
+    texts = {
+        "README.md": _appendix(group, found, first),
+        "expected.csv": csv_of(as_rows(claims)),
+        "expected_kick.csv": csv_of(as_rows([claim for claim in claims if claim.card in names])),
+        "kick_the_tyres.sh": _script(
+            group.name, [part.name for part in first], "artifact-kick", "expected_kick.csv"
+        ),
+        "reproduce.sh": _script(group.name, [group.name], f"artifact-{group.name}", "expected.csv"),
+        "CITATION.cff": cff(version("rehearsal"), _papers(group), _commit(group)),
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with replacing(out / name) as file:
+                file.write(text.encode())
+            (out / name).chmod(0o755 if name.endswith(".sh") else 0o644)
+    except OSError as error:
+        raise cannot_write(out, error) from None
+    return [out / name for name in texts]
+
+
+def _unfit(group: Group) -> str:
+    failed = sum(point.error is not None for point in group.points)
+    waiting = sum(card.waiting for card in group.cards)
+    if group.caveat:
+        return "was measured with other settings than the cards have"
+    if failed or waiting:
+        return f"has {failed} points that failed and {waiting} that were never measured"
+    if not group.points:
+        return "holds no measured point"
+    return ""
+
+
+def _appendix(group: Group, found: Sequence[Part], first: Sequence[Part]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(str(__package__), "."),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|")
+    manifests = [point.record.manifest for point in group.points]
+    whole = minutes(group.points)
+    return environment.get_template("artifact.md.j2").render(
+        name=group.name,
+        papers=_papers(group),
+        parts=found,
+        first=first,
+        kick_minutes=_minutes(sum(part.minutes for part in first)),
+        minutes=_minutes,
+        points=len(group.points),
+        seeds=len({point.seed for point in group.points}),
+        whole=_minutes(whole),
+        machines=_different([manifest["machine"] for manifest in manifests]),
+        packages=_different([manifest["packages"] for manifest in manifests]),
+        commit=_commit(group),
+        megabytes=math.ceil(sum(_size(point) for point in group.points) / 1e6),
+        verdicts=by_verdict(group.claims),
+        not_asked=[figure.name for figure in group.not_asked],
+        lacking=[card.figure for card in group.cards if card.figure.needs],
+    )
+
+
+def _script(group: str, cards: Sequence[str], out: str, expected: str) -> str:
+    runs = "".join(f'rehearse run {card} --out "$out"\n' for card in cards)
+    return f"""#!/bin/sh
+# Measures, and holds every claim against what is to be expected: it ends with "as expected", or with the differences.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+out=${{1:-results/{out}}}
+{runs}rehearse claims {group} --results "$out" --csv > "$out/claims.csv"
+diff "$here/{expected}" "$out/claims.csv"
+echo "as expected"
+"""
+
+
+def _papers(group: Group) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(card.figure.citation for card in group.cards if card.figure.citation))
+
+
+def _commit(group: Group) -> str | None:
+    """The commit that all points were measured at; None where there is none, or several."""
+    commits = {(point.record.manifest.get("revision") or {}).get("commit") for point in group.points}
+    return commits.pop() if len(commits) == 1 else None
+
+
+def _different(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for index, each in enumerate(found) if each not in found[:index]]
+
+
+def _size(point: Measured) -> int:
+    return sum(path.stat().st_size for path in point.record.folder.iterdir() if path.is_file())
+
+
+def _minutes(value: float) -> str:
+    """Rounded up to whole minutes, or "under a minute"."""
+    return f"{math.ceil(value)} min" if value > 1 else "under a minute"

@@ -1,0 +1,166 @@
+"""The numbers that a card's claims are made of: what is read off its points, seed by seed, and how numbers combine.
+
+    ratio("audio_ttfp_p90", of("c = 8", "liveserve"), to=of("c = 8", "vllm_omni"))
+
+A *measure* gives a number for each seed of a card's runs; a *tally* says for each run whether it has something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
+from rehearsal.reports.runs.measured import Measured, Run
+from rehearsal.workloads.errors import UserError
+
+Panels = Mapping[str, Run]
+"""The runs of a card by panel."""
+Values = dict[int, float | None]
+"""A number for each seed; None where it could not be measured."""
+Measure = Callable[[Panels], Values]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Points of a card that differ in their seed only."""
+
+    panel: str
+    engine: str
+    params: Mapping[str, Any]
+
+    def points(self, panels: Panels) -> list[Measured]:
+        """Finished and failed ones; none where the panel was not run. UserError when they differ in more."""
+        run = panels.get(self.panel)
+        found = [] if run is None else [
+            point
+            for point in run.points
+            if point.point.engine == self.engine
+            and all(point.params.get(name) == value for name, value in self.params.items())
+        ]  # fmt: skip
+        if len({point.seed for point in found}) < len(found):
+            setting = " ".join([self.engine, *(f"{name}={value}" for name, value in self.params.items())])
+            raise UserError(
+                f"panel {self.panel!r} has several points for {setting} and one seed, so its claims have no single "
+                "value; give each --set one value."
+            )
+        return found
+
+
+def of(panel: str, engine: str, **params: Any) -> Setting:
+    """The points of an engine in a panel where these parameters have these values."""
+    return Setting(panel, engine, params)
+
+
+Quantity = str | Callable[[Measured], float | None]
+"""A metric's name (`harness.metrics.definitions`, `frame_definitions`), or what to read off a finished point."""
+
+
+def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
+    """The quantity at a setting; None for a failed point."""
+    return over_points(quantity, setting.points(panels))
+
+
+def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:
+    """The quantity of each of these points by its seed."""
+    return {point.seed: _of_point(quantity, point) for point in points}
+
+
+def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
+    """A quantity over the seeds of points that differ in nothing else."""
+    return across_seeds(over_points(quantity, points))
+
+
+def _of_point(quantity: Quantity, point: Measured) -> float | None:
+    if isinstance(quantity, str):
+        return point.value(quantity)
+    return None if point.error is not None else quantity(point)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many of the runs at these settings, seeds and panels together, have something: `quantity` above 0."""
+
+    quantity: Quantity
+    settings: tuple[Setting, ...]
+
+    def __call__(self, panels: Panels) -> dict[str, float | None]:
+        """1 or 0 for each run, None for a failed one; runs by panel, engine, setting and seed."""
+        return {
+            f"{setting.panel}: {point.point.label}": found if found is None else float(found > 0)
+            for setting in self.settings
+            for point in setting.points(panels)
+            for found in [_of_point(self.quantity, point)]
+        }
+
+
+def tally(quantity: Quantity, *settings: Setting) -> Tally:
+    """How many runs have it, k of n."""
+    return Tally(quantity, settings)
+
+
+def value(quantity: Quantity, setting: Setting) -> Measure:
+    """The quantity itself."""
+    return lambda panels: by_seed(quantity, setting, panels)
+
+
+def ratio(quantity: Quantity, setting: Setting, to: Setting) -> Measure:
+    """The quantity at a setting over that at another, seed by seed."""
+    return quotient(value(quantity, setting), value(quantity, to))
+
+
+def change(quantity: Quantity, setting: Setting, since: Setting) -> Measure:
+    """The relative change from another setting, seed by seed: −0.4 is 40 % less."""
+    return each(ratio(quantity, setting, since), lambda found: found - 1)
+
+
+def difference(quantity: Quantity, setting: Setting, less: Setting) -> Measure:
+    """The quantity at a setting minus that at another, seed by seed."""
+    return minus(value(quantity, setting), value(quantity, less))
+
+
+def quotient(above: Measure, below: Measure) -> Measure:
+    """One measure over another, seed by seed; a seed needs both."""
+    return lambda panels: paired(below(panels), above(panels)).ratios
+
+
+def minus(measure: Measure, less: Measure) -> Measure:
+    """One measure minus another, seed by seed; a seed needs both."""
+    return lambda panels: paired(less(panels), measure(panels)).differences
+
+
+def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
+    """What a function makes of a measure, seed by seed."""
+    return lambda panels: {
+        seed: None if found is None else apply(found) for seed, found in measure(panels).items()
+    }
+
+
+def largest(*measures: Measure) -> Measure:
+    """The largest of several measures, seed by seed; a seed needs all of them."""
+    return _over(max, measures)
+
+
+def smallest(*measures: Measure) -> Measure:
+    """The smallest of several measures, seed by seed; a seed needs all of them."""
+    return _over(min, measures)
+
+
+def average(*measures: Measure) -> Measure:
+    """The mean of several measures, seed by seed; a seed needs all of them."""
+    return _over(fmean, measures)
+
+
+def _over(combine: Callable[[list[float]], float], measures: tuple[Measure, ...]) -> Measure:
+    def measure(panels: Panels) -> Values:
+        measured = [each(panels) for each in measures]
+        seeds = sorted({seed for values in measured for seed in values})
+        found = {seed: [values.get(seed) for values in measured] for seed in seeds}
+        return {
+            seed: None if None in values else combine([v for v in values if v is not None])
+            for seed, values in found.items()
+        }
+
+    return measure

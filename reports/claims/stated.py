@@ -1,0 +1,93 @@
+"""How a card writes its claims down: what the paper says, its number, how ours is measured, and why it differs.
+
+    claim(
+        "fig4-ahead",
+        "every stage is complete long before playback",
+        times((0.0, 0.5), words="long before"),
+        value(_last_stage, _REPLY),
+        "here at {percent:.0f} % of the time of playback",
+    )
+
+The number's kind says how it is written and what "no effect" is: `times` for a ratio, `moves` for a share or a change
+relative to another, `runs` for a count of runs, `level` for what has none unless it is given. In the sentence that
+says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rehearsal.reports.claims.claim import Claim, Unit
+from rehearsal.reports.claims.quantities import Measure, Tally
+
+Paper = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A paper's number and the check that ours has to pass; the fields are those of `Claim`."""
+
+    paper: Paper
+    within: float
+    unit: Unit
+    neutral: float | None
+    words: str
+    count: tuple[int, int] | None = None
+
+
+def times(paper: Paper, within: float = 0, words: str = "") -> Number:
+    """A ratio: 1 is no effect."""
+    return Number(paper, within, "×", 1, words)
+
+
+def moves(paper: Paper, within: float = 0, words: str = "") -> Number:
+    """By how much something grows or shrinks, as a share: 0 is no effect."""
+    return Number(paper, within, "%", 0, words)
+
+
+def runs(k: int, n: int, neutral: float | None = None) -> Number:
+    """How many of so many runs: for tallies, which are compared with it as one count with another."""
+    return Number(k / n, 0, "%", neutral, f"{k} of {n}", (k, n))
+
+
+def level(
+    paper: Paper, unit: Unit = "", within: float = 0, words: str = "", neutral: float | None = None
+) -> Number:
+    """A value in its unit."""
+    return Number(paper, within, unit, neutral, words)
+
+
+def claim(
+    id: str,
+    text: str,
+    number: Number,
+    ours: Measure | Tally,
+    why: str | Callable[[float], str] = "",
+    *,
+    calibrated: str = "",
+    derived: str = "",
+    check: str = "",
+    remark: str = "",
+) -> Claim:
+    """One claim of a card; see `Claim` for what its parts mean."""
+    return Claim(
+        id=id,
+        text=text,
+        paper=number.paper,
+        measure=ours,
+        tolerance=number.within,
+        unit=number.unit,
+        neutral=number.neutral,
+        count=number.count,
+        paper_text=number.words,
+        calibrated=calibrated,
+        derived=derived,
+        check=check,
+        explanation=_filled(why) if isinstance(why, str) and "{" in why else why,
+        remark=remark,
+    )
+
+
+def _filled(sentence: str) -> Callable[[float], str]:
+    return lambda ours: sentence.format(ours=ours, percent=100 * ours, ms=1000 * ours)

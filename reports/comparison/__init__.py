@@ -1,0 +1,1 @@
+"""One run against another: compare, the gate, the night."""

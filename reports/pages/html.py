@@ -1,0 +1,294 @@
+"""report.html: one self-contained file that says what was run, what came out, and what it rests on.
+
+The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures
+also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rehearsal.harness.live.capacity import answer as capacity_answer
+from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
+from rehearsal.harness.metrics.definitions import Definition
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.reports.cards.card import cards
+from rehearsal.reports.claims.paper import Published
+from rehearsal.reports.cost.batch_cost import BATCH
+from rehearsal.reports.cost.energy import energy_note
+from rehearsal.reports.figures import (
+    admission,
+    call_timeline,
+    continuity,
+    dashboard,
+    generation,
+    gpu,
+    headline,
+    latency,
+    live_batch,
+    live_capacity,
+    live_failures,
+    live_scrape,
+    live_slip,
+    live_time,
+    pool,
+    search,
+    throughput,
+    timeline,
+    turn_taking,
+    turn_taking_trade,
+    waste,
+)
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.style import style
+from rehearsal.reports.figures.svg import embedded
+from rehearsal.reports.live import server_side
+from rehearsal.reports.live.experience import experience
+from rehearsal.reports.live.find import COLUMNS, Finding, figure, held, load_finding, spread
+from rehearsal.reports.live.live_record import live_section
+from rehearsal.reports.live.live_verdict import live_verdict, rows
+from rehearsal.reports.pages import sections
+from rehearsal.reports.pages.facts import FITTED, facts
+from rehearsal.reports.pages.provenance import deployment_titles, deployments, provenance
+from rehearsal.reports.pages.templates import render
+from rehearsal.reports.runs.answer import Answer, find_answer
+from rehearsal.reports.runs.measured import Run, load_run
+from rehearsal.reports.runs.useful import useful_loads
+from rehearsal.reports.tables.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
+from rehearsal.reports.tables.families import families
+from rehearsal.workloads.atomic_file import cannot_write, replacing
+from rehearsal.workloads.errors import UserError
+
+Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
+
+SEARCHED: tuple[Draw, ...] = (search.draw,)
+"""Besides, of a search in virtual time."""
+PICTURES: tuple[Draw, ...] = (
+    latency.draw,
+    throughput.draw,
+    continuity.draw,
+    waste.draw,
+    generation.draw,
+    timeline.draw,
+    gpu.draw,
+)
+DUPLEX_PICTURES: tuple[Draw, ...] = (
+    turn_taking.draw,
+    turn_taking_trade.draw,
+    call_timeline.draw,
+    latency.draw,
+    throughput.draw,
+    continuity.draw,
+    waste.draw,
+    gpu.draw,
+)
+"""Of calls on an open microphone, whose server logs by reply."""
+FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, gpu.draw)
+"""Of runs of interaction sessions."""
+LIVE_PICTURES: tuple[Draw, ...] = (
+    live_capacity.draw,
+    live_time.draw,
+    live_slip.draw,
+    live_failures.draw,
+    live_scrape.draw,
+)
+"""Besides, of runs over real sockets."""
+
+
+def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
+    """Write report.html and the figures of a results directory, and return the report's path.
+
+    `asked`: metrics whose columns the tables have, instead of the main ones. UserError when the directory holds no
+    results, a damaged record, or cannot be written.
+    """
+    run = load_run(run_dir)
+    if not run.points:
+        raise UserError(f"{run_dir} has no measured point yet; run the experiment first.")
+    paper = _paper(run)
+    answer = find_answer(
+        [point.finished for point in run.points if point.error is None], [*run.experiment.grid]
+    )
+    folder, target = run_dir / "figures", run_dir / "report.html"
+    try:
+        folder.mkdir(exist_ok=True)
+        pictures, left_out, read_off = _draw(run, answer, paper, folder)
+        text = _render(run, answer, paper, pictures, left_out, read_off, asked)
+        with replacing(target) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise cannot_write(run_dir, error) from None
+    return target
+
+
+def _paper(run: Run) -> Sequence[Published]:
+    """What the card of this experiment says that a paper measured; nothing for another deployment than the card's."""
+    card = cards().get(run.experiment.name)
+    if card is None or run.values("deployment") != [card.experiment.set.get("deployment")]:
+        return ()
+    return getattr(card.module, "PAPER", ())
+
+
+def _draw(
+    run: Run, answer: Answer | None, paper: Sequence[Published], folder: Path
+) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
+    """All pictures, the one that shows the answer first."""
+    pictures, left_out, read_off = [], [], {}
+    with style():
+        first = None if answer is None or _searched(run) else headline.draw(run, answer)
+        if first is not None:
+            pictures.append({"picture": first, "svg": embedded(first, folder)})
+        else:
+            _forget(folder, headline.NAME)
+        kinds = [
+            SEARCHED if load_finding(run) is not None else (),
+            (live_batch.draw,) if any(run.values(BATCH)) else (),
+            LIVE_PICTURES if run.live else (),
+            FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
+        ]
+        for draw in itertools.chain(*kinds):
+            picture = draw(run, paper)
+            if isinstance(picture, LeftOut):
+                left_out.append(picture)
+                _forget(folder, picture.name)
+                continue
+            pictures.append({"picture": picture, "svg": embedded(picture, folder)})
+            read_off.update(picture.read_off)
+    return pictures, left_out, read_off
+
+
+def _searched(run: Run) -> bool:
+    """Whether what it holds was searched for, so that the search's own sentence and picture are the answer."""
+    return load_finding(run) is not None or live_capacity.load_capacity(run) is not None
+
+
+def _forget(folder: Path, name: str) -> None:
+    """A picture of an earlier report on other points."""
+    for suffix in ("svg", "pdf"):
+        (folder / f"{name}.{suffix}").unlink(missing_ok=True)
+
+
+def _render(
+    run: Run,
+    answer: Answer | None,
+    paper: Sequence[Published],
+    pictures: Sequence[dict[str, Any]],
+    left_out: Sequence[LeftOut],
+    read_off: dict[str, Any],
+    asked: Sequence[str],
+) -> str:
+    finding, capacity = load_finding(run), _capacity(run)
+    main = shown(point.kept for point in run.points)
+    columns = asked_columns(asked, main) or main
+    known = vocabulary(main)
+    results, classes = sections.headline(run, columns), sections.classes(run)
+    constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
+    return render(
+        "template.html.j2",
+        title=run.experiment.title or run.experiment.name,
+        answer=_sentence(answer, finding, capacity),
+        verdict=_verdict(run),
+        name=run.experiment.name,
+        device=run.points[0].point.device,
+        seeds=run.seeds,
+        variants=sections.variants(run),
+        axes=[axis for axis, _ in run.cells[0]],
+        frames=run.frames,
+        live=live_section(run),
+        capacity=capacity,
+        search=_search(run, finding),
+        columns=columns,
+        few={"columns": legend(columns), "classes": legend(CLASSES)},
+        marked={"results": _marked(results), "classes": _marked(classes)},
+        first=sections.tiles(run, answer, main) if answer is not None and not _searched(run) else None,
+        provenance=provenance(run),
+        headline=results,
+        classes=classes,
+        class_columns=CLASSES,
+        class_definitions=families(CLASS_DEFINITIONS),
+        failures=sections.failures(run),
+        comparison=sections.comparison(run, columns),
+        useful=useful_loads(run),
+        energy=sections.energies(run) if finding is None else None,
+        pictures=pictures,
+        sounds=sections.sounds(run),
+        left_out=left_out,
+        served=deployment_titles(run),
+        published=sections.published(run, paper, read_off, columns),
+        definitions=_meanings(columns, known),
+        further=families({name: each for name, each in known.items() if name not in _names(columns)}),
+        experience=experience(run),
+        server_side=server_side.section(run) if run.live else None,
+        fitted=[fact for fact in constants if fact.kind == FITTED],
+        chosen=[fact for fact in constants if fact.kind != FITTED],
+    )
+
+
+def _verdict(run: Run) -> dict[str, Any] | None:
+    """The verdict on a live run, with the table that it rests on."""
+    verdict = live_verdict(run)
+    return None if verdict is None else {"found": verdict, "rows": rows(verdict)}
+
+
+def _marked(groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any value of a table is of too few events."""
+    return any(FEW in value["median"] for group in groups for row in group["rows"] for value in row["values"])
+
+
+def _sentence(
+    answer: Answer | None, finding: Finding | None, capacity: Mapping[str, Any] | None
+) -> str | None:
+    if finding is not None:
+        return finding.answer
+    if capacity is not None:
+        return f"It {capacity['sentence']}"
+    return None if answer is None else answer.sentence
+
+
+def _capacity(run: Run) -> dict[str, Any] | None:
+    """What a search found, as a sentence and as a table."""
+    capacity = live_capacity.load_capacity(run)
+    if capacity is None:
+        return None
+    return {
+        "sentence": capacity_answer(capacity),
+        "headings": live_capacity.headings(capacity),
+        "rows": live_capacity.capacity_rows(capacity),
+    }
+
+
+def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
+    """What a search in virtual time found, and what that costs, as a table and sentences."""
+    if finding is None:
+        return None
+    rows = [finding.row(one, run.folder) for one in finding.searched]
+    return {
+        "over": finding.over,
+        "targets": finding.asked,
+        "axes": [name for name in run.experiment.grid if name not in (finding.over, "gpu")],
+        "columns": COLUMNS,
+        "rows": [
+            {
+                **row,
+                "held": held(row, finding.over),
+                "spread": spread(row) if len(finding.seeds) > 1 else "",
+                "figures": [figure(row, column) for column in COLUMNS],
+            }
+            for row in rows
+        ],
+        "prices": finding.prices,
+        "energy_notes": energy_note(row["energy_basis"] for row in rows),
+    }
+
+
+def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
+    """What the columns of the table mean, those of one family together."""
+    headings = {column.metric: column.heading for column in columns}
+    found = families({name: known.get(name) or definition(name) for name in headings})
+    return [(", ".join(headings[name] for name in names), each) for names, each in found]
+
+
+def _names(columns: Sequence[Column]) -> set[str]:
+    return {column.metric for column in columns}

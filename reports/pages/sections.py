@@ -1,0 +1,258 @@
+"""The report's tables as plain data, from a run: the template only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rehearsal.harness.live.client.call_recorder import session_of
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
+from rehearsal.reports.claims.beside import ours
+from rehearsal.reports.claims.paper import Published
+from rehearsal.reports.cost.energy import energy, energy_note
+from rehearsal.reports.cost.usage import hardware, usage
+from rehearsal.reports.figures.call_timeline import saved_calls
+from rehearsal.reports.figures.headline import told_looks
+from rehearsal.reports.figures.picture import counted, setting, short
+from rehearsal.reports.figures.style import looks
+from rehearsal.reports.runs.answer import Answer
+from rehearsal.reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events
+from rehearsal.reports.tables.columns import (
+    CLASSES,
+    FEW,
+    MISSING,
+    Column,
+    class_names,
+    column_for,
+    legend,
+    of_class,
+)
+
+
+def variants(run: Run) -> list[dict[str, str]]:
+    """Name and colour of each, the baseline first; by position in this list the tables refer to them."""
+    return [{"label": variant.label, "colour": look.colour} for variant, look in looks(run.variants).items()]
+
+
+def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """A group of rows for each cell of the grid, a row for each variant: median over seeds, and range."""
+    groups = []
+    for cell in run.cells:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            points = _in_cell(run, variant, cell)
+            if not points:
+                continue
+            rows.append(
+                {
+                    "variant": index,
+                    "values": [_value(column, points) for column in columns],
+                    "ok": sum(point.error is None for point in points),
+                    "points": len(points),
+                }
+            )
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return groups
+
+
+def _value(column: Column, points: Sequence[Measured]) -> dict[str, Any]:
+    """Median over seeds, range, and n of the run with the fewest events; of a tally they are in its text."""
+    median, range_ = column.over(by_seed(points, column.metric))
+    n = None if column.tally else events(points, column.metric)
+    return {"median": median + column.few(n), "range": range_, "n": n}
+
+
+def classes(run: Run) -> list[dict[str, Any]]:
+    """For each cell of the grid and variant a row for each class, the most urgent first; empty without classes."""
+    names = class_names(point.values for point in run.points)
+    groups = []
+    for cell in run.cells if names else []:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            points = _in_cell(run, variant, cell)
+            for name in names if points else []:
+                values = [_value(column, points) for column in of_class(name, CLASSES)]
+                rows.append({"variant": index, "class": name, "first": name == names[0], "values": values})
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return groups
+
+
+ALIKE = 0.05
+"""Variants whose best and worst differ by no larger share of the larger have no tile. [chosen]"""
+
+
+def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
+    """What to see first, at the setting of the answer and with its variants: a tile for each metric in which they
+    differ, and the names of those in which they do not."""
+    found, alike = [], []
+    for column in columns:
+        values = {label: answer.by_seed(label, column.metric) for label in answer.named}
+        if not column.first or any(value is None for each in values.values() for value in each.values()):
+            continue
+        if column.metric != answer.column.metric and len(values) > 1 and _alike(column, values):
+            alike.append(column.heading)
+            continue
+        n = {label: None if column.tally else answer.events(label, column.metric) for label in values}
+        found.append(
+            {
+                "column": column,
+                "values": [
+                    {"label": label, "text": column.over(each)[0] + column.few(n[label]), "n": n[label]}
+                    for label, each in values.items()
+                ],
+                "better": definition(column.metric).better,
+            }
+        )
+    few = any(value["text"].endswith(FEW) for tile in found for value in tile["values"])
+    colours = {label: look.colour for label, look in told_looks(run, answer).items()}
+    return {
+        "where": setting(answer.fixed),
+        "seeds": counted(len(answer.seeds), "seed"),
+        "tiles": found,
+        "alike": alike,
+        "colours": colours,
+        "few": legend([tile["column"] for tile in found]) if few else "",
+    }
+
+
+def _alike(column: Column, values: Mapping[str, Mapping[int, float | None]]) -> bool:
+    if column.tally:
+        return len({column.over(each)[0] for each in values.values()}) == 1
+    medians = [across_seeds(each).median or 0.0 for each in values.values()]
+    return max(medians) - min(medians) <= ALIKE * max(map(abs, medians))
+
+
+def energies(run: Run) -> dict[str, Any] | None:
+    """For each cell of the grid and variant on modelled GPUs what a turn and a minute of conversation took, J; None
+    where nobody says."""
+    groups, bases = [], []
+    for cell in run.cells if run.points[0].point.device == "virtual" else []:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            records = [point.record for point in _in_cell(run, variant, cell) if point.error is None]
+            if not records:
+                continue
+            (gpu, gpus), used = hardware(records[0]), usage(records, (), tokens=False)
+            turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, None)
+            minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, None)
+            if turn.j is not None or minute.j is not None:
+                bases.append(turn.basis)
+            rows.append(
+                {"variant": index, "gpus": f"{gpus} × {gpu}", "turn": turn.text, "minute": minute.text}
+            )
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return {"groups": groups, "notes": energy_note(bases)} if bases else None
+
+
+def failures(run: Run) -> list[dict[str, str]]:
+    """Each failed point with its reason and its log, as a path from the report."""
+    return [
+        {
+            "label": point.point.label,
+            "reason": point.error or "",
+            "log": f"points/{point.record.folder.name}/log.txt",
+        }
+        for point in run.failed
+    ]
+
+
+def sounds(run: Run) -> list[dict[str, str]]:
+    """Each call whose sound was kept, with its file as a path from the report."""
+    return [
+        {
+            "label": point.point.label,
+            "session": str(session_of(path)),
+            "file": f"points/{point.record.folder.name}/{path.name}",
+        }
+        for point in run.points
+        for path in saved_calls(point)
+    ]
+
+
+def comparison(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Every variant against the baseline, cell by cell, as differences and ratios on the same seeds."""
+    baseline = run.variants[0]
+    groups = []
+    for index, variant in enumerate(run.variants[1:], start=1):
+        rows = []
+        for cell in run.cells:
+            before, after = _in_cell(run, baseline, cell), _in_cell(run, variant, cell)
+            if before and after:
+                values = [_compared(column, before, after) for column in columns]
+                rows.append({"cell": [short(value) for _, value in cell], "values": values})
+        if rows:
+            groups.append({"variant": index, "rows": rows})
+    return groups
+
+
+def published(
+    run: Run,
+    paper: Sequence[Published],
+    read_off: Mapping[str, Mapping[Variant, float]],
+    columns: Sequence[Column],
+) -> list[dict[str, Any]]:
+    """The paper's numbers and ours for the same question; nothing when none of ours answers any."""
+    rows: list[dict[str, Any]] = []
+    answered = False
+    for entry in paper:
+        mine = ours(entry, run, read_off)
+        answered |= any(value is not None for value in mine.values())
+        column = column_for(entry.quantity, columns)
+        rows.append(
+            {
+                "entry": entry,
+                "column": column,
+                "setting": setting(entry.setting),
+                "paper": [column.text(entry.values.get(variant.engine)) for variant in run.variants],
+                "ours": [column.text(mine[variant]) for variant in run.variants],
+            }
+        )
+    return rows if answered else []
+
+
+def _in_cell(run: Run, variant: Variant, cell: Cell) -> list[Measured]:
+    return [point for point in run.at(variant) if point.cell == cell]
+
+
+def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
+    if column.tally:
+        return _tallied(column, before, after)
+    result = paired(by_seed(before, column.metric), by_seed(after, column.metric))
+    difference = result.difference
+    if difference.median is None:
+        return {"difference": MISSING, "interval": "", "ratio": "", "verdict": ""}
+    ratio = f"× {result.ratio.median:.2f}" if result.ratio.median is not None else ""
+    if result.ratio.interval is not None:
+        ratio += " ({:.2f} to {:.2f})".format(*result.ratio.interval)
+    interval = column.interval(*difference.interval, sign="+") if difference.interval else ""
+    n = [column.few(events(points, column.metric)) for points in (before, after)]
+    return {
+        "difference": column.text(difference.median, "+") + max(n),
+        "interval": interval,
+        "ratio": ratio,
+        "verdict": _verdict(column, difference),
+    }
+
+
+def _tallied(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
+    """k of n beside k of n; better or worse where Wilson's intervals keep apart."""
+    first, second = (by_seed(points, column.metric) for points in (before, after))
+    one, other = share(first).interval, share(second).interval
+    verdict = ""
+    if one is not None and other is not None and (other[1] < one[0] or one[1] < other[0]):
+        fewer = other[1] < one[0]
+        verdict = "better" if fewer == (definition(column.metric).better == "lower") else "worse"
+    text = f"{column.over(second)[0]}, not {column.over(first)[0]}" if one and other else MISSING
+    return {"difference": text, "interval": "", "ratio": "", "verdict": verdict}
+
+
+def _verdict(column: Column, difference: Spread) -> str:
+    """better or worse where the interval, in the digits that are shown, leaves out zero; else nothing."""
+    direction = definition(column.metric).better
+    if difference.n < MIN_FOR_INTERVAL or difference.interval is None or direction is None:
+        return ""
+    low, high = map(column.rounded, difference.interval)
+    if low <= 0 <= high:
+        return ""
+    return "better" if (high < 0) == (direction == "lower") else "worse"

@@ -1,0 +1,199 @@
+"""One sentence that answers what an experiment asks, with its setting: for the head of the report and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from rehearsal.harness.metrics.class_definitions import in_class
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.reports.tables.columns import Column, class_names, column_for, fewest, shown
+
+LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
+FRAME_LOADS = {"sessions": "with {} calls"}
+"""What a load is, in the order of preference: who is on line at once, else how many come; of calls their number."""
+
+MOST_NAMED = 4
+"""Variants that a sentence can name; of more it names the best and the worst."""
+
+NUMBERS = ("one seed", "two seeds", "three seeds", "four seeds", "five seeds")
+
+
+class Finished(NamedTuple):
+    """A point that counts, with its metrics in their own units."""
+
+    engine: str
+    params: Mapping[str, Any]
+    seed: int
+    values: Mapping[str, float | None]
+    n: Mapping[str, int] = {}
+    """Events behind each."""
+
+
+def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
+    """Those of DIR/summary.json that count."""
+    return [
+        Finished(
+            row["engine"],
+            row["params"],
+            row["seed"],
+            {name: metric["value"] for name, metric in row["metrics"].items()},
+            {name: metric["n"] for name, metric in row["metrics"].items()},
+        )
+        for row in rows
+        if row["status"] == "ok"
+    ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What every variant gave users at one setting; `sentence` says it, and tiles and chart show the same setting."""
+
+    sentence: str
+    fixed: Mapping[str, Any]
+    """Load and share of interruptions, by the names of their parameters."""
+    load: str | None
+    """Which of them is the load."""
+    column: Column
+    """What users feel first."""
+    variants: Mapping[str, Mapping[int, Finished]]
+    """Label -> seed -> its point at that setting; the best variant first."""
+    seeds: Sequence[int]
+    """Those in which every variant has the metric."""
+
+    @property
+    def named(self) -> list[str]:
+        """The variants that a sentence has room for, the best first."""
+        labels = [*self.variants]
+        return labels if len(labels) <= MOST_NAMED else [labels[0], labels[-1]]
+
+    def by_seed(self, label: str, metric: str) -> dict[int, float | None]:
+        """Of the seeds that all variants share."""
+        return {seed: self.variants[label][seed].values.get(metric) for seed in self.seeds}
+
+    def events(self, label: str, metric: str) -> int | None:
+        """Those behind the median over these seeds, see `fewest`."""
+        points = (self.variants[label][seed] for seed in self.seeds)
+        return fewest((point.values.get(metric), point.n.get(metric, 0)) for point in points)
+
+
+def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
+    """The sentence of `find_answer`."""
+    found = find_answer(points, axes)
+    return None if found is None else found.sentence
+
+
+def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | None:
+    """At the highest load, and where users interrupt most, what each variant gave them.
+
+    Medians over the seeds that all variants finished: others would compare different users. None where there are none.
+    """
+    if not points:
+        return None
+    framed = any("frames_with_speech" in point.values for point in points)
+    loads = FRAME_LOADS if framed else LOADS
+    load = next((name for name in loads if _values(points, name)), None)
+    fixed = {name: max(_values(points, name)) for name in (load, "p") if name and _values(points, name)}
+    at = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
+    variants: dict[str, dict[int, Finished]] = {}
+    for point, label in zip(at, labels(at, axes), strict=True):
+        variants.setdefault(label, {})[point.seed] = point
+    column, says = _question(at)
+    seeds = sorted(
+        seed
+        for seed in {point.seed for point in at}
+        if all(
+            seed in by_seed and by_seed[seed].values.get(column.metric) is not None
+            for by_seed in variants.values()
+        )
+    )
+    if not seeds:
+        return None
+    found = {
+        label: median([by_seed[seed].values[column.metric] or 0.0 for seed in seeds])
+        for label, by_seed in variants.items()
+    }
+    order = sorted(
+        found, key=lambda label: found[label], reverse=definition(column.metric).better == "higher"
+    )
+    spoken = any(point.values.get("continuity") is not None for point in at)
+    where = _setting(fixed, load, spoken)
+    said = _ranked({label: found[label] for label in order}, column, says)
+    sentence = f"{where}{said} ({_basis(len(seeds))})."
+    return Answer(sentence, fixed, load, column, {label: variants[label] for label in order}, seeds)
+
+
+def labels(points: Sequence[Finished], axes: Sequence[str]) -> list[str]:
+    """What each point is called among the others: its engine, and what it is set to of the axes in which they
+    differ."""
+    compared = [axis for axis in axes if len({p.params[axis] for p in points if axis in p.params}) > 1]
+    return [
+        " ".join([p.engine, *(f"{axis}={_written(p.params[axis])}" for axis in compared if axis in p.params)])
+        for p in points
+    ]
+
+
+def _question(points: Sequence[Finished]) -> tuple[Column, str]:
+    """The metric that answers first what users would have felt, and what a variant does by it."""
+    values = [point.values for point in points]
+    columns = shown(values)
+    known = {name for each in values for name, value in each.items() if value is not None}
+    classes = class_names(values)
+    if classes and in_class(classes[0], "ttft_in_deadline") in known:
+        metric = in_class(classes[0], "ttft_in_deadline")
+        return column_for(metric, columns), f"gives {{}} of {classes[0]} requests their first token in time"
+    for name, says in (
+        ("end_of_turn_delay_p95", "answers nineteen turns of twenty within {}"),
+        ("frames_with_speech", "answers {} of frames with speech"),
+        ("continuity", "plays {} of replies without a gap"),
+        ("ttft_p90", "gives nine requests of ten their first token within {}"),
+    ):
+        if name in known:
+            return column_for(name, columns), says
+    first = next((column for column in columns if column.first), columns[0])
+    return first, f"has {first.heading} {{}}"
+
+
+def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
+    """The variants, which come with the best first; the verb stands with the first alone."""
+    unit = metric.unit.split()[0] if metric.unit.startswith("%") else metric.unit
+    texts = {label: f"{_number(metric, value)} {unit}".strip() for label, value in found.items()}
+    best, *others = found
+    if len(found) > MOST_NAMED:
+        rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(found)}"
+    else:
+        rest = "".join(f", {label} {texts[label]}" for label in others)
+    return f"{best} {says.format(texts[best])}{rest}"
+
+
+def _number(metric: Column, value: float) -> str:
+    text = metric.text(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _setting(fixed: Mapping[str, Any], load: str | None, spoken: bool) -> str:
+    parts = []
+    if load is not None:
+        words = {**LOADS, **FRAME_LOADS}[load]
+        parts.append(words.format(f"{fixed[load]:g}", who="callers" if spoken else "users"))
+    if spoken and "p" in fixed:
+        share = fixed["p"]
+        parts.append(f"{100 * share:g} % interrupting" if share else "nobody interrupting")
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}, " if text else ""
+
+
+def _written(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _basis(seeds: int) -> str:
+    if seeds == 1:
+        return NUMBERS[0]
+    return f"median of {NUMBERS[seeds - 1] if seeds <= len(NUMBERS) else f'{seeds} seeds'}"
+
+
+def _values(points: Iterable[Finished], name: str) -> set[Any]:
+    return {point.params[name] for point in points if point.params.get(name) is not None}

@@ -1,0 +1,245 @@
+"""A run as a reader sees it: which variants were measured, at which cells of the grid, and with what.
+
+A *variant* is an engine with the values of those axes that are the engine's own parameters, and the release of vLLM
+where several are run; a *cell* is the rest of the grid, which all variants share. So a grid over `u2_mode` compares
+modes of one engine with a baseline that has no such parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rehearsal.harness.experiments.experiment import Experiment, Point
+from rehearsal.harness.metrics.live_window import counted
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.harness.records.record import Record, load_record
+from rehearsal.harness.records.results import read_results
+from rehearsal.reports.runs.answer import Finished
+from rehearsal.reports.tables.columns import fewest
+
+BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
+"""What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""
+
+Cell = tuple[tuple[str, Any], ...]
+"""Values of the axes that all variants share, in the order of the grid."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An engine, with the values of the axes that are its own parameters."""
+
+    engine: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.engine, *(f"{name}={value}" for name, value in self.settings)])
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One point of the run, finished or failed."""
+
+    point: Point
+    record: Record
+    error: str | None
+    """Why it failed; None when it did not."""
+
+    @property
+    def seed(self) -> int:
+        return self.point.seed
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        return self.point.params
+
+    @property
+    def variant(self) -> Variant:
+        own = [(axis, self.params[axis]) for axis in self.point.axes if axis in self._own]
+        return Variant(self.point.engine, tuple(own))
+
+    @property
+    def cell(self) -> Cell:
+        shared = self.params.keys() - self._own
+        return tuple((axis, self.params[axis]) for axis in self.point.axes if axis in shared)
+
+    @property
+    def _own(self) -> set[str]:
+        return {*self.point.engine_params, "vllm"}
+
+    def value(self, metric: str) -> float | None:
+        """The metric in its own unit; None when missing, and for a failed point."""
+        return self._metrics.get(metric, {}).get("value")
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Every metric; empty for a failed point."""
+        return {name: metric["value"] for name, metric in self._metrics.items()}
+
+    @property
+    def kept(self) -> dict[str, float | None]:
+        """Every metric, also those that a failed point keeps on disk: no results, but they say what was measured."""
+        return {name: metric["value"] for name, metric in self.record.metrics.items()}
+
+    @property
+    def finished(self) -> Finished:
+        """What an answer needs of it."""
+        n = {name: metric["n"] for name, metric in self._metrics.items()}
+        return Finished(self.point.engine, self.params, self.seed, self.values, n)
+
+    def count(self, metric: str) -> int:
+        """Observations behind the metric."""
+        return self._metrics.get(metric, {}).get("n", 0)
+
+    @cached_property
+    def _metrics(self) -> dict[str, dict[str, Any]]:
+        return self.record.metrics if self.error is None else {}  # INVALID ones keep theirs on disk
+
+    def has(self, table: str) -> bool:
+        """Whether it left such a table; an INVALID point has some."""
+        return (self.record.folder / f"{table}.parquet").is_file()
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row per turn that metrics are over, see `harness.metrics.requests.COLUMNS`."""
+        return counted(self.all_requests)
+
+    @cached_property
+    def all_requests(self) -> pd.DataFrame:
+        """The same with the turns in ramp and drain of a live run."""
+        return self.record.table("requests")
+
+    @cached_property
+    def turns(self) -> frozenset[tuple[int, int]]:
+        """Every turn that began, as (session, turn)."""
+        return frozenset(zip(self.all_requests["session"], self.all_requests["turn"], strict=True))
+
+    def events(self, session: int) -> pd.DataFrame:
+        """The event log of one session, in the order in which things happened."""
+        return self.record.table("events", filters=[("session", "==", session)])
+
+    def kinds(self, *kinds: str) -> pd.DataFrame:
+        """The events of these kinds, of all sessions."""
+        events = self.record.table("events")
+        return events.loc[events["kind"].isin(kinds)]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All points of a results directory, in the experiment's order."""
+
+    folder: Path
+    experiment: Experiment
+    points: list[Measured]
+
+    @cached_property
+    def baseline(self) -> str:
+        """Name of the engine that the others are compared with."""
+        engines = [point.variant.engine for point in self.points]
+        return next((engine for engine in BASELINE_ENGINES if engine in engines), engines[0])
+
+    @cached_property
+    def variants(self) -> list[Variant]:
+        """Those of the baseline first."""
+        found = dict.fromkeys(point.variant for point in self.points)
+        return sorted(found, key=lambda variant: variant.engine != self.baseline)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        return list(dict.fromkeys(point.cell for point in self.points))
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return sorted({point.seed for point in self.points})
+
+    @property
+    def failed(self) -> list[Measured]:
+        return [point for point in self.points if point.error is not None]
+
+    @cached_property
+    def spoken(self) -> bool:
+        """Whether any reply was spoken; else the first text token is what users wait for."""
+        return any(point.value("audio_ttfp_p50") is not None for point in self.points)
+
+    @cached_property
+    def frames(self) -> bool:
+        """Whether interaction sessions were served, frame by frame, and not turns."""
+        return any("frames_with_speech" in point.record.metrics for point in self.points)
+
+    @cached_property
+    def duplex(self) -> bool:
+        """Whether microphones stayed open, so that servers had to find the ends of turns."""
+        return any("end_of_turn_delay_p50" in point.record.metrics for point in self.points)
+
+    @cached_property
+    def live(self) -> bool:
+        """Whether clients spoke over real sockets, so that each send has a slip."""
+        return any(point.has("sends") for point in self.points)
+
+    @cached_property
+    def top(self) -> int | None:
+        """The largest c, of those with a point that counts if any has; None where nobody set one."""
+        counting = {point.params["c"] for point in self.points if point.error is None and "c" in point.params}
+        return max(counting - {None}, default=next(reversed(self.values("c")), None))
+
+    @cached_property
+    def interruptions(self) -> list[float]:
+        """The probabilities p with which users interrupt, ascending; empty where nobody could."""
+        return self.values("p") if self.spoken else []
+
+    def leads(self, variant: Variant) -> bool:
+        """Whether it is the first variant of its engine, which stands for the engine beside a paper."""
+        return variant == next(other for other in self.variants if other.engine == variant.engine)
+
+    def at(self, variant: Variant, **params: Any) -> list[Measured]:
+        """The points of a variant with these values of parameters, over all seeds, failed ones too."""
+        return [
+            point
+            for point in self.points
+            if point.variant == variant
+            and all(point.params.get(name) == value for name, value in params.items())
+        ]
+
+    def values(self, name: str) -> list[Any]:
+        """What a parameter was set to over the run, ascending; without None."""
+        return sorted({point.params[name] for point in self.points if point.params.get(name) is not None})
+
+    def pinned(self, *free: str) -> dict[str, Any]:
+        """The first value of every shared axis but `free`: what a picture with these axes holds fixed."""
+        first: dict[str, Any] = {}
+        for cell in self.cells:
+            for axis, value in cell:
+                if axis not in free:
+                    first.setdefault(axis, value)
+        return first
+
+
+def load_run(folder: Path) -> Run:
+    """Read a results directory; UserError if it is none, or holds a damaged or newer record."""
+    experiment, rows = read_results(folder)
+    points = []
+    for row in rows:
+        name = row["point"] + ("" if row["status"] == "ok" else ".failed")
+        record = load_record(folder / "points" / name)
+        points.append(Measured(record.point, record, row.get("error")))
+    return Run(folder, experiment, points)
+
+
+def over_seeds(points: Iterable[Measured], metric: str) -> Spread:
+    """Median, range and interval of a metric over the seeds of points that differ in nothing else."""
+    return across_seeds(by_seed(points, metric))
+
+
+def events(points: Iterable[Measured], metric: str) -> int | None:
+    """Those behind the median over these points, see `fewest`."""
+    return fewest((point.value(metric), point.count(metric)) for point in points)
+
+
+def by_seed(points: Iterable[Measured], metric: str) -> Mapping[int, float | None]:
+    return {point.seed: point.value(metric) for point in points}

@@ -1,0 +1,33 @@
+"""Which GPUs a replica of a record's deployment ran on."""
+
+from __future__ import annotations
+
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.experiments.experiment import Point
+
+PASSES = ("vision", "prefill", "decode")
+"""What the steps of the first stage are called where they run side by side (`engines.systems.nova`)."""
+
+
+def deployment_of(point: Point) -> Deployment | None:
+    """None of an endpoint of others, of which nothing is known."""
+    params = point.server_params
+    return resolve(ServerParams.of(params)) if "deployment" in params else None
+
+
+def place(deployment: Deployment | None, stage: str, replica: int) -> str:
+    """The GPUs that step together for a replica, as `GPU 1 (h200)`; of a stage that no deployment has,
+    the stage."""
+    gpus = gpus_of(deployment, stage, replica) if deployment else ()
+    if deployment is None or not gpus:
+        return stage
+    return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))} ({deployment.gpu.name})"
+
+
+def gpus_of(deployment: Deployment, stage: str, replica: int) -> tuple[int, ...]:
+    """The GPUs of a replica; none of a stage or a replica that the deployment does not have."""
+    if stage in PASSES and stage not in deployment.stages:
+        stage = deployment.entry
+    groups = deployment.stages[stage].gpus if stage in deployment.stages else ()
+    return groups[replica] if replica < len(groups) else ()

@@ -1,0 +1,1 @@
+"""Tables: which metrics they show, and how a number is written."""

@@ -1,0 +1,313 @@
+"""The table of a run: a row per engine and cell of the grid, with the median over seeds and its range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from rehearsal.harness.experiments.experiment import Experiment
+from rehearsal.harness.live import live_experiment
+from rehearsal.harness.metrics.class_definitions import in_class
+from rehearsal.harness.metrics.enough import least_events, too_few
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.harness.records.results import find_record
+from rehearsal.reports.figures.picture import short
+from rehearsal.reports.tables.columns import (
+    CAME,
+    CLASSES,
+    FEW,
+    INVALID,
+    LEFT_OUT,
+    LIVE,
+    MISSING,
+    ON_LINE,
+    Column,
+    asked_columns,
+    class_names,
+    fewest,
+    legend,
+    metric_names,
+    of_class,
+    shown,
+)
+
+REPORT_ONLY = (
+    "effective_rps",
+    "frame_latency_p50",
+    "pool_plateau",
+    "saturation_predicted_s",
+    "saturation_measured_s",
+    "admitted",
+    "shed",
+)
+"""Headline metrics for which a terminal has no room."""
+
+LIVE_REPORT_ONLY = ("completed_rps",)
+"""Those that besides give way to how the load generator did."""
+WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
+"""And those that 80 columns have no room for: of live runs with the slip, of others for their n."""
+LOAD = (*LIVE, ON_LINE, CAME)
+"""What tells of the load; medians alone."""
+N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"
+
+Row = dict[str, Any]
+"""One entry of DIR/summary.json."""
+
+
+def results_table(
+    experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True, asked: Sequence[str] = ()
+) -> Group:
+    """The table, one of classes where there are some, and the reason of each point that failed.
+
+    Without `ranges` they fit 80 columns. `asked`: metrics to show instead of the main ones.
+    """
+    columns = _columns(experiment, rows, out, ranges, asked)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.title_justify = _title(experiment), "left"
+    for heading in ("engine", *experiment.grid):
+        table.add_column(heading, no_wrap=True)
+    cells = _cells(experiment, rows)
+    filled = _filled([*cells.values()], columns, ranges)
+    for heading, _ in filled:
+        _add(table, heading, ranges)
+    table.add_column("runs", justify="right", no_wrap=ranges)
+    for index, ((engine, *cell), members) in enumerate(cells.items()):
+        settings = (MISSING if value is None else _setting(value) for value in cell)
+        table.add_row(engine, *settings, *(texts[index] for _, texts in filled), _runs(members))
+    over = "median over seeds (lowest–highest)" if ranges else "median over seeds, ranges in the report"
+    said = [over] if len(experiment.seeds) > 1 else []
+    table.caption, table.caption_justify = _caption([*said, N_MEANS], filled, columns), "left"
+    failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
+    return Group(table, *_left_out(experiment, rows), *_class_table(experiment, rows, ranges), *failures)
+
+
+def _add(table: Table, heading: str, wide: bool) -> None:
+    """A column of numbers. Rich breaks within the words of what is too wide, so a narrow table is given its lines."""
+    table.add_column(heading if wide else heading.replace(" ", "\n"), justify="right", no_wrap=not wide)
+
+
+def _filled(
+    cells: Sequence[Sequence[Row]], columns: Sequence[Column], ranges: bool
+) -> list[tuple[str, list[str]]]:
+    """Heading and texts of each column, and behind columns over the same events one of how many these were."""
+    found = []
+    for counts, own in groupby(columns, lambda column: [_n(members, column) for members in cells]):
+        own = list(own)
+        for column in own:
+            texts = [_spread(members, column, ranges and column not in LOAD) for members in cells]
+            found.append((f"{column.heading}\n{column.unit}".rstrip(), texts))
+        if any(counts) and any(_tells_n(column, ranges) for column in own):
+            found.append(("n", [MISSING if n is None else f"{n:,}" for n in counts]))
+    return found
+
+
+def _tells_n(column: Column, ranges: bool) -> bool:
+    """Not of what tells of the load itself; where there is no room, of what users felt alone."""
+    if column.tally or column in LOAD:
+        return False
+    felt = least_events(column.metric) > 1 or column.unit.startswith("%")
+    return ranges or (felt and column.metric not in WIDE_ONLY)
+
+
+def _n(members: Sequence[Row], column: Column) -> int | None:
+    """The events behind the column's median; None where it tells none."""
+    return None if column.tally or column in LOAD else _events(members, column.metric)
+
+
+def _events(members: Sequence[Row], metric: str) -> int | None:
+    found = [row["metrics"][metric] for row in members if metric in row["metrics"]]
+    return fewest((each["value"], each["n"]) for each in found)
+
+
+def _caption(
+    said: Sequence[str], filled: Sequence[tuple[str, Sequence[str]]], columns: Sequence[Column]
+) -> str:
+    few = any(FEW in text for _, texts in filled for text in texts)
+    return "; ".join([*said, *([legend(columns)] if few else [])])
+
+
+def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
+    """How many turns of live runs are in no column; medians over seeds."""
+    told = []
+    for cell, members in _cells(experiment, rows).items():
+        known = [[v for row in members if (v := _value(row, name)) is not None] for name in LEFT_OUT]
+        if all(known):
+            where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
+            ramp, drain = map(median, known)
+            told.append(f"{where}: {ramp:g} + {drain:g}")
+    said = f"turns left out, as they were asked in the ramp + in the drain: {', '.join(told)}"
+    return [Text(said, "dim")] if told else []
+
+
+def results_data(
+    experiment: Experiment, rows: Sequence[Row], asked: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The rows of the table for programs: every setting, fixed ones too, and every metric (or those that are asked
+    for) over the seeds, in its own unit.
+
+    `n` is of the run with the fewest events, `runs` how many runs have a value, and `few` whether n is less than the
+    percentile needs.
+    """
+    found = []
+    for (engine, *cell), members in _cells(experiment, rows).items():
+        names = metric_names(asked, _shown(rows)) or dict.fromkeys(
+            name for row in members for name in row["metrics"]
+        )
+        found.append(
+            {
+                "engine": engine,
+                "settings": {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))},
+                "runs": sum(row["status"] == "ok" for row in members),
+                "runs_failed": sum(row["status"] == "failed" for row in members),
+                "metrics": {name: _numbers(members, name) for name in names},
+            }
+        )
+    return found
+
+
+def _numbers(members: Sequence[Row], metric: str) -> dict[str, Any]:
+    spread = across_seeds({row["seed"]: _value(row, metric) for row in members})
+    n = _events(members, metric)
+    return {
+        "median": spread.median,
+        "low": spread.low,
+        "high": spread.high,
+        "n": n or 0,
+        "runs": spread.n,
+        "few": n is not None and too_few(metric, n),
+    }
+
+
+def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same without nesting: a setting has its own name, and so has a metric's median."""
+    return [
+        {
+            "engine": row["engine"],
+            **row["settings"],
+            "runs": row["runs"],
+            "runs_failed": row["runs_failed"],
+            **{
+                name if part == "median" else f"{name}.{part}": value
+                for name, spread in row["metrics"].items()
+                for part, value in spread.items()
+            },
+        }
+        for row in data
+    ]
+
+
+def _title(experiment: Experiment) -> Text:
+    """What was asked, and what is the same in every row."""
+    title = Text(experiment.title or experiment.name)
+    live = experiment.device == "live"
+    fixed = (
+        live_experiment.asked(experiment)
+        if live
+        else " ".join(f"{n}={short(v)}" for n, v in experiment.set.items())
+    )
+    return title.append(f"\n{fixed}", "not italic dim") if fixed else title
+
+
+def _class_table(experiment: Experiment, rows: Sequence[Row], wide: bool) -> list[Table]:
+    """A row for each class within the rows of the table above, medians only; nothing without classes."""
+    names = class_names(_values(rows))
+    if not names:
+        return []
+    columns = [column for column in CLASSES if column.first]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.title_justify = "by class of request", "left"
+    for heading in ("engine", *experiment.grid, "class", "n"):
+        table.add_column(heading, no_wrap=True)
+    table.columns[-1].justify = "right"
+    for column in columns:
+        _add(table, f"{column.heading}\n{column.unit}", wide)
+    few = False
+    for (engine, *cell), members in _cells(experiment, rows).items():
+        settings = [engine, *(MISSING if value is None else _setting(value) for value in cell)]
+        for name in names:
+            own = of_class(name, columns)
+            values = [_spread(members, column, ranges=False) for column in own]
+            few |= any(FEW in value for value in values)
+            n = _events(members, in_class(name, "goodput_rps"))
+            table.add_row(*settings, name, MISSING if n is None else f"{n:,}", *values)
+            settings = [""] * len(settings)
+    said = "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met; n: requests"
+    table.caption, table.caption_justify = f"{said}; {legend(columns)}" if few else said, "left"
+    return [table]
+
+
+def _values(rows: Sequence[Row]) -> list[dict[str, float | None]]:
+    return [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
+
+
+def _columns(
+    experiment: Experiment, rows: Sequence[Row], out: Path, wide: bool, asked: Sequence[str]
+) -> list[Column]:
+    """Of the metrics that failed points keep on disk as well: their rows are empty, and have the same columns."""
+    failed = (find_record(out / "points", row["point"]) for row in rows if row["status"] == "failed")
+    kept = [{"metrics": record.metrics} for record in failed if record is not None]
+    found = _shown([*rows, *kept])
+    if asked:
+        return asked_columns(asked, found)
+    if LIVE[0] not in found:
+        return [column for column in found if column.metric not in REPORT_ONLY]
+    not_asked = ON_LINE if "rate" in experiment.grid else CAME
+    left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
+    left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric}
+    return [column for column in found if column.metric not in left_out]
+
+
+def _shown(rows: Sequence[Row]) -> list[Column]:
+    return shown(_values(rows))
+
+
+def _setting(value: Any) -> str:
+    return short(value) if isinstance(value, str) else str(value)
+
+
+def _cells(experiment: Experiment, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    cells: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["engine"], *_cell(experiment, row)), []).append(row)
+    return cells
+
+
+def _cell(experiment: Experiment, row: Row) -> list[Any]:
+    return [row["params"].get(axis) for axis in experiment.grid]
+
+
+def _runs(members: Sequence[Row]) -> Text:
+    """How many count; of those that do not, whether it was the load generator's fault."""
+    ok = sum(row["status"] == "ok" for row in members)
+    if ok == len(members):
+        return Text(str(ok))
+    invalid = any(row.get("error", "").startswith(INVALID) for row in members)
+    return Text(f"{ok} of {len(members)}{f' {INVALID}' if invalid else ''}", style="bold red")
+
+
+def _value(row: Row, metric: str) -> float | None:
+    return row["metrics"].get(metric, {}).get("value")
+
+
+def _spread(members: Sequence[Row], column: Column, ranges: bool) -> str:
+    median, spread = column.over({row["seed"]: _value(row, column.metric) for row in members})
+    median += column.few(_n(members, column))
+    return f"{median} ({spread.replace(' to ', '–')})" if ranges and spread else median
+
+
+def _failure(experiment: Experiment, row: Row, out: Path) -> Text:
+    cell = " ".join(
+        f"{axis}={value}" for axis, value in zip(experiment.grid, _cell(experiment, row), strict=True)
+    )
+    log = out / "points" / f"{row['point']}.failed" / "log.txt"
+    return Text(
+        f"failed: {row['engine']} {cell} seed={row['seed']}: {row['error']} (log: {log})", style="red"
+    )

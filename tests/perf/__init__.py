@@ -1,0 +1,1 @@
+"""How fast workloads, replays and evictions are: `make perf`."""

@@ -1,0 +1,184 @@
+"""Replays of two trees of this repository in turn: how much faster one is, and whether their records are the same.
+
+    python -m tests.perf.beside OTHER_TREE [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
+
+Each replay is one fresh process on one core, and its cost is CPU time of that process, so that a machine that others
+use as well moves it little. Building the server and making the workload are left out. The two trees take turns, so a
+ratio is of neighbours. Events and steps are compared bit by bit. The last column is the time in vLLM's own scheduler
+and KV manager, with what lets most rows do without it: with that part alone a replay could not be faster than its
+`limit`.
+
+    python tests/perf/beside.py one LOAD ENGINE [--mooncake FILE] [--profile FILE]
+
+is one replay of the tree that is on PYTHONPATH, as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import hashlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+VOICE = {"rate": 20.0, "p": 0.3}
+EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
+TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
+SHORT = {"prompt_tokens": 64, "prompt_sigma": 0.0, "reply_tokens": 8, "reply_sigma": 0.0}
+LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
+    "mooncake": (
+        ["vllm_omni_wo"],
+        "mooncake",
+        {"deployment": "llama_8b_1gpu", "limit": 1000, "reply": "text"},
+    ),
+    "text": (["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
+    "128": (["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 128, "sessions": 192}),
+    "1024": (["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 1024, "sessions": 1152}),
+    "batch": (["vllm_omni_wo"], "offline", {"deployment": "llama_8b_1gpu", "requests": 200}),
+    # A million of them take fifty times as long: what one costs does not depend on their number.
+    "short": (["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
+}
+MILLION = 1e6 / 20000
+
+
+SCALE = float(__import__("os").environ.get("SCALE", "1"))
+
+
+def one(load: str, engine: str, mooncake: str | None, profile: str | None = None) -> dict[str, Any]:
+    """Cost and digest of one replay in this process."""
+    from rehearsal.harness.experiments.experiment import Experiment, expand
+    from rehearsal.harness.worker.replay import replay
+    from rehearsal.workloads.registry import make_trace
+
+    _, workload, settings = LOADS[load]
+    if load == "mooncake":
+        settings = {**settings, "path": mooncake}
+    if SCALE != 1:
+        settings = {
+            **settings,
+            **{
+                k: max(1, int(v * SCALE))
+                for k, v in settings.items()
+                if k in ("limit", "requests", "sessions")
+            },
+        }
+    [point] = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
+    trace = make_trace(point.workload, point.workload_params, point.seed)
+    watch, begun = cProfile.Profile() if profile else None, []
+
+    def arrange(_: Any) -> None:
+        if watch is not None:
+            watch.enable()
+        begun.append(time.process_time())
+
+    done = replay(
+        point.engine,
+        point.engine_params,
+        point.server_params,
+        point.client_params,
+        trace,
+        point.seed,
+        arrange=arrange,
+    )
+    cpu_s = time.process_time() - begun[0]
+    if watch is not None:
+        watch.disable()
+        watch.dump_stats(str(profile))
+    digest, tokens = hashlib.sha256(), 0.0
+    for table in (done.events, done.steps):
+        for column in table.combine_chunks().columns:
+            flat = column.combine_chunks()
+            flat = flat.cast("string") if str(flat.type).startswith("dictionary") else flat
+            digest.update("\n".join(map(str, flat.to_pylist())).encode())
+    digest.update(json.dumps(done.counters, sort_keys=True, default=str).encode())
+    for kind, value in zip(done.events["kind"].to_pylist(), done.events["value"].to_pylist(), strict=True):
+        if kind in ("token", "frame_out"):
+            tokens += value
+    return {
+        "cpu_s": cpu_s,
+        "simulated_s": done.cost["simulated_s"],
+        "steps": done.cost["steps"],
+        "tokens": tokens,
+        "in_rounds": done.cost["vllm_s"] / (done.cost["wall_s"] - done.cost["build_s"]),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "digest": digest.hexdigest(),
+    }
+
+
+def in_turn(trees: Sequence[Path], load: str, engine: str, mooncake: str | None) -> list[dict[str, Any]]:
+    """The same replay once in each tree."""
+    extra = [] if mooncake is None else ["--mooncake", mooncake]
+    results = []
+    for tree in trees:
+        run = subprocess.run(
+            [sys.executable, __file__, "one", load, engine, *extra],
+            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"},
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode:
+            raise SystemExit(f"{tree}: {run.stderr[-2000:]}")
+        results.append(json.loads(run.stdout.splitlines()[-1]))
+    return results
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    arguments.add_argument("other")
+    arguments.add_argument("rest", nargs="*")
+    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--loads", default=",".join(LOADS))
+    arguments.add_argument(
+        "--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed"
+    )
+    arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
+    given = arguments.parse_args()
+    if given.other == "one":
+        print(json.dumps(one(*given.rest, given.mooncake, given.profile)))
+        return 0
+    trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[1]]
+    differing = 0
+    print(
+        "| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for load in given.loads.split(","):
+        if load == "mooncake" and given.mooncake is None:
+            continue
+        for engine in LOADS[load][0]:
+            pairs = [in_turn(trees, load, engine, given.mooncake) for _ in range(given.repeats)]
+            before, now = (
+                [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
+            )
+            ratios = [new / old for old, new in zip(before, now, strict=True)]
+            last = [pair[1] for pair in pairs]
+            cost_us = [1e6 * each["cpu_s"] / each["tokens"] for each in last]
+            limit = [speed / each["in_rounds"] for speed, each in zip(now, last, strict=True)]
+            same = len({each["digest"] for pair in pairs for each in pair}) == 1
+            differing += not same
+            print(
+                f"| {load} | `{engine}` | {_spread(before)} | {_spread(now)} | × {_spread(ratios, 2)} "
+                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} | {'same' if same else 'DIFFERS'} |",
+                flush=True,
+            )
+    return 1 if differing else 0
+
+
+def _spread(values: Sequence[float], digits: int | None = None) -> str:
+    if digits is None:
+        digits = 0 if min(values) >= 10 else 1
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,425 @@
+"""What misbehaving clients cost the others, and what they leave behind.
+
+    python -m tests.selftest.churn --minutes 10
+
+A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
+`tests.selftest.fault_clients` and their bursts of connections. In between all calls end and others begin: a call that
+goes on remembers more and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1
+when a healthy turn failed, somebody was not answered as he should be, or something was left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+import time
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import psutil
+
+from rehearsal.engines.endpoint.limits import Limits
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks.clock import WallClockLoop
+from rehearsal.harness.live.client.endpoint import make_endpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.metrics.requests import FAILED, UNFINISHED, request_table
+from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.serving import ServeConfig, ServerProcess
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
+from tests.selftest.fault_clients import FAULTS
+
+SESSIONS, CAP = 32, 64
+"""[config] of the issue: healthy sessions, and the server's cap."""
+
+ARRIVALS = 8.0
+"""Calls that begin in a second: [chosen]."""
+
+LIMITS = Limits.model_validate(
+    {
+        "max_sessions": CAP,
+        "idle_timeout_s": 15,
+        "ping_s": 3,
+        "queue_bytes": 256 * 1024,
+        "handshake_timeout_s": 3,
+    }
+)
+"""Shorter and lower than the defaults, so that minutes show what would take an hour: [chosen]."""
+
+SETTINGS = {"kv_pool_blocks": 4096, "host_kv_gb": 2.0}
+"""Small pools: [chosen] they are full after a minute, and what is kept of each block is then no growth of memory."""
+
+SAMPLE_S = 1.5
+TURN_S = 7.0
+"""No turn of the workload with its reply is shorter on average [measured], so that no call ends early."""
+
+LAST_TURN_S = 30.0
+"""From the beginning of the last turns to the next calls: [chosen] longer than the longest turn."""
+
+ROUND_S = 90.0
+"""Shortest time between two bursts in which calls end and others begin: [chosen] enough for some turns of each."""
+
+WARM_SHARE = 0.25
+"""Of the churn, not part of the slope: [chosen] pools and caches fill first."""
+
+
+class Sample(NamedTuple):
+    """At `t_s` since the start. `lag_s`: the most that the server's loop was held up in the last 2 s.
+    `waited_s`: how long it has been ready to run and had no core so far, which holds the loop up as well."""
+
+    t_s: float
+    rss_kib: float
+    descriptors: int
+    sessions: int
+    sockets: int
+    replies: int
+    lag_s: float
+    waited_s: float
+
+
+@dataclass
+class Churn:
+    """What was seen. `bursts`: begin and end (s since the start) and answers; `faults`: answers by kind of fault."""
+
+    turns: pd.DataFrame
+    failures: Counter[str]
+    samples: list[Sample]
+    calm_s: float
+    end_s: float
+    slip_p99_s: float
+    bursts: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
+    faults: dict[str, dict[str, int]] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+def rounds(seconds: float, calm_s: float, bursts: int) -> list[tuple[float, float]]:
+    """When calls begin, and when they begin no more turns, s: all change half-way between bursts, if these are long
+    enough apart."""
+    apart_s = seconds / (bursts + 1)
+    changes = [calm_s + apart_s * (n + 0.5) for n in range(bursts + 1)] if apart_s >= ROUND_S else []
+    ends = [*(at_s - LAST_TURN_S for at_s in changes), calm_s + seconds]
+    return list(zip([0.0, *changes], ends, strict=True))
+
+
+def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0) -> Trace:
+    """`sessions` calls from `begin_s` on of which none is over at `end_s`: synthetic speech, interrupted."""
+    turns = int((end_s - begin_s) / TURN_S) + 2
+    params = {"sessions": 4 * sessions, "turns": 4.0 * turns, "p": 0.5, "rate": ARRIVALS}
+    params |= {
+        "reply_tokens": 25,
+        "max_reply_tokens": 50,
+    }  # a dozen seconds, so that the end is not waited for
+    trace = make_trace("speech", params, seed)
+    columns = trace.columns()
+    ids, lengths = np.unique(columns["session"], return_counts=True)
+    kept = ids[lengths >= turns][:sessions]
+    assert len(kept) == sessions, "four times as many calls, four times as long, are enough"
+    rows = np.isin(columns["session"], kept) & (columns["turn"] < turns)
+    chosen = {name: values[rows] for name, values in columns.items()}
+    opening = chosen["turn"] == 0
+    chosen["arrival_s"] = np.where(opening, begin_s + np.cumsum(opening) / ARRIVALS, np.nan)
+    header = trace.header
+    return Trace.from_columns(
+        chosen,
+        generator=header.generator,
+        params=header.params,
+        seed=header.seed,
+        streams=header.streams,
+        notes=header.notes,
+    )
+
+
+class Calls:
+    """The healthy calls of one round."""
+
+    def __init__(
+        self, url: str, begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0
+    ) -> None:
+        self.trace = healthy_trace(begin_s, end_s, sessions, seed)
+        self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
+        self._clients = ClientParams.model_validate({"stop_after_s": end_s})
+        target = TargetParams.model_validate({"url": url, "dialect": "rehearsal"})
+        self.endpoint = make_endpoint(self.trace, target, self.log, self.sends, self.failures)
+
+    async def play(self) -> None:
+        await serve_population(self.trace, self.endpoint, self.log, self._clients)
+        await self.endpoint.aclose()
+
+    def turns(self) -> pd.DataFrame:
+        """One row per turn that began."""
+        return request_table(self.log.events().to_pandas(), pd.DataFrame(self.trace.columns()))
+
+
+async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int, bursts: int) -> Churn:
+    """Healthy sessions for `calm_s` alone, and for `seconds` among the others."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, WallClockLoop)
+    all_calls = [Calls(server.url, *when, seed=n) for n, when in enumerate(rounds(seconds, calm_s, bursts))]
+    for calls in all_calls:
+        await calls.endpoint.prepare()
+    origin = time.monotonic()
+    loop.restart(origin)
+
+    async def play() -> None:
+        for calls in all_calls:
+            await calls.play()
+
+    samples: list[Sample] = []
+    sampling = asyncio.create_task(_sample(server, samples), name="samples")
+    users = asyncio.create_task(play(), name="users")
+    await asyncio.wait({users, sampling}, timeout=calm_s, return_when=asyncio.FIRST_COMPLETED)
+    arguments = ["--seconds", str(seconds), "--burst", str(burst), "--bursts", str(bursts)]
+    command = (sys.executable, "-m", "tests.selftest.fault_clients", server.url, *arguments)
+    faults = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        everybody = asyncio.gather(users, faults.communicate())
+        await asyncio.wait({everybody, sampling}, return_when=asyncio.FIRST_COMPLETED)
+        if sampling.done():
+            sampling.result()  # it has failed: the server is gone
+        _, (told, _) = await everybody
+        end_s = loop.time()
+    finally:
+        if faults.returncode is None:
+            faults.terminate()
+            await faults.wait()
+        sampling.cancel()
+        await asyncio.wait({sampling})
+    lines = [json.loads(line) for line in told.splitlines()]
+    await asyncio.sleep(LIMITS.close_timeout_s + 1)
+    counters = await asyncio.to_thread(scrape, server.metrics_url)
+    samples.append(_seen(server, counters, loop.time()))
+    for calls in all_calls:
+        calls.log.event(loop.time(), "run_end", -1, -1)
+    slips = np.concatenate([calls.sends.table()["slip_s"].to_numpy() for calls in all_calls])
+    return Churn(
+        turns=pd.concat([calls.turns() for calls in all_calls], ignore_index=True),
+        failures=sum((calls.failures.counts for calls in all_calls), Counter()),
+        samples=samples,
+        calm_s=calm_s,
+        end_s=end_s,
+        slip_p99_s=float(np.quantile(slips, 0.99)),
+        bursts=[
+            (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"])
+            for line in lines
+            if "burst" in line
+        ],
+        faults=lines[-1]["faults"],
+        counters=counters,
+    )
+
+
+async def _sample(server: ServerProcess, samples: list[Sample]) -> None:
+    """Look at the server, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        counters = await asyncio.to_thread(scrape, server.metrics_url)
+        samples.append(_seen(server, counters, loop.time()))
+        await asyncio.sleep(SAMPLE_S)
+
+
+def _seen(server: ServerProcess, counters: dict[str, float], t_s: float) -> Sample:
+    return Sample(
+        t_s,
+        psutil.Process(server.pid).memory_info().rss / 1024,
+        int(counters["rehearsal_process_open_fds"]),
+        int(counters["rehearsal_sessions_open"]),
+        int(counters["rehearsal_sockets_open"]),
+        int(counters["rehearsal_replies_under_way"]),
+        counters["rehearsal_loop_lag_most_seconds"],
+        int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[1]) / 1e9,
+    )
+
+
+def scrape(url: str) -> dict[str, float]:
+    """The page's values by name and labels, as written there."""
+    with urllib.request.urlopen(url, timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+class Memory(NamedTuple):
+    """A line through the resident memory in the churn after warming up."""
+
+    kib_per_min: float
+    r_squared: float
+    growth_kib: float
+
+
+def memory(seen: Churn) -> Memory:
+    """NaN with fewer than three samples."""
+    warm_s = seen.calm_s + WARM_SHARE * (seen.end_s - seen.calm_s)
+    kept = [each for each in seen.samples if warm_s <= each.t_s <= seen.end_s]
+    if len(kept) < 3:
+        return Memory(np.nan, np.nan, np.nan)
+    minutes = np.array([each.t_s for each in kept]) / 60
+    kib = np.array([each.rss_kib for each in kept])
+    (a, b), residuals, *_ = np.polyfit(minutes, kib, 1, full=True)
+    del b
+    spread = float(((kib - kib.mean()) ** 2).sum())
+    return Memory(float(a), 1 - float(residuals[0]) / spread if spread else 1.0, float(kib[-1] - kib[0]))
+
+
+def healthy(seen: Churn) -> list[dict[str, Any]]:
+    """One row each: before, among fault clients, during the bursts, and all: turns, failed ones, and TTFP (ms)."""
+    ends = seen.turns["turn_end_s"].to_numpy()
+    ttfp_ms = 1e3 * seen.turns["audio_ttfp_s"].to_numpy()
+    failed = np.isin(seen.turns["status"].to_numpy(), (FAILED, UNFINISHED))
+    in_burst = np.zeros(len(ends), bool)
+    for begin_s, end_s, _ in seen.bursts:
+        in_burst |= (ends >= begin_s) & (ends <= end_s)
+    calm = ends < seen.calm_s
+    parts = {
+        "before": calm,
+        "among fault clients": ~calm & ~in_burst,
+        "during a burst": in_burst,
+        "all": np.ones(len(ends), bool),
+    }
+    rows = []
+    for name, chosen in parts.items():
+        known = ttfp_ms[chosen & ~np.isnan(ttfp_ms)]
+        p50, p90 = np.quantile(known, (0.5, 0.9)).tolist() if known.size else (None, None)
+        counts = {"turns": int(chosen.sum()), "failed": int((chosen & failed).sum())}
+        rows.append({"when": name, **counts, "ttfp_p50_ms": p50, "ttfp_p90_ms": p90})
+    return rows
+
+
+def wrong(seen: Churn) -> list[str]:
+    """What should not have been, in words."""
+    found = [f"healthy sessions: {reason}, {count} times" for reason, count in seen.failures.items()]
+    failed = healthy(seen)[-1]["failed"]
+    if failed:
+        found.append(f"{failed} turns of healthy sessions failed")
+    for kind, answers in seen.faults.items():
+        right = FAULTS[kind][1]
+        found += [f"who {kind} was answered {a}, {n} times" for a, n in answers.items() if a not in right]
+    for *_, answers in seen.bursts:
+        odd = {a: n for a, n in answers.items() if a not in ("hello", "1013")}
+        found += [f"of a burst {n} were answered {a}" for a, n in odd.items()]
+    last = seen.samples[-1]
+    if last.sessions or last.replies:
+        found.append(f"{last.sessions} sessions and {last.replies} replies were left behind")
+    if last.sockets > 1:  # the one that asks
+        found.append(f"{last.sockets - 1} sockets were left behind")
+    return found
+
+
+def show(seen: Churn) -> None:
+    """The table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    table = Table("healthy sessions", "turns", "failed", "TTFP P50 ms", "TTFP P90 ms", box=SIMPLE_HEAD)
+    for row in healthy(seen):
+        times = ["–" if row[name] is None else f"{row[name]:.0f}" for name in ("ttfp_p50_ms", "ttfp_p90_ms")]
+        table.add_row(row["when"], str(row["turns"]), str(row["failed"]), *times)
+    console.print(table)
+    table = Table("a client that", "times", "was answered", box=SIMPLE_HEAD)
+    for kind in FAULTS:
+        answers = seen.faults.get(kind, {})
+        table.add_row(kind, str(sum(answers.values())), _told(answers))
+    console.print(table)
+    for begin_s, end_s, answers in seen.bursts:
+        during = [each for each in seen.samples if begin_s + 1 <= each.t_s <= end_s + 2]
+        lag_ms = 1e3 * max((each.lag_s for each in during), default=np.nan)
+        waited_ms = 1e3 * (during[-1].waited_s - during[0].waited_s) if during else np.nan
+        console.print(
+            f"burst of {sum(answers.values())} against a cap of {CAP}: {_told(answers)}, in {end_s - begin_s:.1f} s; "
+            f"the server's loop was held up for {lag_ms:.1f} ms at most, and waited {waited_ms:.0f} ms for a core"
+        )
+    line, last = memory(seen), seen.samples[-1]
+    console.print(
+        f"memory of the server: {last.rss_kib / 1024:.0f} MiB at the end, slope {line.kib_per_min:+.0f} KiB/min "
+        f"(R² {line.r_squared:.2f}), {line.growth_kib:+.0f} KiB over the churn; "
+        f"descriptors {seen.samples[0].descriptors} at first, {last.descriptors} at the end"
+    )
+    console.print(f"send slip of the healthy clients: p99 {1e3 * seen.slip_p99_s:.2f} ms")
+    for sentence in wrong(seen):
+        console.print(f"WRONG: {sentence}", style="red")
+
+
+def _told(answers: dict[str, int]) -> str:
+    return ", ".join(f"{answer}: {count}" for answer, count in sorted(answers.items()))
+
+
+def draw(seen: Churn, path: Path) -> None:
+    """The server's resident memory over time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
+    minutes = [each.t_s / 60 for each in seen.samples]
+    first = seen.samples[0].rss_kib
+    axes.plot(
+        minutes, [(each.rss_kib - first) / 1024 for each in seen.samples], lw=1.2, label="resident memory"
+    )
+    for number, (begin_s, end_s, answers) in enumerate(seen.bursts):
+        label = f"burst of {sum(answers.values())}" if not number else None
+        axes.axvspan(begin_s / 60, end_s / 60, alpha=0.3, color="tab:orange", lw=0, label=label)
+    axes.axvspan(0, seen.calm_s / 60, alpha=0.15, color="tab:green", lw=0, label="healthy sessions alone")
+    line = memory(seen)
+    axes.set_title(f"{line.kib_per_min:+.0f} KiB/min after warming up (R² {line.r_squared:.2f})", fontsize=9)
+    axes.set(xlabel="minutes", ylabel=f"MiB above {first / 1024:.0f}", xlim=(0, max(minutes)))
+    axes.set_ylim(0, max(10.0, 1.4 * axes.get_ylim()[1]))
+    axes.legend(loc="upper left", fontsize=8, ncols=3, frameon=False)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10, help="of misbehaviour")
+    parser.add_argument("--calm", type=float, default=30, help="seconds before it")
+    parser.add_argument("--burst", type=int, default=2000)
+    parser.add_argument("--bursts", type=int, default=3)
+    parser.add_argument("--engine", default="liveserve", help="of those that serve turns and offload")
+    parser.add_argument("--out", type=Path, default=Path("results/churn"))
+    asked = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    config = {"engine": asked.engine, "limits": LIMITS, "settings": SETTINGS}
+    with ServerProcess(ServeConfig.model_validate(config)) as server:
+        with asyncio.Runner(loop_factory=WallClockLoop) as runner:
+            seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.burst, asked.bursts))
+        said = server.said()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "healthy": healthy(seen),
+        "rogues": seen.faults,  # both names as in the files of earlier runs
+        "crowds": seen.bursts,
+        "memory": memory(seen)._asdict(),
+        "slip_p99_s": seen.slip_p99_s,
+        "wrong": wrong(seen),
+        "samples": [each._asdict() for each in seen.samples],
+        "counters": {name: value for name, value in seen.counters.items() if "_bucket" not in name},
+        "server_said": said,
+    }
+    (asked.out / "churn.json").write_text(json.dumps(facts, indent=1) + "\n")
+    draw(seen, asked.out / "memory.svg")
+    show(seen)
+    print(f"{asked.out}/churn.json, {asked.out}/memory.svg")
+    sys.exit(1 if wrong(seen) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,387 @@
+"""Clients that misbehave in every way we know, and a burst of connections: what a server has to survive.
+
+    python -m tests.selftest.fault_clients URL --seconds 60 --burst 2000 --bursts 2
+
+Each kind runs over and over, `AT_ONCE` clients in all, in a process of its own, so that measured clients do not notice.
+It prints lines of JSON: {"burst": [begin, end], "answers": {...}} for each burst, times on CLOCK_MONOTONIC, and at the
+end {"faults": {kind: {answer: count}}}. An answer is the close code, `error` where the server only said so and went
+on, or `dropped` for a socket that ended without a close frame.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import random
+import resource
+import socket
+import struct
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from rehearsal.harness.clocks.clock import WallClockLoop
+
+AT_ONCE = 16
+"""[chosen] half as many as healthy sessions."""
+PATIENCE_S = 60.0
+"""For the server to do what it should: [chosen] longer than any of its limits in a churn."""
+RATE = 24_000
+DROPPED = "dropped"
+
+
+class FaultClient:
+    """A WebSocket client that may do anything with its socket."""
+
+    def __init__(self, url: str, receive_bytes: int = 0) -> None:
+        self._url = url
+        self._receive_bytes = receive_bytes
+        self._ws = ClientProtocol(parse_uri(url))
+        self._kinds: set[str] = set()
+        self.errors = 0
+
+    async def __aenter__(self) -> FaultClient:
+        await self.dial()
+        self._ws.send_request(self._ws.connect())
+        await self.flush()
+        await self._read_until(lambda: self._ws.state is not State.CONNECTING)
+        if self._ws.handshake_exc is not None:
+            raise self._ws.handshake_exc
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.hang_up()
+
+    async def dial(self) -> None:
+        where = urlsplit(self._url)
+        assert where.hostname is not None
+        loop = asyncio.get_running_loop()
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        if self._receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+        await loop.sock_connect(self.socket, (where.hostname, where.port or 80))
+
+    def hang_up(self, *, reset: bool = False) -> None:
+        if reset:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    async def raw(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.socket, data)
+
+    async def flush(self) -> None:
+        for data in self._ws.data_to_send():
+            if data:
+                await self.raw(data)
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        await self.text(json.dumps({"type": kind, **fields}).encode())
+
+    async def text(self, data: bytes) -> None:
+        self._ws.send_text(data)
+        await self.flush()
+
+    async def speak(self, seconds: float, *, real_time: bool = False) -> None:
+        """Noise, in messages of 0.1 s."""
+        for _ in range(round(seconds * 10)):
+            audio = base64.b64encode(random.randbytes(RATE // 10 * 2)).decode()
+            await self.say("input_audio_buffer.append", audio=audio)
+            if real_time:
+                await asyncio.sleep(0.1)
+
+    async def ask(self) -> None:
+        await self.say("input_audio_buffer.commit")
+        await self.say("response.create")
+
+    async def manual(self) -> None:
+        """Turns end when this client says so."""
+        audio = {"input": {"turn_detection": None}}
+        await self.say("session.update", session={"type": "realtime", "audio": audio})
+
+    async def wait_for(self, kind: str) -> None:
+        """Read until the server has sent an event of this kind; ConnectionError when it will not."""
+        await self._read_until(lambda: kind in self._kinds)
+        if kind not in self._kinds:
+            raise ConnectionResetError
+
+    async def part(self) -> str:
+        """Close in all politeness; what the server answered."""
+        self._ws.send_close(1000)
+        await self.flush()
+        answer = await self.closed()
+        return "error" if self.errors and answer == "1000" else answer
+
+    async def closed(self) -> str:
+        """Read until the server ends it; its close code."""
+        with contextlib.suppress(ConnectionError):
+            await self._read_until(lambda: self._ws.state is State.CLOSED or self._ws.close_rcvd is not None)
+        code = self._ws.close_rcvd
+        return str(code.code) if code is not None else DROPPED
+
+    async def _read_until(self, true: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        while not true():
+            data = await loop.sock_recv(self.socket, 65536)
+            if not data:
+                return
+            self._ws.receive_data(data)
+            for event in self._ws.events_received():
+                if isinstance(event, Frame) and event.opcode is Opcode.TEXT:
+                    kind = json.loads(bytes(event.data))["type"]
+                    self._kinds.add(kind)
+                    self.errors += kind == "error"
+            with contextlib.suppress(OSError):  # it has closed already, and what it said is still to be read
+                await self.flush()
+
+
+Fault = Callable[[str], Awaitable[str]]
+
+
+async def stalls(url: str) -> str:
+    """In mid-utterance it stops: it sends nothing, reads nothing and answers no ping."""
+    async with FaultClient(url) as client:
+        await client.speak(0.5)
+        await asyncio.sleep(20)
+        return await client.closed()
+
+
+async def idles(url: str) -> str:
+    """It answers pings, and that is all."""
+    async with FaultClient(url) as client:
+        return await client.closed()
+
+
+async def vanishes_speaking(url: str) -> str:
+    """The connection breaks in mid-utterance."""
+    async with FaultClient(url) as client:
+        await client.speak(1.0, real_time=True)
+        client.hang_up(reset=True)
+        return DROPPED
+
+
+async def vanishes_listening(url: str) -> str:
+    """The connection breaks while the reply comes."""
+    async with FaultClient(url) as client:
+        await client.manual()
+        await client.speak(0.5)
+        await client.ask()
+        await client.wait_for("response.output_audio.delta")
+        client.hang_up(reset=True)
+        return DROPPED
+
+
+async def garbage(url: str) -> str:
+    """Messages that are no JSON, no object, of no known type, or with fields of the wrong type."""
+    async with FaultClient(url) as client:
+        for text in (
+            b"",
+            b"hello",
+            b"[1, 2",
+            b"[]",
+            b"null",
+            b'{"type": 7}',
+            b'{"type": "no.such.event"}',
+            b'{"type": "input_audio_buffer.append", "audio": "%%%"}',
+            b'{"type": "input_audio_buffer.append", "audio": {"a": 1}}',
+            b'{"type": "session.update", "session": "no"}',
+            b'{"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": -5}',
+            b'{"type": "response.create", "response": {"metadata": {"rehearsal": "{"}}}',
+            b'{"type": "x", "deep": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+            b'{"type": "' + b"\\u0000" * 1000 + b'"}',
+        ):
+            await client.text(text)
+        await client.wait_for("error")
+        return await client.part()
+
+
+async def reuses_ids(url: str) -> str:
+    """The same item, event and response over and over, and what is not its own."""
+    async with FaultClient(url) as client:
+        await client.manual()
+        item = {
+            "id": "mine",
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "hi"}],
+        }
+        for _ in range(3):
+            await client.say("conversation.item.create", event_id="same", item=item)
+        for _ in range(3):
+            await client.say("response.create", event_id="same")
+        await client.say("response.cancel", response_id="of_another")
+        await client.wait_for("error")
+        await client.wait_for("response.created")
+        for _ in range(3):
+            await client.say("response.cancel", event_id="same")
+        return await client.part()
+
+
+async def oversize(url: str) -> str:
+    """A message of 4 MB."""
+    async with FaultClient(url) as client:
+        return await _ended(client, client.text(b'{"type": "' + b"x" * 4_000_000 + b'"}'))
+
+
+async def binary(url: str) -> str:
+    """Audio in binary frames."""
+    async with FaultClient(url) as client:
+        for _ in range(10):
+            await client.raw(Frame(Opcode.BINARY, random.randbytes(1920)).serialize(mask=True))
+        return await client.closed()
+
+
+async def bad_frames(url: str) -> str:
+    """Frames that are none."""
+    async with FaultClient(url) as client:
+        await client.raw(random.choice([b"\xff" * 64, b"\x81\x05hello", b"\x80\x80\x00\x00\x00\x00"]))
+        return await client.closed()
+
+
+async def floods(url: str) -> str:
+    """Many small messages at once."""
+    async with FaultClient(url) as client:
+        return await _ended(client, client.raw(Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 20_000))
+
+
+async def rushes(url: str) -> str:
+    """Two minutes of audio at once."""
+    async with FaultClient(url) as client:
+        return await _ended(client, client.speak(120))
+
+
+async def never_reads(url: str) -> str:
+    """It asks for one reply after the other and reads none."""
+    async with FaultClient(url, receive_bytes=8192) as client:
+        asked = {"metadata": {"rehearsal": json.dumps({"output_tokens": 120, "reply_audio_s": 40.0})}}
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "talk"}]}
+        await client.manual()
+        for _ in range(4):
+            await client.say("conversation.item.create", item=item)
+            await client.say("response.create", response=asked)
+            await asyncio.sleep(5)
+        return await client.closed()
+
+
+async def half_a_request(url: str) -> str:
+    """It never finishes its handshake."""
+    client = FaultClient(url)
+    await client.dial()
+    with client.socket:
+        await client.raw(b"GET /v1/realtime HTTP/1.1\r\nHost: here\r\n")
+        return await client.closed()
+
+
+async def _ended(client: FaultClient, sending: Awaitable[None]) -> str:
+    """Send until the server has had enough; what it said."""
+    sent = asyncio.ensure_future(sending)
+    try:
+        return await client.closed()
+    finally:
+        sent.cancel()
+        await asyncio.gather(sent, return_exceptions=True)
+
+
+FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
+    "stalls in mid-utterance": (stalls, ("1011", "1008", DROPPED)),
+    "idles": (idles, ("1008",)),
+    "vanishes while speaking": (vanishes_speaking, (DROPPED,)),
+    "vanishes while listening": (vanishes_listening, (DROPPED,)),
+    "sends garbage": (garbage, ("error",)),
+    "reuses ids": (reuses_ids, ("error",)),
+    "sends oversize messages": (oversize, ("1009",)),
+    "sends binary frames": (binary, ("1003",)),
+    "sends bad frames": (bad_frames, ("1002",)),
+    "floods with messages": (floods, ("1008",)),
+    "rushes with audio": (rushes, ("1008",)),
+    "never reads": (never_reads, ("1008", DROPPED)),
+    "never finishes its request": (half_a_request, (DROPPED,)),
+}
+"""What each does, and the answers that are right. Who does not read may find its connection reset."""
+
+
+async def burst(url: str, size: int) -> dict[str, int]:
+    """`size` connections at once; how each was answered: hello, a close code, or dropped.
+
+    Those who are let in stay until everybody has been answered.
+    """
+    everybody = asyncio.Event()
+    answers: Counter[str] = Counter()
+
+    async def come() -> None:
+        try:
+            async with FaultClient(url) as one:
+                hello = asyncio.ensure_future(one.wait_for("session.created"))
+                await asyncio.wait({hello}, timeout=PATIENCE_S)
+                inside = hello.done() and hello.exception() is None
+                hello.cancel()
+                answers["hello" if inside else await one.closed()] += 1
+                if inside:
+                    if answers.total() < size:
+                        await everybody.wait()
+                    await one.part()
+        except OSError as error:
+            answers[type(error).__name__] += 1
+        if answers.total() >= size:
+            everybody.set()
+
+    await asyncio.gather(*(come() for _ in range(size)))
+    return dict(answers)
+
+
+async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> dict[str, dict[str, int]]:
+    """Everything, for so long; answers by kind. Crowds come evenly in between, alone."""
+    loop = asyncio.get_running_loop()
+    begin_s, tally = loop.time(), defaultdict[str, Counter[str]](Counter)
+    order = itertools.cycle(FAULTS)
+    breaks = [begin_s + seconds * (n + 1) / (bursts + 1) for n in range(bursts)] + [begin_s + seconds]
+
+    async def one_after_the_other(until_s: float) -> None:
+        while loop.time() < until_s:
+            kind = next(order)
+            try:
+                answer = await asyncio.wait_for(FAULTS[kind][0](url), PATIENCE_S)
+            except TimeoutError:
+                answer = "nothing"
+            except OSError:
+                answer = DROPPED
+            tally[kind][answer] += 1
+
+    for number, until_s in enumerate(breaks):
+        await asyncio.gather(*(one_after_the_other(until_s) for _ in range(AT_ONCE)))
+        if number < bursts:
+            from_s = time.monotonic()
+            answers = await burst(url, burst_size)
+            print(json.dumps({"burst": [from_s, time.monotonic()], "answers": answers}), flush=True)
+    return {kind: dict(counts) for kind, counts in tally.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--burst", type=int, default=2000)
+    parser.add_argument("--bursts", type=int, default=1)
+    asked = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
+        faults = runner.run(misbehave(asked.url, asked.seconds, asked.burst, asked.bursts))
+    print(json.dumps({"faults": faults}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

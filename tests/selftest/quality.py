@@ -1,0 +1,243 @@
+"""How good the load generator is, in one run against the null server, through the clients and endpoints of live runs.
+
+Calls: how late what is sent goes out, and how wrong the reported time to first packet is, when every session sends
+speech and receives as many messages at the same time. Text: whether requests arrive at the server as planned, from one
+process and from four; and reported against true latency, beside `vllm bench serve`. Clients have one core, the null
+server another; whatever else the machine does meanwhile is in the numbers.
+
+    python -m tests.selftest.quality [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rehearsal.harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
+from rehearsal.harness.null_server.server import NullServer
+from rehearsal.workloads.distributions.arrivals import poisson
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.statistics import arrival_statistics as statistics
+from rehearsal.workloads.trace import Trace
+from tests.selftest import vllm_bench
+
+SESSIONS = (32, 64, 128, 256, 512)
+RATE = 100.0  # requests/s [config: load-generator comparison]
+SHARDS = (1, 4)
+SPEECH_S = 6.0  # of the longest utterance: users who mostly speak, and turns that end within the run [chosen]
+WINDOW_S = 0.25  # of the index of dispersion, as in that comparison [config]
+WIDTH = 150  # of the tables in a file [chosen]
+
+
+def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
+    """One row: sessions that send and receive."""
+    with _on(cores[0]):
+        exchange = play(
+            "voice", voice_trace(sessions, seconds, SPEECH_S), seconds, 1, {}, "--echo", core=cores[1]
+        )
+    return asdict(floor_of("voice", sessions, 1, exchange)) | {"heard": exchange.server["messages_in"]}
+
+
+def requests_trace(seconds: float) -> Trace:
+    """Single requests, as a Poisson process of `RATE`."""
+    n = int(RATE * seconds)
+    return Trace.from_columns(
+        {
+            "session": np.arange(n),
+            "turn": 0,
+            "arrival_s": poisson(stream(0, "arrivals"), RATE, n),
+            "modality": "text",
+            "input_tokens": PROMPT,
+            "output_tokens": TOKENS,
+            "network_s": 0.0,
+        },
+        generator="quality",
+    )
+
+
+def text(shards: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
+    """One row: requests from `shards` processes."""
+    trace = requests_trace(seconds)
+    with _on(cores[0]):
+        exchange = play("text", trace, 2 * seconds, shards, {}, core=cores[1])
+    floor = floor_of("text", len(trace), shards, exchange)
+    return asdict(floor) | _arrivals(exchange.truth["read_s"].to_numpy()) | {"client": "rehearse live"}
+
+
+def peer(seconds: float, cores: tuple[int, int]) -> dict[str, Any] | None:
+    """The same row of `vllm bench serve`; None where there is no vLLM."""
+    if vllm_bench.version() is None:
+        return None
+    runs = []
+    with tempfile.TemporaryDirectory() as name, _on(cores[0]):
+        for n in (int(RATE * seconds), int(RATE * seconds) // 10):
+            with NullServer("text", Path(name), core=cores[1]) as server:
+                said = vllm_bench.bench(server, Path(name), n, RATE, PROMPT, TOKENS)
+                runs.append((said, server.stop()[0].to_pandas().tail(n)))
+    (whole, truth), (short, _) = runs
+    first = truth["first_s"] - truth["read_s"]
+    per_request_s = (whole.cpu_s - short.cpu_s) / (whole.requests - short.requests)
+    gap = (truth["last_s"] - truth["first_s"]) / (truth["packets"] - 1)
+    return {
+        "client": f"vllm bench serve {vllm_bench.version()}",
+        "shards": 1,
+        "answers": whole.requests,
+        "reported_p50_s": whole.ttft_p50_s,
+        "reported_p99_s": whole.ttft_p99_s,
+        "true_p50_s": float(first.median()),
+        "true_p99_s": float(first.quantile(0.99)),
+        # Its answers are not known one by one: differences of percentiles. It counts from the send, not the schedule.
+        "bias_p50_s": whole.ttft_p50_s - float(first.median()),
+        "bias_p99_s": whole.ttft_p99_s - float(first.quantile(0.99)),
+        "itl_reported_p50_s": whole.itl_mean_s,
+        "itl_true_p50_s": float(gap.mean()),
+        "cpu_s_per_answer": per_request_s,
+        "start_cpu_s": short.cpu_s - per_request_s * short.requests,
+    } | _arrivals(np.sort(truth["read_s"].to_numpy()))
+
+
+def _arrivals(times: np.ndarray) -> dict[str, float | None]:
+    times = np.sort(times)
+    return {
+        "rate": statistics.rate(times),
+        "dispersion": statistics.dispersion(times, WINDOW_S),
+        "lag_1": statistics.lag_1(times),
+        "gap_cv": statistics.gap_cv(times),
+    }
+
+
+@contextmanager
+def _on(core: int) -> Iterator[None]:
+    """What is started meanwhile has this core alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _ms(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{1e3 * value:.{digits}f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def calls_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="calls that send and receive, one process, ms")
+    names = (
+        "sessions",
+        "sends/s",
+        "slip P50",
+        "P99",
+        "max",
+        "TTFP bias P50",
+        "P99",
+        "CPU",
+        "failed",
+        "server CPU",
+    )
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        times = ("slip_p50_s", "slip_p99_s", "slip_max_s", "bias_p50_s", "bias_p99_s")
+        table.add_row(
+            str(row["sessions"]),
+            f"{row['sends_per_s']:.0f}",
+            *(_ms(row[name]) for name in times),
+            f"{row['cpu_share']:.0%}",
+            str(row["failed"]),
+            f"{row['server_cpu_share']:.0%}",
+        )
+    return table
+
+
+def text_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"text, {RATE:g} requests/s (Poisson: IDC 1, lag-1 0, CV 1), ms")
+    table.add_column("client")
+    names = (
+        "shards",
+        "rate/s",
+        "IDC",
+        "lag-1",
+        "CV",
+        "TTFT P50",
+        "true",
+        "bias P50",
+        "P99",
+        "of it slip",
+        "ITL P50",
+        "true",
+    )
+    for name in (*names, "CPU/request"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        latencies = (
+            "reported_p50_s",
+            "true_p50_s",
+            "bias_p50_s",
+            "bias_p99_s",
+            "slip_p50_s",
+            "itl_reported_p50_s",
+            "itl_true_p50_s",
+        )
+        table.add_row(
+            row["client"],
+            str(row["shards"]),
+            *(_number(row[name]) for name in ("rate", "dispersion", "lag_1", "gap_cv")),
+            *(_ms(row.get(name)) for name in latencies),
+            _ms(row["cpu_s_per_answer"]),
+        )
+    return table
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.selftest.quality", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two sizes, short, without vllm bench serve")
+    parser.add_argument("--seconds", type=float, help="of each run; default 20, quick 4")
+    parser.add_argument("--sessions", help="numbers of calls, as 32,64")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    chosen = parser.parse_args(argv)
+    seconds = chosen.seconds or (4.0 if chosen.quick else 20.0)
+    sizes = (
+        [int(n) for n in chosen.sessions.split(",")]
+        if chosen.sessions
+        else (32, 256)
+        if chosen.quick
+        else SESSIONS
+    )
+    free = sorted(os.sched_getaffinity(0))
+    cores = free[0], free[-1]
+    begun, console = time.monotonic(), Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    voice_rows = [calls(sessions, seconds, cores) for sessions in sizes]
+    console.print(calls_table(voice_rows))
+    text_rows = [text(shards, seconds, cores) for shards in SHARDS]
+    if not chosen.quick and (other := peer(seconds, cores)) is not None:
+        text_rows.append(other)
+    console.print(text_table(text_rows))
+    console.print(
+        f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}"
+    )
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"calls": voice_rows, "text": text_rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

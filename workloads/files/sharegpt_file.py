@@ -1,0 +1,165 @@
+"""Lengths of the exchanges in a file of conversations: ShareGPT's layouts, and those that others have made of it.
+
+    V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
+    chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
+    shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
+    custom      JSON lines of {"prompt", "output_tokens"}, as vLLM's benchmark takes them: an exchange each
+    lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts, may be compressed (.gz)
+
+V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question
+that is in another piece. An exchange is a human's message followed by the model's. Every message that is in none
+is counted in the notes by the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files.csv_file import CsvFile
+from rehearsal.workloads.files.json_file import JsonFile
+from rehearsal.workloads.files.row_file import RowFile
+
+# The V3 sample's answers have a median of 1,224 characters, those of ShareGPT-90k one of 300 tokens.
+CHARS_PER_TOKEN = 4.0
+CJK_PER_TOKEN = 1.5  # choice: tokenizers of today give a Chinese character some two thirds of a token
+ROLES = {"human": "human", "user": "human", "gpt": "model", "chatgpt": "model", "assistant": "model"}
+TALKS = ("conversations", "conversation", "messages")
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+Message = tuple[str, float]  # role, tokens
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """Questions with their answers, arrays of shape (exchanges,): conversation 0.., turn in it 0.., tokens."""
+
+    conversation: np.ndarray
+    turn: np.ndarray
+    prompt_tokens: np.ndarray
+    reply_tokens: np.ndarray
+
+
+def tokens_of(text: str) -> float:
+    """About how many tokens a text has."""
+    cjk = len(_CJK.findall(text))
+    return (len(text) - cjk) / CHARS_PER_TOKEN + cjk / CJK_PER_TOKEN
+
+
+def read_sharegpt(path: Path, notes: list[str], skip_bad: bool = False) -> Exchanges:
+    """The exchanges of a file, in its order; UserError names file, entry and field of bad input."""
+    if path.suffix in (".csv", ".gz"):
+        file, conversations = _lengths(path, skip_bad)
+    else:
+        file, conversations = _texts(path, skip_bad)
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    return _exchanges(conversations, path, notes)
+
+
+def _texts(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
+    file = JsonFile(path, None, skip_bad)
+    column = file.require([*TALKS, "prompt"])
+    if column == "prompt":
+        return file, _custom(file)
+    talks = [_talk(talk) for talk in file.values(column, list, "a list of messages")]
+    wanted = "'from' and 'value', 'role' and 'content', or 'human' and 'assistant'"
+    file.refuse(
+        np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}"
+    )
+    return file, [talk for talk in talks if talk is not None]
+
+
+def _talk(messages: list[Any] | None) -> list[Message] | None:
+    """The messages of a conversation, or None when one of them has no speaker or no text."""
+    if messages is None or not all(isinstance(message, dict) for message in messages):
+        return None
+    said: list[tuple[Any, Any]] = []
+    for message in messages:
+        if "human" in message:
+            said += [(role, message.get(role)) for role in ("human", "assistant")]
+        else:
+            said.append((_either(message, "from", "role"), _either(message, "value", "content")))
+    if not all(isinstance(role, str) and isinstance(text, str) for role, text in said):
+        return None
+    return [(role, tokens_of(text)) for role, text in said]
+
+
+def _either(message: dict[str, Any], name: str, other: str) -> Any:
+    value = message.get(name)
+    return message.get(other) if value is None else value
+
+
+def _custom(file: JsonFile) -> list[list[Message]]:
+    prompts = file.values("prompt", str, "a text")
+    replies = file.counts(file.require(["output_tokens"]))
+    return [
+        [("human", tokens_of(prompt)), ("assistant", float(reply))]
+        for prompt, reply, good in zip(prompts, replies, file.good, strict=True)
+        if good
+    ]
+
+
+def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
+    file = CsvFile(path, None, skip_bad)
+    names, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
+    order = file.counts(file.require(["msg_index"]))
+    tokens = file.counts(file.require(["n_chars"])) / CHARS_PER_TOKEN
+    found: dict[str, list[tuple[int, str, float]]] = {}
+    columns = [values[file.good].tolist() for values in (names, order, roles, tokens)]
+    for name, index, role, length in zip(*columns, strict=True):
+        found.setdefault(name, []).append((index, role, length))
+    return file, [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in found.values()]
+
+
+def _exchanges(conversations: Iterable[list[Message]], path: Path, notes: list[str]) -> Exchanges:
+    left_out: Counter[str] = Counter()
+    found: list[tuple[int, int, float, float]] = []
+    total = without = 0
+    for conversation, talk in enumerate(conversations):
+        total += len(talk)
+        pairs = _pairs(talk, left_out)
+        found += [(conversation, turn, *pair) for turn, pair in enumerate(pairs)]
+        without += not pairs
+    if not found:
+        raise UserError(f"{path}: no question with an answer in any conversation; give a file of dialogues.")
+    notes += [f"{n} of {total} messages left out: {kind}" for kind, n in sorted(left_out.items())]
+    if without:
+        notes.append(f"{without} conversations without a question and its answer")
+    conversation, turn, prompts, replies = (np.array(values) for values in zip(*found, strict=True))
+    tokens = [np.maximum(np.ceil(values), 1).astype(np.int64) for values in (prompts, replies)]
+    return Exchanges(conversation, turn, *tokens)
+
+
+def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, float]]:
+    """(question, answer) tokens of a conversation; counts its other messages in `left_out`."""
+    pairs: list[tuple[float, float]] = []
+    question: float | None = None
+    asked = False
+    for role, tokens in talk:
+        who = ROLES.get(role.lower())
+        if who is None:
+            left_out["said by neither human nor model"] += 1
+        elif who == "human":
+            left_out["question without an answer"] += question is not None
+            question, asked = tokens, True
+        elif question is None:
+            left_out["second answer in a row" if asked else "answer at the start"] += 1
+        elif question <= 0 or tokens <= 0:
+            left_out["empty, or beside an empty one"] += 2
+            question = None
+        else:
+            pairs.append((question, tokens))
+            question = None
+    left_out["question without an answer"] += question is not None
+    left_out += Counter()  # drops the kinds that did not occur
+    return pairs

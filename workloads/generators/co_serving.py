@@ -1,0 +1,223 @@
+"""Interactive and batch requests on one service: workload `co_serving`, as ConServe and others combine them.
+
+People type to a chat service and want its answers soon; documents wait to be worked off meanwhile: all of them from the
+start, or a pool of them that never runs dry, as where batch work is always at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from rehearsal.workloads.distributions import arrivals
+from rehearsal.workloads.distributions.lengths import BURSTGPT_CHAT
+from rehearsal.workloads.generators import burstgpt_fit
+from rehearsal.workloads.generators.batch import CONTEXT, OfflineParams, offline
+from rehearsal.workloads.generators.open_loop import GammaParams, gamma
+from rehearsal.workloads.params import UserParams
+from rehearsal.workloads.seeds import Streams, child_seed
+from rehearsal.workloads.trace import Columns, Trace
+from rehearsal.workloads.trace.classes import MOST_PRIORITY
+from rehearsal.workloads.trace.combine import changed, combined, labelled
+
+ONLINE, BATCH = "online", "batch"
+_ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document
+_LONGER = 1.25
+"""A pool has to last so many times as long as users come, for an engine that falls behind. [chosen]"""
+_LEAST_S = 60.0
+"""And at least so long: the last replies take as long whether few users come or many. [chosen]"""
+
+_PILOT = 512
+"""Documents that are drawn to know how long they are on average. [chosen]"""
+
+
+def _unset(default: Any) -> Callable[[Any], bool]:
+    """Parameters younger than the first points are left out of their ids while they have their default."""
+    return lambda value: value == default
+
+
+class CoServingParams(UserParams):
+    """Text in, text out; what is not given here is as in `gamma` and `offline`."""
+
+    p: Literal[0] = Field(0, description="nothing is spoken, so nobody interrupts")
+    requests: int = Field(200, ge=1, le=10_000_000, description="online requests")
+    rate: float = Field(1.0, ge=1e-6, le=1e6, description="online arrivals per second, on average")
+    online: Literal["gamma", "burstgpt"] = Field(
+        "gamma",
+        exclude_if=_unset("gamma"),
+        description="how they come: gamma, with gaps of `cv`; burstgpt, in the bursts of workload `burstgpt_fit`",
+    )
+    cv: float = Field(
+        1.0,
+        ge=0.01,
+        le=100,
+        description="coefficient of variation of their gaps; 1 is Poisson, above it bursts; with online=gamma",
+    )
+    chat: Literal["sharegpt", "burstgpt"] = Field(
+        "sharegpt",
+        exclude_if=_unset("sharegpt"),
+        description="whose lengths they have: sharegpt; burstgpt, as ConServe's Table 1 has them",
+    )
+    input_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        exclude_if=_unset(None),
+        description="every online input is so long, instead",
+    )
+    output_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        exclude_if=_unset(None),
+        description="every online output is so long, instead",
+    )
+    ttft_deadline_s: float | None = Field(
+        1.5, gt=0, le=1e6, description="an online request's first token is due so long after it; null: never"
+    )
+    tbt_deadline_s: float | None = Field(
+        0.2, gt=0, le=1e6, description="longest time between an online reply's tokens; null: any"
+    )
+    documents: int = Field(
+        100,
+        ge=0,
+        le=10_000_000,
+        description="batch requests, all there from the start; 0: online alone; with `pool` as many as it needs",
+    )
+    pool: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        exclude_if=_unset(None),
+        description="instead, keep so many batch requests at the server: as one ends the next is sent, and with the "
+        "last online request all are aborted; default: all are sent at the start, and the run lasts until they end",
+    )
+    pool_tps: float = Field(
+        60_000.0,
+        gt=0,
+        le=1e9,
+        exclude_if=_unset(60_000.0),
+        description="the trace holds documents for a server that works off so many of their tokens a second; a pool "
+        "that runs dry says so",
+    )
+    shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
+        "mixed", description="which of ConServe's offline sets their lengths are of"
+    )
+    path: Path | None = Field(
+        None,
+        exclude_if=_unset(None),
+        description="file to take the documents' lengths of, as in `offline`; set shape to which set it is",
+    )
+    batch_priority: int = Field(
+        10, ge=1, le=MOST_PRIORITY, description="priority of the batch class; online is 0 and goes first"
+    )
+    max_input_tokens: int = Field(
+        CONTEXT - _ROOM, ge=1, le=1_000_000, description="longest input of either class; longer ones are cut"
+    )
+    max_output_tokens: int = Field(
+        _ROOM, ge=1, le=1_000_000, description="longest output of either class; longer ones are cut"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> CoServingParams:
+        given = self.model_fields_set
+        if (self.input_tokens is None) != (self.output_tokens is None):
+            raise ValueError("input_tokens and output_tokens are set together; set both or leave both out")
+        if self.input_tokens is not None and self.chat != "sharegpt":
+            raise ValueError(f"input_tokens={self.input_tokens} replaces chat={self.chat}; leave one out")
+        if self.path is not None and self.shape == "mixed":
+            raise ValueError(f"path={self.path} holds one set; set shape to which it is or leave path out")
+        if self.online != "gamma" and self.cv != 1:
+            raise ValueError(f"cv={self.cv:g} is of online=gamma, and online={self.online}; leave one out")
+        if self.pool is not None and self.documents != 100:
+            raise ValueError(
+                f"pool={self.pool} takes as many documents as it needs (pool_tps), and documents={self.documents}; "
+                "leave one of them out"
+            )
+        if self.pool is None and "pool_tps" in given:
+            raise ValueError(f"pool_tps={self.pool_tps:g} is of a pool, and pool is not set; set pool too")
+        return self
+
+
+def co_serving(params: CoServingParams, seed: int) -> Trace:
+    """Both classes in one trace; each draws from a seed of its own, so that neither changes the other."""
+    online = labelled(
+        _online(params, child_seed(seed, ONLINE)),
+        ONLINE,
+        priority=0,
+        ttft_deadline_s=params.ttft_deadline_s,
+        tbt_deadline_s=params.tbt_deadline_s,
+    )
+    parts = [online]
+    count = params.documents
+    if params.pool is not None:
+        count = _enough(params, params.pool, float(online.columns()["arrival_s"].max()), seed)
+    if count:
+        parts.append(labelled(_batch(params, count, seed), BATCH, priority=params.batch_priority))
+    merged = combined(parts)
+    columns = _cut(merged.columns(), params)
+    notes = [
+        *merged.header.notes,
+        f"inputs cut to {params.max_input_tokens}, outputs to {params.max_output_tokens} tokens",
+    ]
+    if params.pool is not None:
+        columns["pool"] = np.where(columns["request_class"] == BATCH, params.pool, np.nan)
+        notes.append(
+            f"a pool of {params.pool} documents, of {count}: enough for {params.pool_tps:g} tokens/s"
+        )
+    return Trace.from_columns(
+        columns,
+        generator="co_serving",
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
+        notes=notes,
+    )
+
+
+def _online(params: CoServingParams, seed: int) -> Trace:
+    """Requests at their times; how they come changes no lengths, and lengths no times."""
+    people = params.model_dump(include={"requests", "rate", "cv", "network_ms"})
+    people |= {"modality": "text", "reply": "text"}
+    trace, streams, n = gamma(GammaParams.model_validate(people), seed), Streams(seed), params.requests
+    if params.online == "burstgpt":
+        times = arrivals.modulated(
+            streams("burstgpt"), params.rate, burstgpt_fit.CV, burstgpt_fit.SWING, burstgpt_fit.REGIME, n
+        )
+        trace = changed(trace, trace.columns() | {"arrival_s": times}, "arrivals as of burstgpt_fit")
+    if params.input_tokens is not None:
+        fixed = {"input_tokens": params.input_tokens, "output_tokens": params.output_tokens}
+        told = f"lengths: {params.input_tokens} in, {params.output_tokens} out"
+        trace = changed(
+            trace, trace.columns() | {name: np.full(n, each) for name, each in fixed.items()}, told
+        )
+    elif params.chat == "burstgpt":
+        drawn = {name: law.sample(streams(f"chat {name}"), n) for name, law in BURSTGPT_CHAT.items()}
+        told = "; ".join(f"{name}: {law}" for name, law in BURSTGPT_CHAT.items())
+        trace = changed(trace, trace.columns() | drawn, told)
+    return trace
+
+
+def _batch(params: CoServingParams, count: int, seed: int) -> Trace:
+    papers = {"requests": count, "shape": params.shape, "network_ms": params.network_ms}
+    if params.path is not None:
+        papers["path"] = params.path
+    return offline(OfflineParams.model_validate(papers), child_seed(seed, BATCH))
+
+
+def _enough(params: CoServingParams, pool: int, users_s: float, seed: int) -> int:
+    """How many documents keep a pool full while users come, and until the last of them has gone."""
+    few = _cut(_batch(params, _PILOT, seed).columns(), params)
+    each = float((few["input_tokens"] + few["output_tokens"]).mean())
+    return pool + ceil(params.pool_tps * max(users_s * _LONGER, users_s + _LEAST_S) / each)
+
+
+def _cut(columns: Columns, params: CoServingParams) -> Columns:
+    """No input or output is longer than `params` let it be."""
+    most = {"input_tokens": params.max_input_tokens, "output_tokens": params.max_output_tokens}
+    return columns | {name: np.minimum(columns[name], tokens) for name, tokens in most.items()}

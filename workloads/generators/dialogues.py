@@ -1,0 +1,63 @@
+"""Sessions of several turns as columns: numbering, times of turns, and a context that grows and is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from rehearsal.workloads.distributions import lengths
+from rehearsal.workloads.params import WorkloadParams
+
+
+class DialogueParams(WorkloadParams):
+    """Calls of several turns, with spoken replies."""
+
+    sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
+    turns: float = Field(
+        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
+    )
+    rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
+    reply_tokens: float = Field(
+        lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
+    )
+    reply_sigma: float = Field(lengths.SPOKEN_REPLY.sigma, ge=0, le=5, description="log-spread of replies")
+    max_reply_tokens: int = Field(
+        lengths.SPOKEN_REPLY.high, ge=1, le=1_000_000, description="longest reply, text tokens"
+    )
+
+    @property
+    def replies(self) -> lengths.LengthModel:
+        """How long the replies are."""
+        return lengths.SPOKEN_REPLY.adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
+
+
+def number_turns(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(session, turn) of every row for sessions of so many turns each, in order."""
+    session = np.repeat(np.arange(len(counts)), counts)
+    return session, np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def sum_before(values: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """For every turn the sum of `values` over the earlier turns of its session; rows as of `number_turns`."""
+    total = np.cumsum(values)
+    starts = np.flatnonzero(turn == 0)
+    before = np.concatenate([[0], total[:-1]]) if len(values) else total
+    return before - np.repeat(before[starts], np.diff(starts, append=len(turn)))
+
+
+def cut_history(
+    new: np.ndarray, replies: np.ndarray, turn: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(input, history) tokens of turns when a client sends no more than `most` tokens of earlier conversation.
+
+    As long as all that was said fits, it is the history. When it does not, the client drops the older half: the
+    prompt has another beginning from then on, so what it keeps is sent as new and the history is 0.
+    """
+    inputs, history = new.copy(), np.zeros_like(new)
+    for index in range(1, int(turn.max()) + 1):
+        rows = np.flatnonzero(turn == index)
+        said = history[rows - 1] + inputs[rows - 1] + replies[rows - 1]
+        fits = said <= most
+        history[rows] = np.where(fits, said, 0)
+        inputs[rows] += np.where(fits, 0, most // 2)
+    return inputs, history

@@ -1,0 +1,207 @@
+"""Spoken dialogues on an open microphone, in which people hesitate, interrupt and are not alone: workload `duplex`.
+
+Each kind of event has draws of its own for whether, when and for how long, so more of one kind changes no other. A turn
+has one event: where two kinds fall on one, that which takes the floor stays, then the first in the order of `EVENTS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from rehearsal.workloads.audio import content, turntaking
+from rehearsal.workloads.audio.degrade import Degradation
+from rehearsal.workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
+from rehearsal.workloads.audio.turntaking import Published
+from rehearsal.workloads.audio.workload import RecordedParams, material
+from rehearsal.workloads.distributions import arrivals, speech
+from rehearsal.workloads.generators.dialogues import number_turns
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.trace.duplex_events import EVENTS, TAKES_FLOOR, Event
+
+PAUSES = "Campione and Véronis 2002, Speech Prosody: silent pauses in five languages"
+# Its abstract: medium pauses have 200 to 1000 ms; longer ones are a kind of their own, in free speech only.
+MEDIUM_PAUSE_S = Published(0.426, f"median of the medium ones: {PAUSES}", False)
+LONG_PAUSE_S = Published(1.585, f"median of the long ones: {PAUSES}", False)
+LONG_SHARE = Published(0.3, "choice: of hesitations, those of the long kind", False)
+PAUSE_SIGMA = Published(0.4, "choice: of each kind, lognormal as all studies of pauses find", False)
+PAUSE_CLIP_S = (0.3, 2.0)  # choice: below, it is a stop between words; above, people expect an answer
+REPAIRS = Published(
+    0.1, "share of utterances with a self-repair: Nakatani and Hirschberg 1994, JASA 95:1603", True
+)
+SNR_DB = Published(
+    8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True
+)
+WITHIN = (0.1, 0.9)
+"""Of the reply, in which it is interrupted, so that both have had time to be heard. [chosen]"""
+ASIDE = (1.5, 0.6, 0.5, 6.0)
+"""Median in s, log-spread and bounds of what is said to or by somebody else. [chosen]"""
+SOUND = (0.5, 0.5, 0.2, 3.0)
+"""The same of a door, a cough, a cup. [chosen]"""
+MURMUR = (turntaking.BACKCHANNEL_MEDIAN_S.value, turntaking.BACKCHANNEL_SIGMA.value, 0.15, 1.0)
+LENGTHS = {"backchannel": MURMUR, "side_speech": ASIDE, "background_speech": ASIDE, "noise": SOUND}
+PRECEDENCE: tuple[Event, ...] = tuple(sorted(EVENTS, key=lambda event: event not in TAKES_FLOOR))
+
+
+def _share(default: float, description: str):
+    return Field(default, ge=0, le=1, description=description)
+
+
+class DuplexParams(RecordedParams):
+    """Shares are of turns, and choices where no source is named: enough of each kind to measure it."""
+
+    p: float = _share(0.2, "share of replies that the user interrupts, of those after which the call goes on")
+    hesitations: float = _share(0.3, "share of turns with a silence of 0.3 to 2 s inside")
+    corrections: float = _share(
+        REPAIRS.value,
+        "share of turns that the user takes up again, as of p; between people 0.1 have a self-repair",
+    )
+    backchannels: float = _share(
+        0.2, "share of replies with an `mhm`; between people two thirds of longer turns (CANDOR)"
+    )
+    side_speech: float = _share(0.05, "share of replies during which the user speaks to somebody else")
+    background_speech: float = _share(0.1, "share of replies during which somebody else is heard")
+    noise: float = _share(0.1, "share of replies during which something falls, rings or rustles")
+    side_db: float = Field(
+        6.0, ge=-20, le=60, description="speech to somebody else: dB below the user's to the agent"
+    )
+    background_db: float = Field(15.0, ge=-20, le=60, description="speech of others: dB below the user's")
+    noise_db: float = Field(SNR_DB.value, ge=-20, le=60, description="noises: dB below the user's speech")
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Of one kind, for each turn: whether it happens, how far into the room that there is for it, and its length."""
+
+    happens: np.ndarray
+    place: np.ndarray
+    length_s: np.ndarray
+
+
+def duplex(params: DuplexParams, seed: int) -> Trace:
+    """Multi-turn calls with hesitations and events; UserError names the first recording that cannot be used."""
+    streams = Streams(seed)
+    counts = streams("turns").geometric(1 / params.turns, params.sessions)
+    session, turn = number_turns(counts)
+    n = len(session)
+
+    found, notes = material(params, spoken_phrases, synthetic_phrases)
+    degradation = Degradation.of(params.model_dump())
+    degradation.check()
+    said = [found[i] for i in streams("utterance order").permutation(len(found))[:n]]
+    which = (content.places(streams(content.STREAM), params.sessions, len(said))[session] + turn) % len(said)
+    pause_after_s, pause_s = _hesitations(
+        streams("hesitations"), params.hesitations, [said[i] for i in which]
+    )
+    audio_s = np.round(np.array([each.seconds for each in said])[which] + np.nan_to_num(pause_s), 2)
+
+    rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
+    reply_tokens = params.replies.sample(streams("replies"), n)
+    replies_s = np.round(reply_tokens * rates[session], 6)
+    gaps_s = turntaking.gaps(streams("gaps"), n)
+
+    followed = np.append(session[1:] == session[:-1], False)
+    shares: dict[Event, float] = {
+        "interruption": params.p,
+        "backchannel": params.backchannels,
+        "side_speech": params.side_speech,
+        "background_speech": params.background_speech,
+        "noise": params.noise,
+        "correction": params.corrections,
+    }
+    drawn = {kind: _draw(streams(kind), kind, share, n) for kind, share in shares.items()}
+    event, lost = np.full(n, "", dtype="U17"), 0
+    event_after_s, event_s = np.full((2, n), np.nan)
+    for kind in PRECEDENCE:
+        due = drawn[kind].happens & (followed if kind in TAKES_FLOOR else True)
+        here = due & (event == "")
+        lost += int(np.sum(due & ~here))
+        length_s = np.roll(audio_s, -1) if kind in TAKES_FLOOR else drawn[kind].length_s
+        event[here], event_s[here] = kind, length_s[here]
+        event_after_s[here] = _begins(kind, drawn[kind], replies_s)[here]
+        notes.append(f"{kind}: {here.sum()} of {n} turns")
+    if lost:
+        notes.append(f"{lost} events more fell on turns that had one")
+    notes.append(f"hesitation: {np.sum(pause_s > 0)} of {n} turns")
+    if degradation:
+        notes.append(f"turns heard {degradation}")
+    notes.append(f"replies: {params.replies}")
+    starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
+    delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)
+    return Trace.from_columns(
+        {
+            "session": session,
+            "turn": turn,
+            "arrival_s": np.where(turn == 0, starts[session], np.nan),
+            "modality": "audio",
+            "input_tokens": speech.audio_tokens(audio_s),
+            "audio_s": audio_s,
+            "output_tokens": reply_tokens,
+            "reply_audio_s": replies_s,
+            "think_s": np.where(turn > 0, gaps_s, np.nan),
+            "network_s": delays[session],
+            "pause_after_s": pause_after_s,
+            "pause_s": pause_s,
+            "event": event,
+            "event_after_s": event_after_s,
+            "event_s": event_s,
+        },
+        generator="duplex",
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=streams.names,
+        notes=notes + [content.note(each) for each in said],
+    )
+
+
+def _hesitations(
+    rng: np.random.Generator, share: float, said: list[Phrases]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each turn: where it is held up, and for how long, in s; NaN where it is said in one breath."""
+    n = len(said)
+    u, where, long = rng.random((3, n))
+    lengths_s = pauses(rng, long)
+    after_s, pause_s = np.full((2, n), np.nan)
+    for row in np.flatnonzero(u < share).tolist():
+        places_s = said[row].places()
+        if places_s:
+            after_s[row] = places_s[int(where[row] * len(places_s))]
+            pause_s[row] = lengths_s[row]
+    return after_s, pause_s
+
+
+def pauses(rng: np.random.Generator, long: np.ndarray) -> np.ndarray:
+    """Silences in s within a turn, on whole hundredths: a mixture of medium and long ones, cut to 0.3 to 2 s.
+
+    `long`: uniform draws, which say of each which of the two it is.
+    """
+    from scipy.special import ndtr, ndtri
+
+    median_s = np.where(long < LONG_SHARE.value, LONG_PAUSE_S.value, MEDIUM_PAUSE_S.value)
+    low, high = (ndtr(np.log(bound_s / median_s) / PAUSE_SIGMA.value) for bound_s in PAUSE_CLIP_S)
+    quantile = low + (high - low) * rng.random(len(long))
+    return np.round(median_s * np.exp(PAUSE_SIGMA.value * ndtri(quantile)), 2)
+
+
+def _draw(rng: np.random.Generator, kind: Event, share: float, n: int) -> _Drawn:
+    u, place = rng.random((2, n))
+    if kind == "correction":  # as long as a hesitation is what the speaker took for the end of the turn
+        return _Drawn(u < share, pauses(rng, rng.random(n)), np.full(n, np.nan))
+    if kind == "interruption":  # its words are the next turn
+        return _Drawn(u < share, place, np.full(n, np.nan))
+    median_s, sigma, shortest_s, longest_s = LENGTHS[kind]
+    length_s = np.clip(median_s * np.exp(sigma * rng.standard_normal(n)), shortest_s, longest_s)
+    return _Drawn(u < share, place, np.round(length_s, 2))
+
+
+def _begins(kind: Event, drawn: _Drawn, replies_s: np.ndarray) -> np.ndarray:
+    """When it begins, in s: uniformly within the reply, so that it ends within it where it has room."""
+    if kind == "correction":
+        return drawn.place
+    low, high = WITHIN
+    if kind == "interruption":
+        return replies_s * (low + (high - low) * drawn.place)
+    return drawn.place * np.maximum(0.0, replies_s - drawn.length_s)

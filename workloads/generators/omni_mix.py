@@ -1,0 +1,60 @@
+"""Voice dialogues and viewers of videos on one service: workload `omni_mix`, LiveServe's mixed workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from rehearsal.workloads.generators.streamingbench import StreamingBenchParams, streamingbench
+from rehearsal.workloads.generators.voice import VoiceParams, voice
+from rehearsal.workloads.params import WorkloadParams
+from rehearsal.workloads.seeds import child_seed
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.trace.combine import combined
+
+
+class OmniMixParams(StreamingBenchParams):
+    """As StreamingBenchParams; `sessions` and `rate` are those of both kinds together."""
+
+    sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
+    rate: float = Field(
+        0.5, ge=1e-6, le=1e6, description="arriving sessions per second of both kinds, Poisson"
+    )
+    video_share: float = Field(0.5, gt=0, lt=1, description="share of the sessions that watch a video")
+    turns: float = Field(3.0, ge=1, le=1000, description="mean turns per voice session, geometric")
+
+
+Params = TypeVar("Params", bound=WorkloadParams)
+
+
+def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
+    """The parameters of one kind of session, what is not given being as it is there."""
+    known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
+    return model.model_validate(known)
+
+
+def omni_mix(params: OmniMixParams, seed: int) -> Trace:
+    """Two independent Poisson processes, one of each kind, whose rates are as the shares."""
+    viewers = min(max(round(params.sessions * params.video_share), 1), params.sessions - 1)
+    share = viewers / params.sessions
+    given = params.model_dump()
+    watched = given | {"sessions": viewers, "rate": params.rate * share}
+    spoken = given | {"sessions": params.sessions - viewers, "rate": params.rate * (1 - share)}
+    parts = [
+        streamingbench(_part(StreamingBenchParams, watched), child_seed(seed, "video")),
+        voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
+    ]
+    mixed = combined(parts)
+    return Trace.from_columns(
+        mixed.columns(),
+        generator="omni_mix",
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
+        notes=[
+            f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions",
+            *mixed.header.notes,
+        ],
+    )

@@ -1,0 +1,122 @@
+"""Independent single-turn users who come at their own pace: one arrival process each, the rest in common.
+
+Workloads `poisson`, `gamma`, `weibull`, `constant` and `ramp`; others build on `single_turns`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from rehearsal.workloads.distributions import arrivals
+from rehearsal.workloads.distributions.lengths import LengthTable
+from rehearsal.workloads.generators.exchanges import (
+    PROMPT_LENGTHS,
+    REPLY_LENGTHS,
+    Content,
+    ExchangeParams,
+    exchange_columns,
+)
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
+
+
+class SingleTurnParams(ExchangeParams):
+    """So many users who ask once."""
+
+    requests: int = Field(200, ge=1, le=10_000_000, description="number of requests")
+    lengths: Path | None = Field(
+        None, description="CSV of input_tokens, output_tokens[, weight] to draw pairs of lengths from"
+    )
+
+    @model_validator(mode="after")
+    def _one_source_of_lengths(self) -> SingleTurnParams:
+        self.replaces("lengths", *PROMPT_LENGTHS, *REPLY_LENGTHS)
+        return self
+
+    def content(self, streams: Streams) -> Content:
+        """What is said, from the table of lengths or the laws."""
+        if self.lengths is None:
+            return self.drawn(streams, self.requests)
+        table = LengthTable.read(self.lengths)
+        prompt_tokens, reply_tokens = table.sample(streams("lengths"), self.requests)
+        told = [f"lengths: {len(table.input_tokens)} pairs of {self.lengths.name}"]
+        return Content(prompt_tokens, reply_tokens, lambda rng, k: table.sample(rng, k)[1], told)
+
+
+class PoissonParams(SingleTurnParams):
+    """Single turns that arrive at a mean rate."""
+
+    rate: float = Field(1.0, ge=1e-6, le=1e6, description="arrivals per second")
+
+
+class GammaParams(PoissonParams):
+    """As PoissonParams, with bursts."""
+
+    cv: float = Field(2.5, ge=0.01, le=100, description="coefficient of variation of the gaps; 1 is Poisson")
+
+
+class WeibullParams(PoissonParams):
+    """As GammaParams, with Weibull gaps."""
+
+    cv: float = Field(2.5, ge=0.05, le=50, description="coefficient of variation of the gaps; 1 is Poisson")
+
+
+class RampParams(PoissonParams):
+    """As PoissonParams, with a rate that rises or falls to a last value and stays there."""
+
+    rate_end: float = Field(4.0, ge=1e-6, le=1e6, description="arrivals per second at the end of the ramp")
+    ramp_s: float = Field(60.0, gt=0, le=1e7, description="length of the ramp, s")
+    steps: int = Field(0, ge=0, le=10_000, description="climb in so many equal steps; 0 is a straight line")
+
+
+def poisson(params: PoissonParams, seed: int) -> Trace:
+    """Open-loop single turns with Poisson arrivals."""
+    streams = Streams(seed)
+    times = arrivals.poisson(streams("arrivals"), params.rate, params.requests)
+    return single_turns("poisson", params, streams, times)
+
+
+def gamma(params: GammaParams, seed: int) -> Trace:
+    """Open-loop single turns with Gamma gaps."""
+    streams = Streams(seed)
+    times = arrivals.gamma(streams("arrivals"), params.rate, params.cv, params.requests)
+    return single_turns("gamma", params, streams, times)
+
+
+def weibull(params: WeibullParams, seed: int) -> Trace:
+    """Open-loop single turns with Weibull gaps."""
+    streams = Streams(seed)
+    times = arrivals.weibull(streams("arrivals"), params.rate, params.cv, params.requests)
+    return single_turns("weibull", params, streams, times)
+
+
+def constant(params: PoissonParams, seed: int) -> Trace:
+    """Open-loop single turns, each 1/rate after the one before."""
+    return single_turns("constant", params, Streams(seed), arrivals.constant(params.rate, params.requests))
+
+
+def ramp(params: RampParams, seed: int) -> Trace:
+    """Open-loop single turns: a Poisson process whose rate goes from `rate` to `rate_end`."""
+    streams = Streams(seed)
+    unit = arrivals.poisson(streams("arrivals"), 1.0, params.requests)
+    times = arrivals.ramp(unit, params.rate, params.rate_end, params.ramp_s, params.steps)
+    return single_turns("ramp", params, streams, times)
+
+
+def single_turns(
+    generator: str, params: SingleTurnParams, streams: Streams, arrival_s: np.ndarray, *notes: str
+) -> Trace:
+    """The trace of one exchange per arrival, spoken or typed as `params` say."""
+    content = params.content(streams)
+    columns = exchange_columns(params, streams, np.arange(len(arrival_s)), content)
+    return Trace.from_columns(
+        columns | {"turn": 0, "arrival_s": arrival_s},
+        generator=generator,
+        params=params.model_dump(mode="json"),
+        seed=streams.seed,
+        streams=streams.names,
+        notes=[*notes, *content.notes],
+    )

@@ -1,0 +1,1 @@
+"""Workloads that are recorded: logs of requests and traces, played again."""

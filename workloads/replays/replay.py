@@ -1,0 +1,216 @@
+"""Replay of recorded requests: rows of a log become sessions of typed turns at their recorded times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from rehearsal.workloads.distributions import arrivals, speech
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files.row_file import RowFile
+from rehearsal.workloads.params import ReplyParams
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
+
+
+class ReplayParams(ReplyParams):
+    """Which part of a recorded file to replay, and how fast."""
+
+    path: Path = Field(description="the file to replay")
+    limit: int | None = Field(None, ge=1, description="replay only the first so many rows of the file")
+    skip_bad: bool = Field(
+        False, description="go on past bad rows, and note how many of which kind there were"
+    )
+    start_s: float | Literal["busiest"] = Field(
+        0.0,
+        description="begin so long after the first request, s; busiest: where `duration_s` holds the most",
+    )
+    duration_s: float | None = Field(None, gt=0, le=1e10, description="replay so much of the record, s")
+    time_scale: float = Field(
+        1.0, ge=1e-6, le=1e9, description="arrival times are divided by this; 60: minutes in seconds"
+    )
+    peak_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="scale time so that the busiest `peak_window_s` has this rate per second",
+    )
+    peak_window_s: float = Field(10.0, gt=0, le=1e6, description="window of `peak_rate`, s")
+    max_reply_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="cut longer replies to this many text tokens"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_say_when(self) -> ReplayParams:
+        if self.start_s == "busiest" and self.duration_s is None:
+            raise ValueError("start_s=busiest needs duration_s, the length of the window; set it")
+        if isinstance(self.start_s, float) and self.start_s < 0:
+            raise ValueError(f"start_s={self.start_s} lies before the record; set 0 or more")
+        if self.peak_rate is not None and self.time_scale != 1:
+            raise ValueError("peak_rate and time_scale both set the speed; leave one of them out")
+        return self
+
+
+@dataclass
+class Rows:
+    """Recorded requests in the order of time, arrays of shape (rows,).
+
+    time_s         any origin
+    session        text id; "" is a request that belongs to no session
+    input_tokens   new tokens; history_tokens: context before them as recorded, or None where not recorded
+    output_tokens  tokens of the reply
+    """
+
+    time_s: np.ndarray
+    session: np.ndarray
+    input_tokens: np.ndarray
+    output_tokens: np.ndarray
+    history_tokens: np.ndarray | None
+
+    def keep(self, chosen: np.ndarray) -> Rows:
+        """The rows at these positions, or where this mask is true, in that order."""
+        history = None if self.history_tokens is None else self.history_tokens[chosen]
+        return Rows(
+            self.time_s[chosen],
+            self.session[chosen],
+            self.input_tokens[chosen],
+            self.output_tokens[chosen],
+            history,
+        )
+
+
+def clean(rows: Rows, file: RowFile, notes: list[str]) -> Rows:
+    """Drop bad rows and failures (no input or no output tokens) and order by time, equal times as in the
+    file.
+    """
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    rows = rows.keep(file.good)
+    good = (rows.input_tokens > 0) & (rows.output_tokens > 0)
+    if not good.any():
+        raise UserError(
+            f"{file.path}: every row has zero request or response tokens; give a file with answered requests."
+        )
+    if not good.all():
+        notes.append(f"{np.sum(~good)} of {len(good)} rows dropped: zero request or response tokens")
+    rows = rows.keep(good)
+    late = np.sum(np.diff(rows.time_s) < 0)
+    if late:
+        notes.append(f"{late} rows earlier than the row before them: sorted by time")
+    return rows.keep(np.argsort(rows.time_s, kind="stable"))
+
+
+def sessions_of(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(session, turn) numbers of rows in order of time; sessions by first appearance, each "" on its own."""
+    import pandas as pd  # takes longer than all else that is imported here, and parameters need none
+
+    alone = ids == ""
+    unique = np.where(alone, np.arange(len(ids)), ids)
+    session = pd.factorize(unique)[0]
+    turn = pd.Series(session).groupby(session).cumcount().to_numpy()
+    return session, turn
+
+
+def split_history(rows: Rows, notes: list[str]) -> Rows:
+    """Rows whose input holds the conversation so far, as rows of new tokens and history.
+
+    What the previous turn left behind (request + response) is history and the rest is new. A request no
+    longer than that cannot contain it: the history was cut and its prefix changed, so all of the request is
+    new and its history is 0. Either way history + new = request tokens.
+    """
+    session, turn = sessions_of(rows.session)
+    order = np.lexsort((turn, session))
+    context = (rows.input_tokens + rows.output_tokens)[order]
+    before = np.zeros_like(context)
+    before[order[1:]] = context[:-1]
+    before[turn == 0] = 0
+    cut = before >= rows.input_tokens
+    history = np.where(cut, 0, before)
+    if cut.any():
+        notes.append(
+            f"{cut.sum()} requests hold no more than their conversation before: taken as new, history 0"
+        )
+    return Rows(rows.time_s, rows.session, rows.input_tokens - history, rows.output_tokens, history)
+
+
+def _window(rows: Rows, params: ReplayParams, notes: list[str]) -> Rows:
+    """The part of the record that the parameters choose."""
+    time_s = rows.time_s - rows.time_s[0]
+    length_s = np.inf if params.duration_s is None else params.duration_s
+    start_s = params.start_s
+    if start_s == "busiest":
+        start_s = arrivals.busiest(time_s, length_s)
+        notes.append(f"busiest {length_s:g} s of the record: from {start_s:.6f} s")
+    chosen = (time_s >= start_s) & (time_s < start_s + length_s)
+    if not chosen.any():
+        raise UserError(
+            f"{params.path}: no request between {start_s:g} s and {start_s + length_s:g} s of "
+            f"{time_s[-1]:g} s; choose another start_s or duration_s."
+        )
+    begun = set(rows.session[~chosen & (time_s < start_s)]) - {""}
+    cut = len(begun & set(rows.session[chosen]))
+    if cut:
+        notes.append(f"{cut} sessions began before the window: their earlier turns are left out")
+    return rows.keep(chosen)
+
+
+def _time_scale(time_s: np.ndarray, params: ReplayParams, notes: list[str]) -> float:
+    if params.peak_rate is None:
+        return params.time_scale
+    try:
+        scale = arrivals.scale_to_peak(time_s, params.peak_rate, params.peak_window_s)
+    except ValueError as error:
+        raise UserError(f"{params.path}: {error}.") from None
+    peak = f"the busiest {params.peak_window_s:g} s have {params.peak_rate:g} per second"
+    notes.append(f"times divided by {scale:.6g}: {peak}")
+    return scale
+
+
+def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: Sequence[str]) -> Trace:
+    """The trace of cleaned rows. Every turn keeps its recorded time, counted from the first row.
+
+    A user who is recorded to come back before the end of a reply does so; the client decides what that means.
+    """
+    streams = Streams(seed)
+    notes = list(notes)
+    if params.start_s != 0 or params.duration_s is not None:
+        rows = _window(rows, params, notes)
+    time_s = rows.time_s - rows.time_s[0]
+    time_s = time_s / _time_scale(time_s, params, notes)
+    session, turn = sessions_of(rows.session)
+    n_sessions = int(session.max()) + 1
+    output_tokens = rows.output_tokens
+    if params.max_reply_tokens is not None:
+        cut = np.sum(output_tokens > params.max_reply_tokens)
+        output_tokens = np.minimum(output_tokens, params.max_reply_tokens)
+        notes.append(f"{cut} replies cut to {params.max_reply_tokens} tokens")
+    columns = {
+        "session": session,
+        "turn": turn,
+        "arrival_s": time_s,
+        "modality": "text",
+        "input_tokens": rows.input_tokens,
+        "output_tokens": output_tokens,
+        "history_tokens": rows.history_tokens,
+        "network_s": speech.network_delays(streams("jitter"), params.network_ms, n_sessions)[session],
+    }
+    if params.reply == "speech":
+        reply_audio_s = output_tokens * speech.speech_rate(streams("reply_speech_rate"), n_sessions)[session]
+        columns["reply_audio_s"] = reply_audio_s
+        columns["barge_in_after_s"] = speech.barge_ins(
+            streams("barge_in"), params.p, len(rows.time_s), lambda rng, k: rng.choice(reply_audio_s, k)
+        )
+    return Trace.from_columns(
+        columns,
+        generator=generator,
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=streams.names,
+        notes=notes,
+    )

@@ -1,0 +1,1 @@
+"""What a trace holds, and how far a fitted generator is from the data that it was fitted to."""
