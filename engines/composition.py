@@ -37,7 +37,7 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class NoParams(BaseModel):
-    """Of a component without parameters."""
+    """The parameters of a component that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -98,7 +98,7 @@ class KvManagement(Component):
 
 @dataclass(frozen=True)
 class AdmissionControl(Component):
-    """Who is let in. `make(params, frame_s)`: None where everybody is."""
+    """Decides who is let in. `make(params, frame_s)`: None where everybody is."""
 
     seam = "admission"
     make: Callable[[Any, float], Admission | None] = lambda params, frame_s: None

@@ -49,7 +49,7 @@ ROOFLINE_NOISE_CV = 0.03
 
 
 class Parts:
-    """Of one server, on one kind of device. Must be made inside a running event loop.
+    """Makes the parts of one server, on one kind of device. Must be made inside a running event loop.
 
     `profile`: measured step times, or kernels, which take the place of others at the stages it has (modelled devices).
     `trace` or `sound`: where a model that hears on a real device finds what its users say; without either it counts
@@ -90,7 +90,7 @@ class Parts:
         self.deployment = replace(self.deployment, stages=kept)
 
     def divide(self, name: str, roles: dict[str, int]) -> None:
-        """See `Deployment.divided`."""
+        """Divides as `Deployment.divided` says."""
         self.deployment = self.deployment.divided(name, roles)
 
     def stage(self, name: str) -> Stage:

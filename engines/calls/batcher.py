@@ -18,7 +18,7 @@ STEP_JITTER_CV = 0.3
 
 
 class Gateway(Protocol):
-    """Who makes batches and is told of their end; `engines.calls.gateway`. `stage`: whose replicas it feeds."""
+    """Makes batches and is told of their end; `engines.calls.gateway`. `stage`: whose replicas it feeds."""
 
     stage: str
     params: CallParams

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ClassParams(BaseModel):
-    """Who is online and who is offline."""
+    """Tells online requests from offline ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

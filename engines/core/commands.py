@@ -86,7 +86,7 @@ class Abort:
 
 @dataclass(slots=True)
 class Truncate:
-    """Of a session's context only the first `tokens` tokens will be asked for again."""
+    """Only the first `tokens` tokens of the session's context will be asked for again."""
 
     session: int
     tokens: int

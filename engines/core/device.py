@@ -47,7 +47,7 @@ class QuietRows:
             self.far_context -= context
 
     def go_on(self) -> None:
-        """As they are in the next step."""
+        """Lets everybody go on as they are in the next step."""
         self.context += self.requests
         self.far_context += self.far
 

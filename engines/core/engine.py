@@ -163,7 +163,7 @@ class StageEngine:
         self.put(Abort(request))
 
     def truncate(self, session: int, tokens: int) -> None:
-        """Of a session's context its user knows only the first `tokens` tokens, after a barge-in: KV beyond them cannot
+        """Cuts a session's context to the `tokens` tokens that its user knows after a barge-in: KV beyond them cannot
         be hit again and becomes free (LiveServe section 3)."""
         if self.replica.stage.prefix_caching:
             self.put(Truncate(session, tokens))

@@ -113,7 +113,8 @@ class ReactingPolicy(Protocol):
     def arrived(
         self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
     ) -> Collection[str]:
-        """Who of `ids` is to leave the step under way at its next safepoint, now that `request` has come.
+        """Returns those of `ids` which are to leave the step under way at its next safepoint, now that `request` has
+        come.
 
         `step` is what they compute in it, in their order, for `elapsed_s` already.
         """

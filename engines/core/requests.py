@@ -14,7 +14,7 @@ from rehearsal.engines.core.request import StageRequest
 
 
 class RequestTable:
-    """Who is at a replica. Requests enter and leave between two steps.
+    """The requests at a replica. They enter and leave between two steps.
 
     `manager`: what manages KV that outlives requests, beyond LRU. `traffic`: KV on its way to and from elsewhere.
     """

@@ -102,7 +102,7 @@ class AssigningRouter(Router, Protocol):
         ...
 
     def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
-        """Who goes to which replica now; they count there until `done` with their work.
+        """Returns who goes to which replica now; they count there until `done` with their work.
 
         Called with all who wait when a request has come or one is over, once for all that happens at that instant."""
         ...

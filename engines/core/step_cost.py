@@ -41,7 +41,7 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of(cls, requests: Iterable[tuple[int, int]]) -> "StepWork":
-        """Of requests that take (new tokens, context) and then sample."""
+        """Sums the work of requests that take (new tokens, context) and then sample."""
         count = prompt = context = 0
         for new, before in requests:
             count += 1

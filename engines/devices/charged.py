@@ -33,7 +33,7 @@ class ChargedDevice:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See `engines.core.device.Device`."""
+        """Implements `engines.core.device.Device`."""
         if not rows:
             return []
         now = self._loop.time()

@@ -72,7 +72,7 @@ def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
 
 
 class BalancedExperts:
-    """As if every die got as many tokens as any other: `engines.devices.lockstep.ExpertsTime`."""
+    """Gives every die as many tokens as any other: `engines.devices.lockstep.ExpertsTime`."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, dies: int) -> None:
         self._group = group_of(decoder, gpu)

@@ -74,7 +74,7 @@ def hardware_facts() -> dict[str, Any]:
 
 @cache
 def gpu_names() -> list[str]:
-    """Of all accelerators in `hardware.yaml`."""
+    """Lists all accelerators of `hardware.yaml`."""
     return list(hardware_facts()["gpus"])
 
 

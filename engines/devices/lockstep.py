@@ -28,8 +28,9 @@ class InLockstep:
 
 
 class LockstepDies:
-    """See `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all others are on
-    each. `noise_cv`: as `VirtualStage`'s, of a step of all."""
+    """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all
+    others are on each. `noise_cv`: as `VirtualStage`'s, of a step of all.
+    """
 
     def __init__(
         self,

@@ -87,10 +87,10 @@ class RealStage:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See `engines.core.device.Device`."""
+        """Implements `engines.core.device.Device`."""
         self.executor.interruption.begin()
         return in_order(rows, await self._thread.call(self.executor.run, scheduled))
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See `engines.core.device.Device`."""
+        """Implements `engines.core.device.Device`."""
         self.executor.interruption.ask(request_ids)

@@ -225,7 +225,7 @@ class SharedCompute:
             execution._done.set_result(None)
 
     def seconds(self, running: list[SharedExecution]) -> list[float]:
-        """Of one repeat of each one's phase, with all of them under way."""
+        """Returns the seconds of one repeat of each one's phase, with all of them under way."""
         phases = [each.step.phase(each.index) for each in running]
         if len(running) > 1 and any(each.sms is None for each in running):
             return on_streams(self.facts, phases)

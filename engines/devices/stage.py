@@ -83,8 +83,9 @@ class VirtualStage:
         requests: Mapping[str, StageRequest],
         quiet: QuietRows = NO_ROWS,
     ) -> list[list[int] | None]:
-        """See `engines.core.device.Device`; the step waits its turn on the GPU. `quiet`: more rows, which cannot leave
-        it."""
+        """Implements `engines.core.device.Device`; the step waits its turn on the GPU. `quiet`: more rows, which
+        cannot leave it.
+        """
         if not rows and not quiet.requests:
             return []
         noise = self.next_noise()
@@ -103,7 +104,7 @@ class VirtualStage:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See `engines.core.device.Device`."""
+        """Implements `engines.core.device.Device`."""
         step = self._step
         if step is None:
             return

@@ -48,7 +48,7 @@ class WatchedDevice:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See `engines.core.device.Device`; no step is under way while the canary runs."""
+        """Implements `engines.core.device.Device`; no step is under way while the canary runs."""
         loop = self._loop
         begin_s = loop.time()
         if self.canary is not None and rows and self._rhythm.due(begin_s):
@@ -61,5 +61,5 @@ class WatchedDevice:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See `engines.core.device.Device`."""
+        """Implements `engines.core.device.Device`."""
         self.device.interrupt(request_ids)

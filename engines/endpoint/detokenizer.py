@@ -34,7 +34,9 @@ class Detokenizer(Protocol):
     kind: str
 
     def text(self, session: int, at: int, ids: list[int], new: int) -> str:
-        """Of the `new` tokens from token `at` of a reply on. `ids`: theirs, behind up to `CONTEXT` others."""
+        """Returns the text of the `new` tokens of a reply from token `at` on. `ids`: theirs, behind up to `CONTEXT`
+        others.
+        """
         ...
 
 
@@ -72,7 +74,7 @@ class CheckpointDetokenizer:
 
 
 def detokenizer_of(checkpoint: str | None) -> Detokenizer:
-    """Of a checkpoint that has a tokenizer: its own."""
+    """Returns the tokenizer of a checkpoint that has one."""
     if checkpoint is not None and (Path(checkpoint) / "tokenizer_config.json").exists():
         return CheckpointDetokenizer(checkpoint)
     return SyllableDetokenizer()

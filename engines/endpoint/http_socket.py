@@ -26,7 +26,7 @@ _GONE, _DONE = 1006, 1000
 
 
 class Completion(Protocol):
-    """See `chat_completion.ChatCompletion`."""
+    """Parses a `chat_completion.ChatCompletion`."""
 
     def begin(self) -> None: ...
 
@@ -154,7 +154,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._check_body()
 
     def eof_received(self) -> bool:
-        """Who asks for a reply and hangs up does not want it; who has sent half a request is told so."""
+        """A client that asks for a reply and hangs up does not want it; who has sent half a request is told so."""
         if self._begun_s is not None:
             self._refuse(HTTPStatus.BAD_REQUEST, "The request ends before its body does.", "request")
         if self._reply is not None:
@@ -180,7 +180,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Who is refused need not send the body."""
+        """A client that is refused need not send the body."""
         self._parsed_head = True
         head_bytes = len(self._path) + sum(
             len(name) + len(value) for name, value in self._headers.raw_items()

@@ -69,7 +69,7 @@ def _within(hint: Hint, where: str) -> Hint:
 
 
 class ReplyLengths:
-    """Of one session's replies: speech of a rate of its own, lengths as of workload voice."""
+    """Draws one session's replies: speech of a rate of its own, lengths as of workload voice."""
 
     def __init__(self, seed: int, session: int, deployment: Deployment) -> None:
         self._rng = stream(seed, f"live replies/{session}")
@@ -94,7 +94,7 @@ class ReplyLengths:
 
 
 class FrameLengths:
-    """Of one interaction session's answers, as of workload metronome."""
+    """Draws one interaction session's answers, as workload metronome does."""
 
     def __init__(self, seed: int, session: int) -> None:
         self._rng = stream(seed, f"live answers/{session}")

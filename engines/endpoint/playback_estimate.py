@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class PlaybackEstimate:
-    """Of one reply; times in s on the loop's clock. `reported`: whether the client reports playback at all.
-    `longest_gap_s`: the longest that a player which waits for late audio has been silent."""
+    """Follows the playback of one reply; times in s on the loop's clock. `reported`: whether the client reports
+    playback at all. `longest_gap_s`: the longest that a player which waits for late audio has been silent.
+    """
 
     sent_s: float = 0.0
     first_s: float | None = None

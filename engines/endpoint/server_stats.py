@@ -148,7 +148,7 @@ class ServerStats:
         return produced
 
     def text_sent(self, asked_s: float, before_s: float | None, now: float) -> float:
-        """Of a reply in text that was `asked_s` more is sent, for the first time where `before_s` is None; returns
+        """Counts text sent of a reply that was `asked_s`, for the first time where `before_s` is None; returns
         `now`, which is `before_s` of the next."""
         if before_s is None:
             self.ttft_s.add(now - asked_s)

@@ -33,7 +33,7 @@ class SemanticVad(msgspec.Struct, frozen=True):
 
     @property
     def threshold(self) -> float:
-        """Of the VAD in front, which OpenAI does not let one set here."""
+        """The threshold of the VAD in front, which OpenAI does not let one set here."""
         return ServerVad().threshold
 
     @property

@@ -80,7 +80,7 @@ class LatentAttention:
     query_rank: int
 
     def params(self, hidden: int, heads: int) -> int:
-        """Of one layer: queries down and up, the vector, K and V out of it, the output."""
+        """Counts the parameters of one layer: queries down and up, the vector, K and V out of it, the output."""
         size = heads * (self.nope + self.rope)
         queries = self.query_rank * (hidden + size) if self.query_rank else hidden * size
         vector = hidden * (self.kv_rank + self.rope)

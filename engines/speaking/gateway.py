@@ -232,7 +232,7 @@ class Gateway:
         return cut
 
     def truncate(self, session: int, turn: int, played_s: float) -> bool:
-        """Of the reply to `turn`, which is over, only `played_s` seconds were heard, as is known by now.
+        """Notes that only `played_s` seconds of the reply to `turn`, which is over, were heard, as is known by now.
 
         False when it is too late: a later turn has been committed, which the model reads with what was known before.
         """

@@ -29,7 +29,7 @@ CHUNK_FRAMES = 25
 
 
 class Egress(Protocol):
-    """Who receives what leaves the pipeline for the client, when it is given, and knows who says and hears what."""
+    """Receives what leaves the pipeline for the client, when it is given, and knows who says and hears what."""
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
         """The session's history, and that with the first tokens of what the user of `turn` is saying."""

@@ -82,9 +82,10 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return output
 
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
-        """As vLLM's; takes the step's time on the way. Overlapping steps (async scheduling) count from one update to
-        the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one that never
-        comes back is passed over with the next that does."""
+        """Updates as vLLM does and takes the step's time on the way. Overlapping steps (async scheduling) count from
+        one update to the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one
+        that never comes back is passed over with the next that does.
+        """
         if any(output is scheduler_output for output, _, _ in self._under_way):
             now, output = self.clock(), None
             while output is not scheduler_output:
@@ -131,7 +132,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return replace(plan, order=order, held=plan.held.difference(freed))
 
     def take_signal(self, signal: Signal) -> list[Request]:
-        """See `LiveScheduler`; barge-in and close end requests."""
+        """Implements `LiveScheduler`; barge-in and close end requests."""
         now, session = self.clock(), signal.session
         if signal.verb == "playback_done":
             self.signals.spoken(session, self._replied.pop(session, 0), now)
@@ -144,7 +145,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
 
     def state(self) -> dict[str, Any]:
-        """See `LiveScheduler`."""
+        """Implements `LiveScheduler`."""
         return {
             "requests": len(self.requests),
             "sessions": len(self.signals.monitor.sessions),
@@ -155,7 +156,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         }
 
     def rest_s(self) -> float:
-        """See `LiveScheduler`."""
+        """Implements `LiveScheduler`."""
         if self._rest_until_s is None:
             return 0.0
         return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)

@@ -17,7 +17,7 @@ VARIABLE = "REHEARSAL_STAND_IN"
 
 
 class AsyncStageScheduler(StageScheduler, async_scheduler.AsyncScheduler):
-    """As `StageScheduler`, for asynchronous scheduling."""
+    """A `StageScheduler` for asynchronous scheduling."""
 
 
 def under(engine: str, plug_in: type[Any]) -> type[Any]:

@@ -10,8 +10,9 @@ takes it for."""
 
 
 class Accuracy(NamedTuple):
-    """Of a detector that is asked once in each silence. `true_positive`: share of finished turns that it calls
-    finished; `false_positive`: share of hesitations that it calls finished."""
+    """The accuracy of a detector that is asked once in each silence. `true_positive`: share of finished turns that it
+    calls finished; `false_positive`: share of hesitations that it calls finished.
+    """
 
     true_positive: float
     false_positive: float

@@ -34,7 +34,7 @@ LEAST_REPLY_S = 1.0
 
 
 class Listener(Protocol):
-    """Who speaks and hears; besides, the gateway calls it as any listener of a session."""
+    """Speaks and hears; besides, the gateway calls it as any listener of a session."""
 
     def reply_begun(self, reply: int) -> None: ...
 

@@ -68,4 +68,4 @@ class TurnTakingParams(BaseModel):
 
 
 class DuplexServerParams(ServerParams, TurnTakingParams):
-    """Of a server with an open ear."""
+    """Parameters of a server with an open ear."""

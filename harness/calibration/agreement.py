@@ -38,7 +38,7 @@ class _Part(BaseModel):
 
 
 class Errors(_Part):
-    """Of one latency: quantiles over the requests, and how the aggregates differ."""
+    """The errors of one latency: quantiles over the requests, and how the aggregates differ."""
 
     median: float = Field(ge=0)
     p90: float = Field(ge=0)
@@ -48,7 +48,7 @@ class Errors(_Part):
 
 
 class Agreement(_Part):
-    """Of a run with a reference: `requests` completed in both, `unpaired` in only one of them."""
+    """The agreement of a run with a reference: `requests` completed in both, `unpaired` in only one of them."""
 
     requests: int
     unpaired: int
@@ -90,7 +90,7 @@ def by_turn(table: pd.DataFrame) -> pd.DataFrame:
 def agreement(
     reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int
 ) -> Agreement:
-    """Of two tables by `by_turn` of the same trace. ValueError when no request has both, or one ran no step."""
+    """Compares two tables of `by_turn` of the same trace. ValueError when no request has both, or one ran no step."""
     both = reference.index.intersection(other.index)
     if both.empty or not reference_steps:
         raise ValueError("the two runs have no completed request in common")

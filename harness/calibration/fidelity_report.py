@@ -50,7 +50,9 @@ class Mechanics(_Part):
 
 
 class Prediction(_Part):
-    """Of one real run by `source`: "other run" or "profile". `scaled`: times the canary's `canary_ratio`."""
+    """The prediction of one real run by `source`: "other run" or "profile". `scaled`: times the canary's
+    `canary_ratio`.
+    """
 
     source: str
     agreement: Agreement

@@ -24,7 +24,7 @@ PATIENCE_S = 3.0
 
 
 class Reported(Protocol):
-    """Who is told of playback."""
+    """Is told of playback."""
 
     due_s: float
     network_s: float

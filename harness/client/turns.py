@@ -16,7 +16,7 @@ from rehearsal.workloads.trace import Session, Trace
 
 
 class User(Protocol):
-    """Who plays one session."""
+    """Plays one session."""
 
     async def run(self, begin_s: float) -> None: ...
 

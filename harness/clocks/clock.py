@@ -86,7 +86,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """As `call_at`, ahead of every timer of that which is due at the same instant."""
+        """Calls as `call_at` does, ahead of every timer of that which is due at the same instant."""
         timer = _Timer(when, callback, args, self)
         heappush(self._timers, (when, 0, timer))
         return timer
@@ -193,7 +193,7 @@ class WallClockLoop(uvloop.Loop):
         return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """As `call_at`: here no two timers are due at the same instant."""
+        """Calls as `call_at` does: here no two timers are due at the same instant."""
         return self.call_at(when, callback, *args)
 
     def close(self) -> None:

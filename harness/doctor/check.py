@@ -21,7 +21,7 @@ class Check:
 
 
 def version(distribution: str) -> str | None:
-    """Of an installed distribution; None when it is not installed."""
+    """Returns the version of an installed distribution; None when it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -16,7 +16,7 @@ NEEDED_BYTES = 2e9
 
 
 def checks() -> list[Check]:
-    """Of these, processor and memory decide about device cpu."""
+    """Checks the machine; processor and memory decide about device cpu."""
     return [_instructions(), _memory(), *_audio(), _port(), _websockets()]
 
 

@@ -58,7 +58,7 @@ def write_array(folder: Path, array: Array) -> None:
 
 
 def read_state(folder: Path, number: int) -> State:
-    """Of a task that has not begun: empty."""
+    """Reads a task's state, which is empty where it has not begun."""
     try:
         return State.model_validate_json((folder / TASKS / f"{number}.json").read_bytes())
     except FileNotFoundError:

@@ -41,7 +41,7 @@ class Task:
     preload: Sequence[str] = ("rehearsal.harness.worker.preload",)
 
     def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
-        """Of one point at a time."""
+        """Makes an executor of one point at a time."""
         return LocalExecutor(
             points_dir,
             self.work,
@@ -91,7 +91,7 @@ class Slot:
         self._local = task.executor(self._folder, self._see)
 
     def environment(self) -> dict[str, Any]:
-        """As records have it, with the machine's load average now."""
+        """Returns the environment as records have it, with the machine's load average now."""
         return {**self._local.environment, "load_average": load_average()}
 
     def measure(self, point: Point | None) -> Ended | float:

@@ -90,7 +90,7 @@ class Place:
         order: Order,
         watch: Callable[[float], None] | None,
     ) -> Executor:
-        """Of other machines, while the place is opened."""
+        """Makes the executor of other machines while the place is open."""
         if self.name == SLURM:
             from rehearsal.harness.executors.slurm import SlurmExecutor
 

@@ -53,8 +53,8 @@ class _Slot:
 
 
 class RayExecutor:
-    """See `Executor`; while `connected`. `jobs`: points at a time, None: as many as the cluster has processors, of
-    which each takes one. The rest as of `LocalExecutor`.
+    """Implements `Executor`; while `connected`. `jobs`: points at a time, None: as many as the cluster has
+    processors, of which each takes one. The rest as of `LocalExecutor`.
 
     UserError when a node has other code, none is left, or there is no room for a record.
     """
@@ -219,7 +219,7 @@ def _actor(ray: Any) -> type:
             return node, told.refusal(), self.slot.environment()
 
         def measure(self, point: Point | None) -> Ended | float | str:
-            """See `harness.executors.node.Slot`; a string when the run has to end."""
+            """Implements `harness.executors.node.Slot`; a string when the run has to end."""
             import os
 
             from rehearsal.harness.executors.node import Lost

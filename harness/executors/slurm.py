@@ -56,8 +56,8 @@ def check(options: Mapping[str, str]) -> None:
 
 
 class SlurmExecutor:
-    """See `Executor`. `options`: of sbatch, by their long names. `jobs`: tasks of the array, each with one point at a
-    time; None: `MOST_TASKS` at most. The rest as of `LocalExecutor`.
+    """Implements `Executor`. `options`: of sbatch, by their long names. `jobs`: tasks of the array, each with one
+    point at a time; None: `MOST_TASKS` at most. The rest as of `LocalExecutor`.
 
     UserError when Slurm refuses the array or ends it early, a node has other code, or there is no room for a record.
     """

@@ -36,7 +36,7 @@ class Order:
 
 
 def load_average() -> list[float]:
-    """Of this machine, over one, five and fifteen minutes."""
+    """Returns the load of this machine over one, five and fifteen minutes."""
     return [round(minutes, 2) for minutes in os.getloadavg()]
 
 

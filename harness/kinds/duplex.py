@@ -47,7 +47,7 @@ OF_REPLIES = (
 
 
 class Duplex(LiveDuplex):
-    """See `harness.kinds.kind.Fronted`, and `LiveKind` as what it inherits says."""
+    """Implements `harness.kinds.kind.Fronted`, and `LiveKind` as what it inherits says."""
 
     name = "duplex"
     served_by = "turns"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LiveDuplex(LiveTurns):
-    """As turns are, but for the endpoint."""
+    """Calls as for turns, but for the endpoint."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         super().check_target(target, trace, c)

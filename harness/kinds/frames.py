@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Frames:
-    """See `harness.kinds.kind.LiveKind`."""
+    """Implements `harness.kinds.kind.LiveKind`."""
 
     name = "frames"
 

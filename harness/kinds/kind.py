@@ -125,7 +125,7 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         ...
 
     def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Any:
-        """As `timing`, of an endpoint about which nothing is known but who called it, and how that went."""
+        """Returns `timing` of an endpoint about which nothing is known but who called it, and how that went."""
         ...
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:

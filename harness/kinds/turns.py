@@ -24,7 +24,7 @@ from rehearsal.workloads.trace import Trace
 
 
 class Turns(LiveTurns):
-    """See `harness.kinds.kind.OnePass`, and `LiveKind` as what it inherits says."""
+    """Implements `harness.kinds.kind.OnePass`, and `LiveKind` as what it inherits says."""
 
     name = "turns"
     one_pass: Literal[True] = True
@@ -45,7 +45,9 @@ class Turns(LiveTurns):
             )
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
-        """Of the talker, where something is spoken, else of the stage that requests come to first."""
+        """Counts the replicas of the talker, where something is spoken, else of the stage that requests come to
+        first.
+        """
         speaks = deployment.speaks and spoken(trace)
         return len(deployment.stages["talker" if speaks else deployment.entry].gpus)
 

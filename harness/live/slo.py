@@ -61,7 +61,7 @@ def served(experiment: Experiment) -> str | None:
 
 
 def default_targets(what: str | None) -> tuple[Target, ...]:
-    """Of what is served; none for a kind of another package."""
+    """Returns the default targets of what is served; none for a kind of another package."""
     return parse_targets(DEFAULTS[what], "--slo") if what is not None else ()
 
 

@@ -54,7 +54,9 @@ class ClosedLoop:
 
 
 def closed_loop(requests: pd.DataFrame, ramp: float = RAMP) -> ClosedLoop | None:
-    """Of a request table; `ramp`: mean lengths before the window. None where the run was too short for one."""
+    """Measures a closed loop by its request table; `ramp`: mean lengths before the window. None where the run was too
+    short for one.
+    """
     columns = ("turn_start_s", "completion_s", "e2e_s", "ttft_s", "tbt_mean_s", "generated_entry")
     start, end, e2e, ttft, tpot, tokens = (
         requests[name].to_numpy(float, na_value=np.nan) for name in columns

@@ -24,7 +24,9 @@ NAMES = (
 
 
 def without_batch(asked: int | None) -> dict[str, Measured]:
-    """Of a run that had none beside. `asked`: 0 where it is the reference of those that had."""
+    """Returns the metrics of a run that had no documents beside. `asked`: 0 where it is the reference of those that
+    had.
+    """
     if asked is None:
         return dict.fromkeys(NAMES, (None, 0, 0))
     return {**dict.fromkeys(NAMES, (0.0, 0, 0)), "batch_slip_p99": (None, 0, 0)}

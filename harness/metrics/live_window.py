@@ -49,7 +49,8 @@ def steady_window(
     stop_after_s: float | None,
     sessions: int,
 ) -> Window:
-    """Of a run with these client events, by what its clients were asked for; `sessions`: that could come at all.
+    """Finds the steady window of a run with these client events, by what its clients were asked for; `sessions`: that
+    could come at all.
 
     In an open loop (`c` None) users come as scheduled, so it begins at 0. In a closed one it begins when the users, or
     requests, that c limits have all been there, never if they have not; and it ends early if none is left to take the

@@ -187,7 +187,7 @@ class _Turns:
         return np.zeros(len(self), bool) if seen is None else self.of_started(seen)
 
     def of_started(self, values: np.ndarray) -> np.ndarray:
-        """Of values per turn of the trace those of the started ones."""
+        """Selects from values per turn of the trace those of the started turns."""
         return values[self._started]
 
     def players(self) -> dict[int, Playback]:

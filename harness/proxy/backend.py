@@ -43,7 +43,7 @@ class Backend:
         self._index.clear()
 
     def cached_prefix(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> int:
-        """As far as requests that were sent there tell."""
+        """Counts cached tokens as far as requests that were sent there tell."""
         return self.block_size * self._index.depth(self.block_hashes(prompt))
 
     def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:

@@ -372,7 +372,7 @@ class EventLog:
         return self._whole(self._step_rows)
 
     def files(self) -> dict[str, Path]:
-        """Of the tables `events` and `steps` those that are in files, complete once the log is closed."""
+        """Returns of the tables `events` and `steps` those that are in files, complete once the log is closed."""
         tables = {"events": self._event_rows, "steps": self._step_rows}
         return {name: rows.path for name, rows in tables.items() if rows.written and rows.path is not None}
 

@@ -9,8 +9,8 @@ from rehearsal.harness.serving.process import ServerProcess
 
 @contextlib.contextmanager
 def fleet(config: ServeConfig, count: int) -> Iterator[list[ServerProcess]]:
-    """As many, on ports of their own of this machine, for as long as the block lasts: they load side by side, and what
-    becomes of one is nothing to the others. Each draws its replies' lengths from a seed of its own.
+    """Starts `count` servers on ports of their own of this machine for as long as the block lasts: they load side by
+    side, and what becomes of one is nothing to the others. Each draws its replies' lengths from a seed of its own.
 
     UserError when they cannot begin.
     """

@@ -44,7 +44,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def allow_descriptors() -> None:
-    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
+    """Allows as many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

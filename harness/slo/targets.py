@@ -61,7 +61,7 @@ class Target:
         return f"{_SIGN[self.op]} {factor * self.bound:,.6g}{unit and f' {unit}'}"
 
     def __str__(self) -> str:
-        """As people say it: P90 TTFP ≤ 800 ms."""
+        """Names it as people say it: P90 TTFP ≤ 800 ms."""
         return f"{name_of(self.metric)} {self.asked}"
 
 
@@ -256,7 +256,7 @@ def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
 
 
 def name_of(metric: str) -> str:
-    """As people say it: P90 TTFP."""
+    """Names it as people say it: P90 TTFP."""
     family, _, statistic = metric.rpartition("_")
     said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
     if statistic == "mean" or re.fullmatch(r"p\d+", statistic):

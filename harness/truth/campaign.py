@@ -23,7 +23,7 @@ VLLM, MAX_MODEL_LEN, MAX_NUM_SEQS, OFFLOAD_GIB = "0.15.1", 4096, 128, 8.0
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Of each request, in tokens; `system` of `prompt` are the system prompt."""
+    """The lengths of each request, in tokens; `system` of `prompt` are the system prompt."""
 
     system: int
     prompt: int

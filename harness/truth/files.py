@@ -15,7 +15,7 @@ _BEGIN = 4096
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Of a run, those that tell of requests; at least one."""
+    """The files of a run that tell of requests; at least one."""
 
     folder: Path
     traces: Path | None = None

@@ -27,7 +27,7 @@ class Citation:
 
     @property
     def reference(self) -> dict[str, Any]:
-        """As an entry of `references`."""
+        """Returns the citation as an entry of `references`."""
         people = [
             dict(zip(("family-names", "given-names"), name.split(", "), strict=True)) for name in self.authors
         ]

@@ -41,7 +41,7 @@ def measure_points(
     before: Sequence[str] = (),
     place: Place = HERE,
 ) -> bool:
-    """As `measured`; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
+    """Measures as `measured` does; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
     with _stoppable():
         rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before, place)
     asked = {point.id for point in points}

@@ -85,8 +85,9 @@ def present_live(
     asked: Asked,
     metrics: Sequence[str] = (),
 ) -> Verdict | None:
-    """As `present`, with what was asked kept in the folder, and JSON that begins with the verdict; returns that, None
-    where there is nothing to judge by."""
+    """Presents as `present` does, with what was asked kept in the folder, and JSON that begins with the verdict;
+    returns that, None where there is nothing to judge by.
+    """
     from rehearsal.reports.live.live_verdict import live_verdict
     from rehearsal.reports.runs.measured import load_run
 

@@ -15,7 +15,9 @@ looks at every request in every step (bench: 1.8). [chosen]"""
 
 
 class TimeLeft:
-    """Of `points` that are to be measured, `jobs` at a time (None: as many as are seen to run)."""
+    """Estimates the time left of `points` that are to be measured, `jobs` at a time (None: as many as are seen to
+    run).
+    """
 
     def __init__(self, points: Iterable[Point], jobs: int | None) -> None:
         self._jobs = jobs

@@ -64,7 +64,9 @@ class Energy:
 
 
 def energy(gpu: str, gpu_s: float | None, kernel_j: float | None, given: float | None) -> Energy:
-    """Of so many GPU-seconds, at `given` W if a user gave any; `kernel_j`: what their busy ones took (`kernel_j`)."""
+    """Returns the energy of so many GPU-seconds, at `given` W if a user gave any; `kernel_j`: what their busy ones
+    took (`kernel_j`).
+    """
     limit = power().get(gpu)
     basis = basis_of(gpu, given)
     at_most = _product(limit, gpu_s)
@@ -114,7 +116,7 @@ def power() -> Mapping[str, float]:
 
 @cache
 def busy_power() -> Mapping[str, Busy]:
-    """Of the accelerators whose kernels' power was measured."""
+    """Returns the power of the accelerators whose kernels' power was measured."""
     return {
         gpu: Busy(**{phase: float(np.mean(list(kinds.values()))) for phase, kinds in phases.items()})
         for gpu, phases in _facts()["kernels"].items()

@@ -38,9 +38,10 @@ TOKENS = ("first_text", "text", "frame")
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one point, or medians over seeds. GPU-seconds for a turn, a minute of conversation and a million tokens, and J
-    of the busy ones of them where kernels' power was measured (`reports.cost.energy.kernel_j`); None where the run had
-    no steady window, or no such thing in it."""
+    """The usage of one point, or medians over seeds. GPU-seconds for a turn, a minute of conversation and a million
+    tokens, and J of the busy ones of them where kernels' power was measured (`reports.cost.energy.kernel_j`); None
+    where the run had no steady window, or no such thing in it.
+    """
 
     gpu_s_per_turn: float | None = None
     gpu_s_per_minute: float | None = None

@@ -40,7 +40,7 @@ class Load:
     points: tuple[Measured, ...]
 
     def label(self, run: Run) -> str:
-        """As short as tells it apart from the other loads of the run."""
+        """Returns a label just long enough to tell it apart from the other loads of the run."""
         where = setting(dict(self.cell))
         named = self.variant.label if len(run.variants) > 1 or not where else ""
         return ", ".join(filter(None, [named, where]))

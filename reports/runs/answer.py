@@ -70,7 +70,7 @@ class Answer:
         return labels if len(labels) <= MOST_NAMED else [labels[0], labels[-1]]
 
     def by_seed(self, label: str, metric: str) -> dict[int, float | None]:
-        """Of the seeds that all variants share."""
+        """Returns the values of the seeds that all variants share."""
         return {seed: self.variants[label][seed].values.get(metric) for seed in self.seeds}
 
     def events(self, label: str, metric: str) -> int | None:

@@ -146,7 +146,7 @@ def main() -> int:
     if given.other == "one":
         print(json.dumps(one(*given.rest, given.mooncake, given.profile)))
         return 0
-    trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[1]]
+    trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[2]]
     differing = 0
     print(
         "| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |"
@@ -168,7 +168,8 @@ def main() -> int:
             differing += not same
             print(
                 f"| {load} | `{engine}` | {_spread(before)} | {_spread(now)} | × {_spread(ratios, 2)} "
-                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} | {'same' if same else 'DIFFERS'} |",
+                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} "
+                f"| {'same' if same else 'DIFFERS'} |",
                 flush=True,
             )
     return 1 if differing else 0

@@ -52,7 +52,7 @@ class SyntheticClip:
 
     @property
     def sha256(self) -> str:
-        """Of its name: the sound itself may differ in the last bit between machines."""
+        """Returns the hash of its name: the sound itself may differ in the last bit between machines."""
         return hashlib.sha256(f"{self.name}, version 1".encode()).hexdigest()
 
     @property

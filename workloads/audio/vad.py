@@ -43,7 +43,7 @@ def segments(clip: Clip, method: Method = "webrtc") -> list[Segment]:
 
 
 def segments_of(pcm: np.ndarray, method: Method = "webrtc") -> list[Segment]:
-    """As `segments`, of int16 samples at 16 kHz, shape (samples,)."""
+    """Returns `segments` of int16 samples at 16 kHz, shape (samples,)."""
     flags, frame_s = {"webrtc": _webrtc, "silero": _silero, "energy": _energy}[method](pcm)
     return _joined(flags, frame_s, len(pcm) / RATE)
 

@@ -103,6 +103,6 @@ def _labelled(label: Path) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """Of the content of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file's content in hexadecimal digits."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -58,7 +58,7 @@ class RowFile(ABC):
         return next((name for name in names if name in self.columns), None)
 
     def require(self, names: Sequence[str]) -> str:
-        """As `find`; UserError with the names found when the file has none of them."""
+        """Finds as `find` does; raises UserError with the names found when the file has none of them."""
         column = self.find(names)
         if column is None:
             wanted = " or ".join(repr(name) for name in names)

@@ -16,7 +16,7 @@ from rehearsal.workloads.trace.combine import combined
 
 
 class OmniMixParams(StreamingBenchParams):
-    """As StreamingBenchParams; `sessions` and `rate` are those of both kinds together."""
+    """Extends StreamingBenchParams; `sessions` and `rate` are those of both kinds together."""
 
     sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
     rate: float = Field(

@@ -53,19 +53,19 @@ class PoissonParams(SingleTurnParams):
 
 
 class GammaParams(PoissonParams):
-    """As PoissonParams, with bursts."""
+    """Extends PoissonParams by bursts."""
 
     cv: float = Field(2.5, ge=0.01, le=100, description="coefficient of variation of the gaps; 1 is Poisson")
 
 
 class WeibullParams(PoissonParams):
-    """As GammaParams, with Weibull gaps."""
+    """Takes GammaParams for Weibull gaps."""
 
     cv: float = Field(2.5, ge=0.05, le=50, description="coefficient of variation of the gaps; 1 is Poisson")
 
 
 class RampParams(PoissonParams):
-    """As PoissonParams, with a rate that rises or falls to a last value and stays there."""
+    """Extends PoissonParams by a rate that rises or falls to a last value and stays there."""
 
     rate_end: float = Field(4.0, ge=1e-6, le=1e6, description="arrivals per second at the end of the ramp")
     ramp_s: float = Field(60.0, gt=0, le=1e7, description="length of the ramp, s")

@@ -43,7 +43,7 @@ INSTRUCTION = "Listen and answer the spoken question in one short sentence."
 
 
 class QuestionParams(UserParams):
-    """Who asks what, when; and how long an answer may be."""
+    """Says who asks what and when, and how long an answer may be."""
 
     questions: Path = Field(
         description="folder with recordings of spoken questions and questions.jsonl, a line for each: "
@@ -101,7 +101,7 @@ def words(params: QuestionParams) -> Words:
 
 
 def params_of(trace: Trace) -> QuestionParams | None:
-    """Of a trace of this workload; None of others."""
+    """Reads the parameters back from a trace of this workload; None for others."""
     header = trace.header
     return QuestionParams.model_validate(header.params) if header.generator == GENERATOR else None
 

@@ -23,7 +23,7 @@ from rehearsal.workloads.trace import Trace
 
 
 class ShareGptParams(PoissonParams):
-    """As PoissonParams, with what is said taken from ShareGPT."""
+    """Extends PoissonParams by exchanges taken from ShareGPT."""
 
     kind: Literal["all", "short", "long"] = Field(
         "all", description="replies below or above the median, or all"

@@ -21,7 +21,7 @@ ONLINE, BATCH = "online", "batch"
 
 
 class VoiceBatchParams(VoiceParams):
-    """As `voice`, with a pool of documents as in `co_serving`."""
+    """Extends `voice` by a pool of documents as in `co_serving`."""
 
     pool: int = Field(
         32,

@@ -26,7 +26,7 @@ SHARED_STAMPS = 0.5  # choice: quantised when more than half of the requests sha
 
 
 class MooncakeParams(ReplayParams):
-    """As ReplayParams, with the clock of the recording and the conversations that it does not name."""
+    """Extends ReplayParams by the clock of the recording and the conversations that it does not name."""
 
     jitter_s: float | None = Field(
         None,

@@ -16,8 +16,8 @@ class Dynamo(Informed):
 
 
 def dynamo_cost(node: Node, prompt: int, overlap_weight: float = 1.0) -> float:
-    """Of NVIDIA Dynamo's KV router, here in tokens, of which its blocks are multiples; the least is best: overlap
-    weight (1.0 by default) · what has to be computed + what is under way there with this request
+    """Returns the cost of NVIDIA Dynamo's KV router, in tokens, of which its blocks are multiples; the least is best:
+    overlap weight (1.0 by default) · what has to be computed + what is under way there with this request
     (docs.nvidia.com/dynamo, "KV Router": logit = kv_overlap_score_weight · potential_prefill_blocks +
     potential_active_blocks).
     """

@@ -27,7 +27,7 @@ class Target(Protocol):
         ...
 
     def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
-        """Of the prompt's full blocks, as `prefix_index` knows them."""
+        """Returns the hashes of the prompt's full blocks, as `prefix_index` knows them."""
         ...
 
     def prefix_index(self) -> PrefixIndex:

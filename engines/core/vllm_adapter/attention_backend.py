@@ -172,7 +172,7 @@ class KernelImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As `GatherImpl`."""
+        """Computes what `GatherImpl.forward` does."""
         from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:

@@ -61,8 +61,9 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> int:
-        """As vLLM's, and the sinks: of a prefix hit, which the window alone would leave where they are, and of KV that
-        comes from elsewhere, for which it would have no blocks."""
+        """Counts vLLM's blocks and the sinks: of a prefix hit, which the window alone would leave where they are, and
+        of KV that comes from elsewhere, for which it would have no blocks.
+        """
         blocks = super().get_num_blocks_to_allocate(
             request_id, num_tokens, new_computed_blocks, total_computed_tokens, *args, **kwargs
         )
@@ -96,7 +97,7 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """As vLLM's, with blocks for the sinks, whose KV comes from elsewhere, too."""
+        """Allocates vLLM's blocks and those of the sinks, whose KV comes from elsewhere, too."""
         super().allocate_external_computed_blocks(
             request_id, num_local_computed_tokens, num_external_computed_tokens, *args, **kwargs
         )
@@ -165,7 +166,7 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> list[bool] | None:
-        """Of a windowed prompt vLLM caches what a hit at its end needs; that includes the sinks."""
+        """Marks of a windowed prompt what vLLM caches: a hit at its end needs; that includes the sinks."""
         mask = super().reachable_block_mask(
             start_block, end_block, alignment_tokens, kv_cache_spec, *args, **kwargs
         )

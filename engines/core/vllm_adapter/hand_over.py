@@ -27,7 +27,7 @@ TO_SEND = {"kv_transfer_params": {"do_remote_decode": True}}
 
 
 def to_fetch() -> dict[str, Any]:
-    """Of a request whose KV comes from another replica, but for its newest token's."""
+    """Returns what a request fetches whose KV comes from another replica, but for its newest token's."""
     return {"kv_transfer_params": {"do_remote_prefill": True}}
 
 
@@ -124,7 +124,7 @@ def is_elsewhere(request: Request) -> bool:
 
 
 def handed_over(sent: Iterable[str], received: Iterable[str]) -> KVConnectorOutput:
-    """As vLLM's worker would report it: requests whose KV has gone, and those whose has come, in this order."""
+    """Reports as vLLM's worker would: requests whose KV has gone, and those whose has come, in this order."""
     sets: Any = (
         dict.fromkeys(sent),
         dict.fromkeys(received),

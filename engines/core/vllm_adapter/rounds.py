@@ -82,7 +82,7 @@ class Rounds:
         sampled: Sequence[list[int] | None],
         transfers: KVConnectorOutput | None,
     ) -> Sequence[Produced | Told]:
-        """See `finish_step`."""
+        """Finishes the step as `finish_step` says."""
         assert scheduled is not None
         return finish_step(self.scheduler, scheduled, rows, sampled, transfers)
 

@@ -32,7 +32,7 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Caller(Protocol):
-    """Who asks for the rounds (`rounds.Rounds`), and may know more of some requests than vLLM (`decodes`)."""
+    """Asks for the rounds (`rounds.Rounds`), and may know more of some requests than vLLM (`decodes`)."""
 
     decodes: dict[str, Any]
 
@@ -86,7 +86,7 @@ class StageScheduler(KvScheduler):
         self.add_request(request)
 
     def add_request(self, request: Request) -> None:
-        """As vLLM's; the first chunk of a session is hashed here, not one that only extends a prompt."""
+        """Adds as vLLM does; the first chunk of a session is hashed here, not one that only extends a prompt."""
         opens = request.resumable and request.request_id not in self.requests
         if opens:
             request.update_block_hashes()
@@ -216,7 +216,7 @@ class StageScheduler(KvScheduler):
         return out
 
     def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
-        """See `engines.core.kv_manager.KvStore`."""
+        """Implements `engines.core.kv_manager.KvStore`."""
         self.next_use = install(self.kv_cache_manager.block_pool, index, {}, mode)
         self.evictions.watch(self.next_use)
 
@@ -318,7 +318,7 @@ class StageScheduler(KvScheduler):
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
     def event_hashes(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> list[Any]:
-        """Of a prompt's full blocks, as KV events name them."""
+        """Returns the hashes of a prompt's full blocks, as KV events name them."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
         return [maybe_convert_block_hash(each) for each in hashes]

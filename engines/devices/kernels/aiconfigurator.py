@@ -91,8 +91,10 @@ class Gpu:
         )
 
     def fp8(self, d: Decoder) -> tuple[Any, Any]:
-        """Of products and experts with weights in FP8: of scales by block and by tensor the faster, as an engine would
-        choose. (Products scaled by block were measured at several times bf16, by a kernel that nobody would take.)"""
+        """Chooses for products and experts with weights in FP8: of scales by block and by tensor the faster, as an
+        engine would choose. (Products scaled by block were measured at several times bf16, by a kernel that nobody
+        would take.)
+        """
         gemms, moes = self._common.GEMMQuantMode, self._common.MoEQuantMode
 
         def ms(op: Any) -> float:

@@ -80,7 +80,9 @@ class DecoderKernels:
         )
 
     def over_tokens(self, ops: Iterable[Any]) -> Kernel:
-        """Of one token for each of so many requests, or a prompt of so many: products ask for their number alone."""
+        """Kernels of one token for each of so many requests, or a prompt of so many: products ask for their number
+        alone.
+        """
         asked = [self.gpu.ask(op) for op in ops]
 
         def answer(tokens: int) -> Answer:

@@ -28,7 +28,7 @@ class LatencyModel:
     constant: float
 
     def seconds(self, shape: Iterable[tuple[int, int]]) -> float:
-        """Of a step whose requests take (new tokens, context)."""
+        """Predicts the seconds of a step whose requests take (new tokens, context)."""
         return self.constant + sum(self.added(tokens, context) for tokens, context in shape)
 
     def added(self, tokens: int, context: int) -> float:
@@ -65,7 +65,7 @@ def features(shape: Shape) -> Sequence[float]:
 
 
 class StepTime:
-    """See `engines.co_serving.step`: what a request adds does not depend on the others."""
+    """Implements `engines.co_serving.step`: what a request adds does not depend on the others."""
 
     def __init__(self, model: LatencyModel, limit_s: float) -> None:
         self.model = model

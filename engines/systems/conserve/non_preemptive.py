@@ -9,14 +9,14 @@ from rehearsal.engines.systems.conserve.params import QueueParams
 
 
 class NonPreemptive:
-    """See `engines.core.policy.Policy`."""
+    """Implements `engines.core.policy.Policy`."""
 
     def __init__(self, params: QueueParams) -> None:
         self.params = params
         self.counters: Counter[str] = Counter()
 
     def plan(self, view: StageView[RequestView]) -> Plan:
-        """Who runs goes first, in the order in which they came in."""
+        """Puts running requests first, in the order in which they came in."""
         offline = self.params.offline_priority
         running = [request.id for request in view.requests if request.running]
         waiting = [request for request in view.requests if not request.running]

@@ -61,7 +61,7 @@ class OrderParams(ClassParams):
 
 
 class QueueParams(ClassParams):
-    """Of Non-Preemptive: who is who."""
+    """Tells Non-Preemptive who is online and who is not."""
 
 
 Resume = Literal["recompute", "swap", "ic", "ic_prefetch"]
@@ -84,4 +84,4 @@ class KvParams(ClassParams):
 
 
 class Params(OrderParams, KvParams):
-    """Of the whole system."""
+    """The parameters of the whole system."""

@@ -26,7 +26,7 @@ COUNTED = ("rounds", "offline_rounds", *phases.COUNTED, "interrupted", "guard_pp
 
 
 class ConServePolicy:
-    """See `engines.core.policy`: `Policy`, `ProfiledPolicy` and `ReactingPolicy`.
+    """Implements of `engines.core.policy`: `Policy`, `ProfiledPolicy` and `ReactingPolicy`.
 
     `counters`: rounds; those without online requests (offline_rounds); `phases.COUNTED`; arrivals that made offline
     requests leave the step under way (interrupted); of the profile `Profile.counters`.

@@ -6,7 +6,7 @@ from rehearsal.engines.co_serving.params import ClassParams
 
 
 class OrderParams(ClassParams):
-    """Of the two-phase scheduler and of the order of offline requests."""
+    """Parameters of the two-phase scheduler and of the order of offline requests."""
 
     latency_budget_s: float | None = Field(
         None,

@@ -20,7 +20,7 @@ COUNTED = ("rounds", *phases.COUNTED)
 
 
 class HyGenPolicy:
-    """See `engines.core.policy`: `Policy` and `ProfiledPolicy`.
+    """Implements of `engines.core.policy`: `Policy` and `ProfiledPolicy`.
 
     `counters`: rounds; `phases.COUNTED`; of the profile `Profile.counters`.
     """

@@ -25,7 +25,7 @@ ROUTE_WEIGHT = 0.3
 
 
 class Phase(StrEnum):
-    """Of a preload. It ends as exactly one of those from HIT on: NEEDLESS when nothing was left to load,
+    """The phase of a preload, which ends as exactly one of those from HIT on: NEEDLESS when nothing was left to load,
     FALSE when the user took no turn."""
 
     QUEUED = "queued"
@@ -295,5 +295,7 @@ class LiveServeKv:
 
 
 def manager(stage: str, params: KvParams) -> LiveServeKv | None:
-    """Of a stage that keeps KV between turns, for next-use eviction and preload; without either it stays with LRU."""
+    """Makes the manager of a stage that keeps KV between turns, for next-use eviction and preload; without either it
+    stays with LRU.
+    """
     return None if params.eviction == "off" and not params.preload else LiveServeKv(params)

@@ -37,7 +37,7 @@ class _Session:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Who needs its blocks first: a protected session, or one of which nothing is known, at once."""
+        """Ranks by who needs its blocks first: a protected session, or one of which nothing is known, at once."""
         return (-math.inf if self.next_use is None else self.next_use, self.number)
 
 

@@ -148,4 +148,4 @@ class KvParams(Telemetry):
 
 
 class Params(OrderParams, KvParams):
-    """Of the whole system."""
+    """The parameters of the whole system."""

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class AimdParams(BaseModel):
-    """Of `admission=aimd`. The target itself is the beat's (`target_share`)."""
+    """Parameters of `admission=aimd`. The target itself is the beat's (`target_share`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -10,7 +10,7 @@ from rehearsal.engines.systems.nova.params import ChunkParams
 
 
 class Chunked:
-    """See `engines.core.policy.Policy`."""
+    """Implements `engines.core.policy.Policy`."""
 
     def __init__(self, params: ChunkParams) -> None:
         self.params = params

@@ -53,7 +53,7 @@ class PassEngine(StageEngine):
             self.recorder.divide()
 
     def counters(self) -> list[Counter[str]]:
-        """Besides: passes of each stage, and what the rule counts."""
+        """Counts besides the passes of each stage, and what the rule counts."""
         return [*super().counters(), self.counted, self.rule.counters]
 
     async def serve(self) -> None:

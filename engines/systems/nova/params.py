@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class StreamParams(BaseModel):
-    """Of stages on plain streams: nothing to choose."""
+    """Parameters of stages on plain streams: nothing to choose."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TurnParams(StreamParams):
-    """Of stages that take turns on the GPU."""
+    """Parameters of stages that take turns on the GPU."""
 
     decode_threshold: int = Field(
         5, ge=1, description="decodes run when so many wait, or nothing else does (PF-Limit: 5)"
@@ -23,7 +23,7 @@ class TurnParams(StreamParams):
 
 
 class PartitionParams(StreamParams):
-    """Of stages side by side on shares of the SMs (paper section III-C and its hyper-parameters in V-A)."""
+    """Parameters of stages on shares of the SMs (paper section III-C and its hyper-parameters in V-A)."""
 
     adaptive: bool = Field(
         True,
@@ -57,7 +57,7 @@ class PartitionParams(StreamParams):
 
 
 class ChunkParams(StreamParams):
-    """Of vLLM's chunked prefill."""
+    """Parameters of vLLM's chunked prefill."""
 
     chunk_tokens: int = Field(
         128,

@@ -7,7 +7,7 @@ SINKS, RECENT = 128, 384
 
 
 class AttentionParams(BaseModel):
-    """Of OmniAttn (paper section 4.2)."""
+    """Parameters of OmniAttn (paper section 4.2)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

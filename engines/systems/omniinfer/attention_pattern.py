@@ -37,7 +37,7 @@ class AttentionPattern:
         return sum(self.compressed)
 
     def kept_tokens(self, tokens: int) -> int:
-        """Of a context, those that a compressed layer reads at the most."""
+        """Returns how many tokens of a context a compressed layer reads at the most."""
         return min(tokens, self.sinks + self.recent)
 
     def read_tokens(self, tokens: int) -> float:
@@ -46,7 +46,9 @@ class AttentionPattern:
         return tokens - share * (tokens - self.kept_tokens(tokens))
 
     def kept_blocks(self, tokens: int, block_size: int) -> int:
-        """Of a context's blocks, those in which the next query sees any token in a compressed layer."""
+        """Returns how many blocks of a context there are in which the next query sees any token in a compressed
+        layer.
+        """
         blocks = -(-tokens // block_size)
         sinks = -(-self.sinks // block_size)
         left = max(0, tokens - self.recent + 1) // block_size  # blocks that lie before the window

@@ -13,7 +13,7 @@ from rehearsal.engines.systems.omniinfer.proxy.deferral import Deferral
 
 
 def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:
-    """As every speaking system, and `Deferral` attached to its pipeline."""
+    """Builds a speaking system and attaches `Deferral` to its pipeline."""
     serving = speaking.build(parts, params, chosen)
     if params.deferred:
         pipeline = serving.gateway.pipeline

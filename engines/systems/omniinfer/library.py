@@ -15,7 +15,7 @@ from rehearsal.workloads.errors import UserError
 
 
 class DividedParams(SpeakingParams):
-    """Besides, what becomes of experts and attention on decode replicas."""
+    """Adds what becomes of experts and attention on decode replicas."""
 
     placement: str = Field("balanced", description="where the experts of a group of dies stand")
     attention: str = Field("full", description="what decode replicas keep of KV, and attend to")
@@ -28,7 +28,7 @@ class DividedParams(SpeakingParams):
 
 
 class Divided(Speaking):
-    """See `engines.composition.Library`."""
+    """Implements `engines.composition.Library`."""
 
     seams = (*Speaking.seams, "placement", "attention")
     plain = ("prefill", "decode", "deferred")

@@ -33,7 +33,7 @@ class LoadParams(BaseModel):
 
 
 class ReplicaParams(LoadParams):
-    """Of vLLM's own balancer: slots, and how they follow the load."""
+    """Parameters of vLLM's own balancer: slots, and how they follow the load."""
 
     redundant_slots: int | None = Field(
         None,
@@ -50,7 +50,7 @@ class ReplicaParams(LoadParams):
 
 
 class PlacementParams(ReplicaParams):
-    """Of OmniPlacement (paper section 4.1)."""
+    """Parameters of OmniPlacement (paper section 4.1)."""
 
     placement_mode: Literal["paper", "oss"] = Field(
         "paper", description="where the paper and its open-source code differ: budget, forecast, moves"

@@ -63,7 +63,7 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
 
 
 class CallEndpoint(WebSocketEndpoint[C]):
-    """Of callers who connect before they speak, and hang up: `_make` makes a session's connection."""
+    """The endpoint of callers who connect before they speak, and hang up: `_make` makes a session's connection."""
 
     def _make(self, session: int) -> C:
         raise NotImplementedError

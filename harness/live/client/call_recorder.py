@@ -22,7 +22,7 @@ CALL = "call-"
 
 
 def session_of(path: Path) -> int:
-    """Of a file's name the session."""
+    """Returns the session that a file's name holds."""
     return int(path.stem.removeprefix(CALL))
 
 

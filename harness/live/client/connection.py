@@ -152,7 +152,7 @@ class Connection:
                 self._socket.abort()
 
     def message(self, data: bytes, at_s: float) -> None:
-        """Of `harness.live.transport.websocket.Receiver`."""
+        """Implements `harness.live.transport.websocket.Receiver`."""
         if self.over:
             return
         if self._socket is None:  # the hello came with the answer to the handshake
@@ -165,7 +165,7 @@ class Connection:
             self.on_event(event, at_s)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """Of `harness.live.transport.websocket.Receiver`."""
+        """Implements `harness.live.transport.websocket.Receiver`."""
         self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
         self._set_closed()
 

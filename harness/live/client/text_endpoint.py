@@ -269,7 +269,7 @@ def pool_of(target: TargetParams) -> HttpPool:
 
 
 def message(role: str, content: str) -> bytes:
-    """As JSON."""
+    """Returns the message as JSON."""
     return _encode({"role": role, "content": content})
 
 

@@ -31,7 +31,7 @@ OTHER = {"http": "https", "https": "http"}
 
 
 class Answer:
-    """See `harness.live.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
+    """Implements `harness.live.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
 
     def __init__(self) -> None:
         self.code = 0

@@ -71,7 +71,7 @@ class Dialect:
         return self.target.url
 
     def headers(self) -> dict[str, str]:
-        """Of the handshake; with the token from the environment, where there is one."""
+        """Returns the headers of the handshake, with the token from the environment, where there is one."""
         token = self.target.token(self.name)
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 

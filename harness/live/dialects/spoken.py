@@ -10,13 +10,15 @@ from rehearsal.workloads.trace import Trace
 
 
 def for_turns(target: TargetParams, trace: Trace) -> Dialect:
-    """Of users who take turns; `target` names its dialect. UserError where that cannot do what `trace` wants."""
+    """Returns the dialect of users who take turns; `target` names its dialect. UserError where that cannot do what
+    `trace` wants.
+    """
     typed = any(not turn.audio_s for session in trace.sessions for turn in session.turns)
     return _able(dialect_of(target), typed)
 
 
 def for_open_microphone(target: TargetParams) -> Dialect:
-    """Of users whose microphone stays open: somebody else says when a turn has ended."""
+    """Returns the dialect of users whose microphone stays open: somebody else says when a turn has ended."""
     if target.turn_detection == "client":
         target = target.model_copy(update={"turn_detection": "server"})
     dialect = dialect_of(target)
@@ -30,7 +32,7 @@ def for_open_microphone(target: TargetParams) -> Dialect:
 
 
 def for_frames(target: TargetParams) -> Dialect:
-    """Of calls without pause: text is all that frames bring."""
+    """Returns the dialect of calls without pause: text is all that frames bring."""
     dialect = dialect_of(target.model_copy(update={"modalities": "text"}))
     if not dialect.takes_frames:
         able = ", ".join(name for name, cls in DIALECTS.items() if cls.takes_frames)

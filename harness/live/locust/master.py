@@ -101,7 +101,7 @@ class Master:
     def measure(
         self, point: Point, show: Show | None, timeout_s: float, say: Callable[[str], None]
     ) -> Measurement:
-        """As `harness.live.run.measure.measure_live`, from the hosts of all workers."""
+        """Measures as `harness.live.run.measure.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
         target, trace, client = point.target, point.trace(), point.client

@@ -34,7 +34,7 @@ Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measureme
 
 
 class LiveExecutor:
-    """See `harness.executors.Executor`. `show` is called with the state of the run as it changes.
+    """Implements `harness.executors.Executor`. `show` is called with the state of the run as it changes.
 
     An endpoint that cannot be used at all is the user's mistake (UserError) for as long as no point was measured; later
     it is that point's failure.

@@ -44,7 +44,7 @@ PATIENCE_S = 60.0  # beyond the run's length before it is given up [chosen]
 
 @dataclass(frozen=True)
 class Floor:
-    """Of one load: seconds where the name ends with `_s`. None: nothing of the kind happened.
+    """The floor under one load: seconds where the name ends with `_s`. None: nothing of the kind happened.
 
     sends_per_s: in the busiest second. slip: send returned − due, over everything sent. bias: time to first packet or
     token as reported by the client (from the scheduled end of the turn, so with the slip) − as it was at the server

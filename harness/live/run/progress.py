@@ -146,7 +146,7 @@ class RunProgress:
         return sum(status[name] for status in self._statuses.values())
 
     def ttfp(self, percentile: float) -> float | None:
-        """Of the turns that first spoke in the last seconds, s; None without one."""
+        """Returns the percentile over turns that first spoke in the last seconds, s; None without one."""
         recent = [seconds for _, seconds in self._recent]
         return float(np.percentile(recent, percentile)) if recent else None
 
@@ -168,7 +168,7 @@ class RunProgress:
 
     @property
     def slip_p99_ms(self) -> float | None:
-        """Of the worst shard in its last second."""
+        """Returns the P99 slip of the worst shard in its last second, ms."""
         known = [
             status["slip_p99_ms"] for status in self._statuses.values() if status["slip_p99_ms"] is not None
         ]

@@ -20,7 +20,7 @@ PLAIN = {secure: plain for plain, secure in SECURE.items()}
 
 
 class Answer(NamedTuple):
-    """Of a web server. `software`: what it calls itself."""
+    """What a web server answered. `software`: what it calls itself."""
 
     status: int
     software: str

@@ -38,7 +38,7 @@ def _prompts(point: Measured) -> int:
 
 
 def copying_s(point: Measured) -> np.ndarray | None:
-    """Of each step that reads prompts, how long the link takes for what it computes."""
+    """Returns for each step that reads prompts how long the link takes for what it computes."""
     size = bytes_per_token(point)
     steps = _reading(point)
     return None if size is None else steps["prefill_tokens"].to_numpy() * size / LINK
@@ -88,7 +88,7 @@ CLAIMS = [
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Of each model, how much of a step its copying takes, as a distribution over steps."""
+    """Draws for each model how much of a step its copying takes, as a distribution over steps."""
     figure, (axes,) = sheet(1, 1, TITLE)
     used = []
     for name in ("8b", "14b"):

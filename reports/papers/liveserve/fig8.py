@@ -51,7 +51,7 @@ class Held:
 
 
 def held(point: Measured) -> Held:
-    """Of the target, the session with the most turns."""
+    """Returns the KV held of the target, the session with the most turns."""
     trace = point.record.trace().columns()
     session = int(np.bincount(trace["session"]).argmax())
     own = trace["session"] == session  # rows of a session are in the order of its turns

@@ -97,7 +97,7 @@ def theory_s(point: Measured) -> float | None:
 
 
 def mean(column: str) -> Quantity:
-    """Of a column of the request table."""
+    """The mean of a column of the request table."""
     return lambda point: float(np.nanmean(point.requests[column]))
 
 

@@ -44,7 +44,7 @@ PAPER: dict[str, float] = {}
 
 
 def metric(name: str) -> Quantity:
-    """As the summary of a point has it."""
+    """A metric as the summary of a point has it."""
     return lambda point: point.value(name)
 
 
@@ -52,7 +52,7 @@ PACE, EPISODE_S = metric("session_pace_mean"), metric("session_time_mean")
 
 
 def actions(point: Measured) -> float:
-    """Of all agents together, per minute, from the first screenshot to the last answer."""
+    """Counts the actions of all agents together, per minute, from the first screenshot to the last answer."""
     rows = point.requests
     return 60 * len(rows) / float(np.nanmax(rows["completion_s"]) - np.min(rows["turn_start_s"]))
 

@@ -46,7 +46,7 @@ def encoder() -> Any:
 
 
 def mebibytes(slots: int | None) -> float:
-    """Of weights that the vision encoder keeps on the GPU."""
+    """Returns the MiB of weights that the vision encoder keeps on the GPU."""
     return encoder().weight_bytes(slots) / 2**20
 
 

@@ -82,7 +82,7 @@ def divided(tokens: int) -> float:
 
 
 def moved(tokens: int) -> float:
-    """Of a prompt's KV, the share that a hand-over moves."""
+    """Returns the share of a prompt's KV that a hand-over moves."""
     return sum(shipped().handover_bytes(tokens, BLOCK, 1)) / (-(-tokens // BLOCK) * BLOCK * 61)
 
 

@@ -6,7 +6,7 @@ TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and reque
 
 
 class Row(NamedTuple):
-    """Of the paper. `batch`: requests in flight a decode die; s."""
+    """A row of the paper. `batch`: requests in flight a decode die; s."""
 
     shape: str
     batch: int

@@ -27,7 +27,9 @@ class Line(NamedTuple):
 
 
 class BatchTimes:
-    """Of instances that are alike. Requests differ twentyfold in length: their number says little of a batch."""
+    """Predicts the batch times of instances that are alike. Requests differ twentyfold in length: their number says
+    little of a batch.
+    """
 
     def __init__(self) -> None:
         self._measured: deque[tuple[int, float]] = deque(maxlen=KEPT)

@@ -28,8 +28,9 @@ class DecodeNodes:
         self._first = 0
 
     def assign(self, waiting: Sequence[Waits[Key]], over_cap: bool = False) -> list[tuple[Waits[Key], int]]:
-        """Who goes where now, the longest first; whoever finds its nodes full is left out and waits on, or goes to a
-        full one (`over_cap`). Of nodes with equal work the first behind the one that was taken last."""
+        """Returns who goes where now, the longest first; whoever finds its nodes full is left out and waits on, or
+        goes to a full one (`over_cap`). Of nodes with equal work the first behind the one that was taken last.
+        """
         assigned = []
         for request in sorted(waiting, key=lambda each: -each.work):
             among = range(len(self.caps)) if request.nodes is None else sorted(request.nodes)
@@ -49,7 +50,7 @@ class DecodeNodes:
 
 
 class LeastWork(AssigningRouter):
-    """Who is routed at once, and not assigned, is not refused where all are
+    """Routes by least work. A request that is routed at once, and not assigned, is not refused where all are
     full, and counts by its prompt."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:

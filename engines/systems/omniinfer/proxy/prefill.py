@@ -154,8 +154,9 @@ class PrefillQueue(Generic[Key]):
                     self._begin(instance, now)
 
     def due(self, now: float) -> list[tuple[Key, int]]:
-        """Who is handed over now and where, in order; they are no longer held. Who is not counts where he would be done
-        first, for those behind him."""
+        """Returns who is handed over now and where, in order; they are no longer held. Who is not counts where he
+        would be done first, for those behind him.
+        """
         out: list[tuple[Key, int]] = []
         nodes = range(len(self._instances))
         taking = {i for i in nodes if self._takes(i, now)}

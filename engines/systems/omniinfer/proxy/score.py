@@ -34,9 +34,10 @@ def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
 
 
 def best_of_code(nodes: Sequence[Node], prompt: int, after: int) -> int:
-    """As OmniInfer's code does it: nodes over their caps are left out; then the longest match, the fewest tokens, the
-    fewest requests; where nobody matches, the fewest tokens, beginning behind the node `after` that was taken last.
-    Where all are over their caps the least loaded one takes it: overload is not refused."""
+    """Chooses as OmniInfer's code does: nodes over their caps are left out; then the longest match, the fewest
+    tokens, the fewest requests; where nobody matches, the fewest tokens, beginning behind the node `after` that was
+    taken last. Where all are over their caps the least loaded one takes it: overload is not refused.
+    """
     free = [i for i, node in enumerate(nodes) if not over(node, prompt)]
     if not free:
         return min(range(len(nodes)), key=lambda i: load(nodes[i]))
