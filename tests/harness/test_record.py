@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -105,8 +106,8 @@ def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) ->
     now = measurement.requests.assign(generated_entry=4, heard_entry=3, queueing_entry_s=0.5)
     before = now.rename(columns=lambda name: name.replace("_entry", "_thinker"))
     values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
-    measurement.requests = before
-    measurement.metrics = {"queueing_thinker_p50": values, "busy_thinker": values, "ttft_p50": values}
+    metrics = {"queueing_thinker_p50": values, "busy_thinker": values, "ttft_p50": values}
+    measurement = replace(measurement, requests=before, metrics=metrics)
     write_record(tmp_path, point, measurement, {"pid": 1}, environment(), datetime.now(UTC))
     found = load_record(tmp_path)
     assert {*found.metrics} == {"queueing_entry_p50", "busy_entry", "ttft_p50"}
