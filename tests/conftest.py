@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -36,3 +37,16 @@ def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return end.value.code, *capsys.readouterr()
 
     return rehearse
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn and not rendered, which takes most of the time of a page; their files hold their names."""
+
+    def save(picture: Any, folder: Path) -> str:
+        svg = f'<svg viewBox="0 0 1 1"><desc>{picture.name}</desc></svg>'
+        for suffix in ("svg", "pdf"):
+            (folder / f"{picture.name}.{suffix}").write_text(svg)
+        return svg
+
+    monkeypatch.setattr("rehearsal.reports.svg.save", save)

@@ -22,6 +22,8 @@ from tests.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 # With the scripted servers vllm_omni sends the second packet of every other session late from c = 16 on.
 FIND = ("find", "bench", "--slo", "ttfp_p90<=0.5 continuity>=0.9", "--set", "p=0")
 SMALL = (*FIND, "--set", "turns=1", "--set", "sessions=48", "--seeds", "2")

@@ -25,6 +25,8 @@ from tests.conftest import Rehearse
 from tests.reports.lived import measured
 from tests.reports.page import Page
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
 

@@ -11,6 +11,8 @@ from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 # The scripted liveserve answers after 0.2 s, the baseline after 0.3 s; each reply is one message.
 SETTINGS = {"requests": 6, "documents": 2, "ttft_deadline_s": 0.25}
 

@@ -14,6 +14,8 @@ from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

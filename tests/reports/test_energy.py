@@ -24,6 +24,8 @@ from rehearsal.reports.pages.html import write_report
 from tests.reports import served
 from tests.reports.page import Page
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 B200 = resolve(ServerParams(deployment="qwen3_omni_2gpu", gpu="b200"))
 
 

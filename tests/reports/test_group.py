@@ -15,6 +15,8 @@ from rehearsal.workloads.errors import UserError
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,8 @@ from tests.reports.figure_card import serve_cards
 from tests.reports.page import Page
 from tests.reports.written import Fails, never
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def measured(folder: Path, fails: Fails = never) -> Group:
     """The card with fewer users, both sides answered by the scripted servers, which know no device."""
