@@ -46,14 +46,15 @@ LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     # A million of them take fifty times as long: what one costs does not depend on their number.
     "short": (["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
 }
-MILLION = 1e6 / 20000
 
 
-SCALE = float(__import__("os").environ.get("SCALE", "1"))
+SIZES = ("limit", "requests", "sessions")
 
 
-def one(load: str, engine: str, mooncake: str | None, profile: str | None = None) -> dict[str, Any]:
-    """Cost and digest of one replay in this process."""
+def one(
+    load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None
+) -> dict[str, Any]:
+    """Cost and digest of one replay in this process. `size`: share of the load's requests."""
     from rehearsal.harness.experiment import Experiment, expand
     from rehearsal.harness.replay import replay
     from rehearsal.workloads.registry import make_trace
@@ -61,15 +62,7 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
     _, workload, settings = LOADS[load]
     if load == "mooncake":
         settings = {**settings, "path": mooncake}
-    if SCALE != 1:
-        settings = {
-            **settings,
-            **{
-                k: max(1, int(v * SCALE))
-                for k, v in settings.items()
-                if k in ("limit", "requests", "sessions")
-            },
-        }
+    settings = {name: int(value * size) if name in SIZES else value for name, value in settings.items()}
     [point] = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
     trace = make_trace(point.workload, point.workload_params, point.seed)
     watch, begun = cProfile.Profile() if profile else None, []
@@ -113,9 +106,8 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
     }
 
 
-def in_turn(trees: Sequence[Path], load: str, engine: str, mooncake: str | None) -> list[dict[str, Any]]:
+def in_turn(trees: Sequence[Path], load: str, engine: str, extra: Sequence[str]) -> list[dict[str, Any]]:
     """The same replay once in each tree."""
-    extra = [] if mooncake is None else ["--mooncake", mooncake]
     results = []
     for tree in trees:
         run = subprocess.run(
@@ -142,21 +134,22 @@ def main() -> int:
         "--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed"
     )
     arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
+    arguments.add_argument("--size", type=float, default=1.0, help="share of each load's requests")
     given = arguments.parse_args()
     if given.other == "one":
-        print(json.dumps(one(*given.rest, given.mooncake, given.profile)))
+        load, engine = given.rest
+        print(json.dumps(one(load, engine, given.mooncake, given.size, given.profile)))
         return 0
     trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[1]]
+    extra = ["--size", str(given.size), *(["--mooncake", given.mooncake] if given.mooncake else [])]
     differing = 0
-    print(
-        "| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    columns = "load", "engine", "before, simulated s a CPU s", "now", "ratio", "us a token", "limit", "record"
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for load in given.loads.split(","):
         if load == "mooncake" and given.mooncake is None:
             continue
         for engine in LOADS[load][0]:
-            pairs = [in_turn(trees, load, engine, given.mooncake) for _ in range(given.repeats)]
+            pairs = [in_turn(trees, load, engine, extra) for _ in range(given.repeats)]
             before, now = (
                 [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
             )
@@ -168,7 +161,8 @@ def main() -> int:
             differing += not same
             print(
                 f"| {load} | `{engine}` | {_spread(before)} | {_spread(now)} | × {_spread(ratios, 2)} "
-                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} | {'same' if same else 'DIFFERS'} |",
+                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} "
+                f"| {'same' if same else 'DIFFERS'} |",
                 flush=True,
             )
     return 1 if differing else 0
