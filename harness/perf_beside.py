@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# Those of this file, whatever the other tree has.
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
 TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}

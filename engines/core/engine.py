@@ -102,7 +102,7 @@ class StageEngine:
         self._loop = asyncio.get_running_loop()
 
     def allow_quiet(self) -> None:
-        """Rows of whose tokens nobody is told come as sums from now on: its device takes them so."""
+        """Rows of whose tokens nobody is told, or all at once, come as sums from now on: its device takes them so."""
         if isinstance(self.rounds, vllm.LazyDecodes) and self.policy is None and self.on_arrival is None:
             stage = self.replica.stage
             self.rounds.untold = UntoldTokens(self.requests, self.output, stage.decoder.vocab)
