@@ -4,11 +4,10 @@
 
 Each replay is one fresh process on one core, and its cost is CPU time of that process, so that a machine that others
 use as well moves it little. Building the server and making the workload are left out. The two trees take turns, so a
-ratio is of neighbours. Events and steps are compared bit by bit. The last column is the time in vLLM's own scheduler
-and KV manager, with what lets most rows do without it: with that part alone a replay could not be faster than its
-`limit`.
+ratio is of neighbours. Events, steps and counters are compared bit by bit. `limit` is what the speed would be if only
+the time in vLLM's own scheduler and KV manager were left, with what lets most rows do without it.
 
-    python harness/perf_beside.py one LOAD ENGINE [--mooncake FILE] [--profile FILE]
+    python harness/perf_beside.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
 
 is one replay of the tree that is on PYTHONPATH, as a line of JSON.
 """
