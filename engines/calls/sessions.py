@@ -21,6 +21,7 @@ from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.requests import RequestTable
+from rehearsal.engines.core.together import Told
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Turn
 
@@ -215,9 +216,13 @@ class SessionOutput:
         self._said = said
         self._listeners = listeners
 
-    def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
+    def deliver(
+        self, produced: Iterable[Produced | Told], requests: dict[str, StageRequest], now: float
+    ) -> None:
         any_token = False
-        for request_id, token_ids, _ in produced:
+        for each in produced:
+            assert not isinstance(each, Told), "none are delivered together"
+            request_id, token_ids, _ = each
             request: SessionRequest = requests[request_id]  # type: ignore[assignment]
             request.produced += len(token_ids)
             request.output += token_ids
@@ -231,6 +236,12 @@ class SessionOutput:
 
     def untold(self, request: StageRequest) -> int:
         return 0
+
+    def together(self, request: StageRequest) -> bool:
+        return False
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None:
+        raise AssertionError("none are delivered together")
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         return NOBODY

@@ -79,3 +79,15 @@ class Device(Protocol):
         Past the last boundary, or without a step, nothing happens.
         """
         ...
+
+
+class SummingDevice(Protocol):
+    """A modelled device that takes rows beside the others as sums (`takes_sums`), of which none can leave the step."""
+
+    takes_sums: bool
+
+    async def execute(
+        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows
+    ) -> list[list[int] | None]:
+        """As `Device.execute`, with these beside `rows`."""
+        ...

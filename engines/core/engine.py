@@ -8,11 +8,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from rehearsal.engines.core.device import QuietRows, Row
+from rehearsal.engines.core.device import QuietRows, Row, SummingDevice
 from rehearsal.engines.core.handed_kv import HandedKv
 from rehearsal.engines.core.host_kv import HostKv
 from rehearsal.engines.core.kv_manager import KvManager
@@ -103,7 +103,7 @@ class StageEngine:
         self._loop = asyncio.get_running_loop()
 
     def allow_quiet(self) -> None:
-        """Rows of whose tokens nobody is told come as sums from now on: its device takes them so."""
+        """Rows of whose tokens nobody is told, or all at once, come as sums from now on: its device takes them so."""
         if isinstance(self.rounds, vllm.LazyDecodes) and self.policy is None and self.on_arrival is None:
             stage = self.replica.stage
             self.rounds.untold = UntoldTokens(self.requests, self.output, stage.decoder.vocab)
@@ -241,7 +241,8 @@ class StageEngine:
             await asyncio.sleep(round.begin_s - round.start_s)
         self._under_way = Step(round.start_s, round.rows)
         if round.quiet.requests:
-            sampled = await self.device.execute(round.scheduled, round.rows, self.requests, round.quiet)
+            device = cast(SummingDevice, self.device)
+            sampled = await device.execute(round.scheduled, round.rows, self.requests, round.quiet)
         else:
             sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
         self._under_way = None

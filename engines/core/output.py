@@ -97,7 +97,7 @@ class StageOutput:
         event, on_token, stage = self.recorder.event, self.on_token, self.stage
         interval = self.stream_interval
         for each in produced:
-            if type(each) is Told:
+            if isinstance(each, Told):
                 assert self.listeners is not None
                 self.recorder.event_of_each(now, "token", each.who, stage, 1)
                 self.listeners.told(each)

@@ -191,6 +191,7 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
     assert str(log.events().to_pydict()) == str(reference.events().to_pydict())
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), max_size=100), st.integers(0, 5))
 def test_a_history_is_hashed_as_vllm_hashes_a_request(tokens: list[int], known: int):
     histories = Histories(8)

@@ -4,11 +4,10 @@
 
 Each replay is one fresh process on one core, and its cost is CPU time of that process, so that a machine that others
 use as well moves it little. Building the server and making the workload are left out. The two trees take turns, so a
-ratio is of neighbours. Events and steps are compared bit by bit. The last column is the time in vLLM's own scheduler
-and KV manager, with what lets most rows do without it: with that part alone a replay could not be faster than its
-`limit`.
+ratio is of neighbours. Events, steps and counters are compared bit by bit. `limit` is what the speed would be if only
+the time in vLLM's own scheduler and KV manager were left, with what lets most rows do without it.
 
-    python tests/perf/beside.py one LOAD ENGINE [--mooncake FILE] [--profile FILE]
+    python tests/perf/beside.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
 
 is one replay of the tree that is on PYTHONPATH, as a line of JSON.
 """
@@ -29,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# Those of this file, whatever the other tree has.
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
 TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
@@ -46,14 +46,15 @@ LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     # A million of them take fifty times as long: what one costs does not depend on their number.
     "short": (["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
 }
-MILLION = 1e6 / 20000
 
 
-SCALE = float(__import__("os").environ.get("SCALE", "1"))
+SIZES = ("limit", "requests", "sessions")
 
 
-def one(load: str, engine: str, mooncake: str | None, profile: str | None = None) -> dict[str, Any]:
-    """Cost and digest of one replay in this process."""
+def one(
+    load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None
+) -> dict[str, Any]:
+    """Cost and digest of one replay in this process. `size`: share of the load's requests."""
     from rehearsal.harness.experiments.experiment import Experiment, expand
     from rehearsal.harness.worker.replay import replay
     from rehearsal.workloads.registry import make_trace
@@ -61,15 +62,7 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
     _, workload, settings = LOADS[load]
     if load == "mooncake":
         settings = {**settings, "path": mooncake}
-    if SCALE != 1:
-        settings = {
-            **settings,
-            **{
-                k: max(1, int(v * SCALE))
-                for k, v in settings.items()
-                if k in ("limit", "requests", "sessions")
-            },
-        }
+    settings = {name: int(value * size) if name in SIZES else value for name, value in settings.items()}
     [point] = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
     trace = make_trace(point.workload, point.workload_params, point.seed)
     watch, begun = cProfile.Profile() if profile else None, []
@@ -113,9 +106,8 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
     }
 
 
-def in_turn(trees: Sequence[Path], load: str, engine: str, mooncake: str | None) -> list[dict[str, Any]]:
+def in_turn(trees: Sequence[Path], load: str, engine: str, extra: Sequence[str]) -> list[dict[str, Any]]:
     """The same replay once in each tree."""
-    extra = [] if mooncake is None else ["--mooncake", mooncake]
     results = []
     for tree in trees:
         run = subprocess.run(
@@ -142,21 +134,22 @@ def main() -> int:
         "--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed"
     )
     arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
+    arguments.add_argument("--size", type=float, default=1.0, help="share of each load's requests")
     given = arguments.parse_args()
     if given.other == "one":
-        print(json.dumps(one(*given.rest, given.mooncake, given.profile)))
+        load, engine = given.rest
+        print(json.dumps(one(load, engine, given.mooncake, given.size, given.profile)))
         return 0
     trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[2]]
+    extra = ["--size", str(given.size), *(["--mooncake", given.mooncake] if given.mooncake else [])]
     differing = 0
-    print(
-        "| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    columns = "load", "engine", "before, simulated s a CPU s", "now", "ratio", "us a token", "limit", "record"
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for load in given.loads.split(","):
         if load == "mooncake" and given.mooncake is None:
             continue
         for engine in LOADS[load][0]:
-            pairs = [in_turn(trees, load, engine, given.mooncake) for _ in range(given.repeats)]
+            pairs = [in_turn(trees, load, engine, extra) for _ in range(given.repeats)]
             before, now = (
                 [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
             )
