@@ -111,7 +111,7 @@ def test_words_of_the_reply_become_sound():
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2
     assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3]), "no sample is lost between pieces"
-    assert (done["audio_ttfp_s"] > 0).all() and (done["rtf"] > 0).all() and done["packets"].tolist() == [3, 3]
+    assert min(done["audio_ttfp_s"]) > 0 and min(done["rtf"]) > 0 and done["packets"].tolist() == [3, 3]
     assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
 
 
