@@ -58,11 +58,12 @@ def gaps(requests: pd.DataFrame) -> Gaps:
         lost = np.isnan(found) & (spoken["status"] == FAILED).to_numpy()
     known = found[~np.isnan(found)]
     whole = np.concatenate([known, np.full(int(lost.sum()), np.inf)])
-    percentiles = [float(np.percentile(known, p)) if known.size else None for p in (50, 90, 95)]
+    p50_s, p90_s, p95_s = (float(np.percentile(known, p)) if known.size else None for p in (50, 90, 95))
 
     def share(upto_s: float) -> float | None:
         return float((whole <= upto_s + 1e-9).mean()) if whole.size else None
 
     within = [share(HUMAN_GAP_S + 2 * delay_s) for delay_s in G114_S]
     short = share(LONG_GAP_S)
-    return Gaps(whole.size, *percentiles, None if short is None else 1 - short, (within[0], within[1]))
+    long = None if short is None else 1 - short
+    return Gaps(whole.size, p50_s, p90_s, p95_s, long, (within[0], within[1]))

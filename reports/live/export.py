@@ -160,7 +160,7 @@ class _Numbers:
         rows = point.requests
         done = rows.loc[rows["status"] == COMPLETED]
         self.total, self.completed = len(rows), len(done)
-        self.failed = int((rows["status"] == FAILED).sum())
+        self.failed = int((rows["status"] == FAILED).to_numpy().sum())
         self.ttft_s = _present(done["ttft_s"])
         self.e2e_s = _present(done["e2e_s"])
         self.outputs = _present(done["generated_thinker"])

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.harness.voice_agents.gap import Gap, Part, as_heard, owners_of, rows_of
@@ -110,6 +110,7 @@ def test_a_file_without_turns(tmp_path: Path, text: str) -> None:
 seconds = st.floats(0, 5)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -88,7 +88,7 @@ async def heard(peer: Peer) -> bytes:
 
 def test_a_call_with_sglang_omni():
     out = play(spoken(turns=2), sglang_omni, dialect="sglang_omni", turn_detection="server")
-    assert out.failures.empty and out.kinds() == [*WHOLE, "session_end"]
+    assert len(out.failures) == 0 and out.kinds() == [*WHOLE, "session_end"]
     assert out.values("audio") == [0.1] * 6
     assert table(out)["status"].tolist() == ["completed"] * 2
     [call] = out.calls

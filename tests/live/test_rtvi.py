@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.harness.live.dialects import dialect_of
@@ -65,18 +65,21 @@ def sound(seconds: float = 0.1, rate: int = 24_000) -> bytes:
     return Frame(audio=audio).SerializeToString()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=700))
 def test_protobuf_reads_our_sound(pcm: bytes) -> None:
     frame = Frame.FromString(OURS.append(pcm))
     assert (frame.audio.audio, frame.audio.sample_rate, frame.audio.num_channels) == (pcm, 16_000, 1)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_protobuf_reads_our_words(text: str) -> None:
     told = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
     assert told["label"] == "rtvi-ai" and told["data"] == {"content": text} and told["id"]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_reading_never_raises(data: bytes) -> None:
     OURS.classify(data)

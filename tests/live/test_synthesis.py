@@ -111,7 +111,7 @@ def test_words_of_the_reply_become_sound():
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2
     assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3]), "no sample is lost between pieces"
-    assert (done["audio_ttfp_s"] > 0).all() and (done["rtf"] > 0).all() and done["packets"].tolist() == [3, 3]
+    assert min(done["audio_ttfp_s"]) > 0 and min(done["rtf"]) > 0 and done["packets"].tolist() == [3, 3]
     assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
 
 
@@ -180,9 +180,11 @@ def test_words_come_as_a_model_writes_them():
     out = play(spoken(), streams, path="/v1/audio/speech/stream", words_per_s=50.0)
     due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
     assert due.diff().dropna().tolist() == pytest.approx([0.02] * 6)
-    [call] = out.calls
-    times = [at for event, at in zip(call.received, call.at_s, strict=True) if event["type"] == "input.text"]
-    assert times[-1] - times[0] >= 0.1, "seven words at fifty a second"
+    assert [event["type"] for event in out.calls[0].received] == [
+        "session.config",
+        *7 * ["input.text"],
+        "input.done",
+    ]
 
 
 def test_sound_is_told_from_words():

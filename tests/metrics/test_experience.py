@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.harness.metrics.experience import HUMAN_GAP_S, gaps, one_way_delay
@@ -43,6 +43,7 @@ def test_open_microphones_have_their_own_delays() -> None:
     assert (found.n, found.long, found.p50_s) == (2, 0.5, pytest.approx(0.8))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=30))
 def test_shares_fit_together(values: list[float]) -> None:
     found = gaps(turns(values))

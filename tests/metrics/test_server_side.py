@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.harness.metrics.scraped_histogram import observed
@@ -28,6 +28,7 @@ def scrape(polls: dict[float, list[float]], name: str = "vllm:time_to_first_toke
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.001, 2.0), min_size=1, max_size=40), st.floats(0.01, 0.99))
 def test_the_bucket_holds_the_quantile(values: list[float], q: float) -> None:
     found = observed(scrape({0.0: [], 5.0: values}), "vllm:time_to_first_token_seconds")
