@@ -25,7 +25,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     VOICE: (
         ["vllm_omni", "liveserve"],
         "voice",
-        {"deployment": "qwen3_omni_2gpu", "c": 16, "p": 0.3, "sessions": 32, "kv_pool_blocks": 2048},
+        {"deployment": "qwen3_omni_2gpu", "c": 16, "p": 0.3, "sessions": 32, "kv_pool_blocks": 1024},
     ),
     # More than the pool holds: history is evicted, and running requests are preempted.
     TEXT: (
@@ -34,15 +34,15 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         {
             "deployment": "llama_8b_1gpu",
             "rate": 8.0,
-            "sessions": 96,
-            "rounds": 3,
+            "sessions": 64,
+            "rounds": 2,
             "rounds_shape": 1,
             "opening_tokens": 2000,
             "think_s": 2.0,
             "think_s_per_token": 0,
             "reply_tokens": 400,
             "playback": "none",
-            "kv_pool_blocks": 4096,
+            "kv_pool_blocks": 3000,
             "turn_timeout_s": 600.0,
         },
     ),
@@ -63,6 +63,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
             "input_tokens": 4096,
             "output_tokens": 256,
             "pool": 48,
+            "kv_pool_blocks": 6000,
             "ttft_deadline_s": None,
             "tbt_deadline_s": None,
             "turn_timeout_s": 600.0,
@@ -83,7 +84,7 @@ EXPERIMENTS = {
     )
     for panel, (engines, workload, settings) in _PANELS.items()
 }
-QUICK = {"sessions": "16", "requests": "20", "duration_s": "60"}
+QUICK = {"requests": "30"}
 
 
 def _prompts(point: Measured) -> float:

@@ -157,6 +157,7 @@ def run(tests: Path, release_path: Path | None, under: str, folder: Path) -> dic
         "OMP_NUM_THREADS": "1",
     }
     options = ["-q", "-p", "no:cacheprovider", "--confcutdir", "tests/v1", "--rootdir", ".", "--tb", "short"]
+    options += ["--continue-on-collection-errors"]  # a file may want a package that is not there
     plug_in = [] if under == STOCK else ["-p", PLUG_IN]
     command = [sys.executable, "-m", "pytest", *options, *plug_in, f"--junitxml={report}", *named]
     with (folder / f"{under}.log").open("w") as log:
@@ -169,7 +170,7 @@ def run(tests: Path, release_path: Path | None, under: str, folder: Path) -> dic
             check=False,
         )
     outcomes = parse(report) if report.exists() else {}
-    if not outcomes:
+    if "passed" not in outcomes.values():
         raise UserError(f"vLLM's tests did not run under {under}; see {folder / f'{under}.log'}.")
     return outcomes
 
