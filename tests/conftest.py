@@ -49,4 +49,4 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
             (folder / f"{picture.name}.{suffix}").write_text(svg)
         return svg
 
-    monkeypatch.setattr("rehearsal.reports.svg.save", save)
+    monkeypatch.setattr("rehearsal.reports.figures.svg.save", save)

@@ -72,15 +72,7 @@ def one(
             watch.enable()
         begun.append(time.process_time())
 
-    done = replay(
-        point.engine,
-        point.engine_params,
-        point.server_params,
-        point.client_params,
-        trace,
-        point.seed,
-        arrange=arrange,
-    )
+    done = replay(point, trace, arrange=arrange)
     cpu_s = time.process_time() - begun[0]
     if watch is not None:
         watch.disable()
