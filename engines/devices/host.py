@@ -1,7 +1,7 @@
 """What kernels that were measured one by one do not tell of vLLM's steps: the host between them, and kernels in a row.
 
-Three numbers for all models and GPUs, each calibrated on one part of real runs and held against the others
-(`rehearse fidelity --truth`, docs/fidelity.md); a model's own host times stand in its file.
+Numbers for all models and GPUs, each calibrated on one part of real runs and held against the others (`rehearse
+fidelity --truth`, docs/fidelity.md); a model's own host times stand in its file, or are `config_file.REQUEST_S`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ PROMPT_STEP = 1.08
 """Kernels of a step that holds prompt tokens, over the same measured one by one: it does not run as one CUDA graph, and
 products draw power that lowers the clock. [calibrated] median of the prompts that had the GPU to themselves in a run of
 CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take what the kernels take."""
-
-REQUEST_S = 1.0e-4
-"""Of the host, for each request of a step, where the next one is planned when it has ended: scheduling, input
-preparation, sampled tokens. [calibrated] inter-token times of the same run when as many ran as fitted."""
 
 ASYNC_SHARE = 0.25
 """Of the host's time, what still shows where the next step is planned while this one runs. [calibrated] to the mean

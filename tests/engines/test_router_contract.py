@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rehearsal.engines import composition, registry
 from rehearsal.engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.registry import ENGINES, ROUTINGS
 from rehearsal.engines.speaking.pipeline import Pipeline
@@ -124,7 +125,7 @@ def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_bi
         deployment = load_deployment("llama_8b_h100")
         at_once = replace(deployment, overheads=replace(deployment.overheads, orchestrator_s=0.0))
         pipeline = Pipeline(at_once, None, None)  # type: ignore[arg-type]
-        pipeline.connect({"thinker": engines}, {"thinker": router})  # type: ignore[dict-item]
+        pipeline.connect({ENTRY: engines}, {ENTRY: router})  # type: ignore[dict-item]
         bound = isinstance(router, BindingRouter)
         assert (pipeline.entry(7) is not None) == bound, "nobody can say before its first request"
         before = pipeline.entry(7)
@@ -137,7 +138,7 @@ def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_bi
         visited = [each for each in engines if any(r.session == 7 for r in each.taken)]
         pipeline.forget(7)
         assert all(each.forgotten == [7] for each in visited)
-        assert (pipeline.entry(7) is not None) == bound and pipeline.thinker(8) is not None
+        assert (pipeline.entry(7) is not None) == bound and pipeline.entry(8) is not None
         pipeline.forget(7)
 
     asyncio.run(play())

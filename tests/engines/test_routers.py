@@ -10,6 +10,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_conv
 
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.router import Router
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.registry import ROUTINGS
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
@@ -122,7 +123,7 @@ def test_the_index_of_events_has_what_the_cache_has():
     replay("liveserve", {"routing": "omniproxy"}, server, {}, trace, 7, arrange=built.append)
     pipeline = built[0].gateway.pipeline
     evicted = 0
-    for engine, index in zip(pipeline.engines["thinker"], pipeline.routers["thinker"].indexes, strict=True):
+    for engine, index in zip(pipeline.engines[ENTRY], pipeline.routers[ENTRY].indexes, strict=True):
         pool = engine.scheduler.kv_cache_manager.block_pool
         cached = {
             maybe_convert_block_hash(get_block_hash(key)): 1
