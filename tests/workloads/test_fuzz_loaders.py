@@ -23,7 +23,7 @@ from rehearsal.workloads.streamingbench_file import read_streamingbench
 from rehearsal.workloads.vcsum import read_vcsum
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
 
-fuzz = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 ODD = [
     "",
