@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 import typer.main
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# How long an example takes is the machine's affair.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 Rehearse = Callable[..., tuple[int, str, str]]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.harness.calibration.agreement import (
@@ -44,7 +44,6 @@ def test_errors_of_a_run_that_is_slower_by_a_factor(factor: float):
     assert (found.requests, found.unpaired, found.step_error) == (100, 0, 0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=30),
     st.lists(st.floats(0.5, 2.0), min_size=30, max_size=30),

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.usefixtures("unrendered")
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
+LOOSE = ("--set", "slip_limit_ms=10000")
+"""Of who really sends: nothing here is about how late a busy machine does."""
 
 
 def test_nobody_there_is_a_sentence(rehearse: Rehearse) -> None:
@@ -234,7 +236,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     rehearse: Rehearse, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_measure, "_floor_of", lambda *_: {})
-    status, out, err = rehearse("live", broken, "--sessions", "2", "--duration", "2")
+    status, out, err = rehearse("live", broken, "--sessions", "2", "--duration", "2", *LOOSE)
     assert status == 1
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
     assert row == ["endpoint", "2", *["–"] * 6, "0", "of", "1"]
@@ -251,20 +253,8 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     assert page.section("The load generator")[-1][-2:] == [found[1], "failed"]
     assert page.section("Failures by reason")[1] == ["http 500", found[1]]
 
-    status, out, _ = rehearse(
-        "live",
-        broken,
-        "--sessions",
-        "2",
-        "--duration",
-        "1",
-        "--find",
-        "ttft_p90<=1",
-        "--repeats",
-        "1",
-        "--out",
-        "find",
-    )
+    ask = ("live", broken, "--find", "ttft_p90<=1", "--sessions", "2", "--duration", "1", "--repeats", "1")
+    status, out, _ = rehearse(*ask, *LOOSE, "--out", "find")
     assert status == 1 and "holds not even 1 call: P90 TTFT ∞." in out.splitlines()[0], out
 
 

@@ -67,7 +67,7 @@ def linear(touch: float) -> Curve:
     return lambda online, newcomers: (TARGET_S * online / touch,) * 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(touch=st.integers(20, 480))
 def test_on_a_curve_that_grows_it_settles_near_the_touch_point(touch: int):
     """Above it by less than one slow start, as newcomers of a tick are let in before their latency is known."""
@@ -194,7 +194,6 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(params=PARAMS, steps=st.lists(st.tuples(LATENCIES, st.integers(0, 40)), max_size=60))
 def test_no_history_breaks_the_rules(params: dict, steps: list[tuple[list[FrameLatency], int]]):
     """Cap at least 1; never cut below beta x min(cap, on line); raised by a parameter's step and only where it binds;

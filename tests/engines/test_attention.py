@@ -52,7 +52,7 @@ requests = st.integers(1, 90).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(requests, min_size=1, max_size=5).map(tuple),
     st.integers(1, 80),

@@ -148,7 +148,7 @@ def play(bench: Bench, ops: list, after: Callable[[list], None] = lambda rows: N
                 after(bench.step())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     ops=OPS,
     window=st.integers(1, 200),
@@ -186,7 +186,7 @@ def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(
     assert not scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(ops=OPS, window=st.integers(1, 200), blocks=st.integers(24, 90), caching=st.booleans())
 def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, caching):
     stock = Bench(make_scheduler(blocks, window, 0, caching, budget=96, seats=16), caching)

@@ -166,7 +166,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     EVENTS,
     st.sampled_from(["off", "log_only", "on"]),
@@ -190,7 +190,7 @@ def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index,
         stage.close()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(EVENTS, st.booleans())
 def test_no_block_stays_behind_an_evicted_prefix(events, shared):
     """T10: whoever has a next use keeps a prefix of its history, so every resident block can still be hit."""

@@ -244,7 +244,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(requests=requests, prefill=st.integers(50, 120), decode=st.integers(50, 120), lazy=st.booleans())
 def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: int, lazy: bool):
     async def scenario(made: Bench) -> None:
@@ -269,7 +269,7 @@ def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: in
             assert abort_s is not None and request.produced <= request.max_tokens
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10)),

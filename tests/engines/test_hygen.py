@@ -61,7 +61,7 @@ def test_as_many_tokens_as_the_budget_allows(predictor, budget_s, context, need,
     assert most == max(fitting, default=0 if shape else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_offline_requests_keep_the_predicted_step_within_the_budget(made, free: int):
     """Only online ones may exceed it, and then nobody else is in the step."""
@@ -73,7 +73,7 @@ def test_offline_requests_keep_the_predicted_step_within_the_budget(made, free: 
     assert sum(plan.caps.values()) <= seen.token_budget
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, free: int):
     plan = policy().plan(view(made, free))
@@ -90,7 +90,7 @@ def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, f
     assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_the_online_phase_does_not_know_who_is_offline(made, free: int):
     online = [each for each in made if each.slo is ONLINE]
@@ -100,7 +100,7 @@ def test_the_online_phase_does_not_know_who_is_offline(made, free: int):
     assert {id: n for id, n in beside.caps.items() if id in alone.caps} == alone.caps
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 3), st.floats(0.006, 0.05))
 def test_somebody_always_goes_on(made, free: int, budget_s: float):
     """However full the pool and however short the budget is."""

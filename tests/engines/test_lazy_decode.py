@@ -75,7 +75,7 @@ COMPOSITIONS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=16, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     composition=COMPOSITIONS,
     server=servers(),
@@ -95,7 +95,7 @@ def test_spoken_dialogues_are_served_the_same(
     assert_same(*both(trace, engine, params, server))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 99),
     rate=st.sampled_from([5.0, 50.0]),

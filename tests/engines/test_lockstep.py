@@ -98,7 +98,7 @@ def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
 contexts = st.lists(st.lists(st.integers(1, 16_000), max_size=6), min_size=2, max_size=6).filter(any)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(contexts=contexts, more=st.integers(1, 16_000), at=st.integers(0, 5))
 def test_a_step_is_as_long_as_its_slowest_die_and_no_shorter_for_more(contexts, more: int, at: int):
     rows = [[Row("", 1, context, True) for context in die] for die in contexts]
@@ -231,7 +231,7 @@ def test_quiet_rows_change_nothing(rows):
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     interval=st.sampled_from([1, 2, 7, 64]),
     timeout_s=st.sampled_from([4.0, 8.0, 900.0]),

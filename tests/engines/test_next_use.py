@@ -58,7 +58,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(EVENTS)
 def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
     oracle, indexes = Oracle(), [make() for make in INDEXES]

@@ -15,7 +15,7 @@ from tests.engines.calls import frames, serve
 FRAME_S, TOKEN_S = 2.0, 0.25
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.0, FRAME_S)), min_size=1, max_size=30))
 def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers: list[tuple[int, float]]):
     """Whatever a tick returns and whenever: playback is between nothing and both of these."""

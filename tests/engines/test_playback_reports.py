@@ -12,7 +12,7 @@ from tests.engines.test_lazy_decode import assert_same
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 99),
     c=st.sampled_from([2, 12]),

@@ -181,6 +181,6 @@ class AnySequence(RuleBasedStateMachine):
 
 
 AnySequence.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )
 test_any_sequence = pytest.mark.filterwarnings("ignore")(AnySequence.TestCase)

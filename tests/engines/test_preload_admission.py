@@ -182,7 +182,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(EVENTS)
 def test_every_preload_has_one_end_and_the_cap_holds(events):
     bench, now, begun = Bench(), 0.0, 0

@@ -128,7 +128,7 @@ def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturb
         assert len(calm.context(name)) - len(context) <= 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     ops=st.lists(
         st.one_of(

@@ -54,7 +54,7 @@ ACTS = st.one_of(
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(acts=st.lists(ACTS, max_size=40))
 def test_the_contract(rule: str, acts: list[tuple[Any, ...]]):
     """Whatever is asked, in whichever order the contract lets it be asked."""

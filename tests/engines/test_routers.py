@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_convert_block_hash
 
@@ -55,7 +55,6 @@ def test_least_load_takes_the_first_of_the_least_loaded_and_counts_down_when_one
     assert routes(router, 6, 7, 8) == [0, 0, 1]
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=80))
 def test_least_load_never_takes_one_that_has_more_under_way(asked: list[int | None]):
     """None: a request comes; a number: one of that replica is over, if there is any."""

@@ -21,7 +21,7 @@ def blocks(tokens: int) -> int:
     return -(-tokens // 16)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     outputs=st.lists(st.integers(1, 40), min_size=2, max_size=12),
     template=st.integers(0, 30),

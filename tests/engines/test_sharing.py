@@ -65,7 +65,7 @@ def played(
 
 
 @given(step, share)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_step_alone_takes_its_own_time(work: SharedStep, sms: int):
     (execution,) = played([(0.0, work, sms)])
     assert execution.completed and execution.layers_done == work.layers
@@ -73,7 +73,7 @@ def test_a_step_alone_takes_its_own_time(work: SharedStep, sms: int):
 
 
 @given(st.lists(arrival, min_size=2, max_size=4), st.lists(st.floats(0.0, 3.0), max_size=5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_work_is_conserved_however_often_rates_are_found(
     arrivals: list[tuple[float, SharedStep, float]], looks: list[float]
 ):
@@ -85,7 +85,7 @@ def test_work_is_conserved_however_often_rates_are_found(
 
 
 @given(st.lists(st.tuples(parts, share), min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nobody_moves_more_than_the_bandwidth(running: list[tuple[tuple[Part, ...], int]]):
     phases, sms = [phase for phase, _ in running], [float(s) for _, s in running]
     each = partitioned(A6000, phases, sms)

@@ -25,7 +25,7 @@ def linear(work: StepWork) -> float:
     return 0.005 + 1e-4 * work.requests + 2e-5 * work.prompt + 1e-7 * work.context
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(WORKS)
 def test_costs_that_are_linear_in_prompt_and_context_are_found(steps):
     """Of steps unlike each other, as in a run: within a tenth, for each step that was seen."""
@@ -35,7 +35,7 @@ def test_costs_that_are_linear_in_prompt_and_context_are_found(steps):
         assert cost.predict(work) == pytest.approx(linear(work), rel=0.1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(WORKS, st.integers(1, 512), st.integers(0, 8000))
 def test_more_work_never_costs_less(steps, new: int, context: int):
     cost = learnt(steps, lambda work: 0.01 - 1e-5 * work.requests + 1e-3 / (1 + work.context))

@@ -95,7 +95,7 @@ def times(events: pd.DataFrame, kind: str, session: int = 0) -> list[float]:
     return events.query("kind == @kind and session == @session")["t"].tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     sessions=st.integers(1, 6),
     frame_s=st.sampled_from([0.5, 1.0, 2.0]),

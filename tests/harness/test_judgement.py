@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
@@ -46,7 +46,6 @@ seconds = st.one_of(st.floats(0.01, 5), st.just(math.nan))
 runs = st.lists(seconds, min_size=1, max_size=120)
 
 
-@settings(deadline=None)
 @given(
     st.lists(runs, min_size=1, max_size=3), st.sampled_from(["p50", "p90", "p99", "mean"]), st.floats(0.02, 5)
 )
@@ -69,7 +68,6 @@ def test_a_verdict_is_what_its_interval_says(
         assert found.why
 
 
-@settings(deadline=None)
 @given(runs, st.sampled_from(["p50", "p90", "p99"]))
 def test_one_run_is_worth_what_the_target_judges(ttfp_s: list[float], statistic: str) -> None:
     observed = run(ttfp_s)
@@ -79,7 +77,6 @@ def test_one_run_is_worth_what_the_target_judges(ttfp_s: list[float], statistic:
     assert found.value == pytest.approx(value) and found.runs == (value,)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.data(), st.floats(0.5, 1.0))
 def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, bound: float) -> None:
     broken = data.draw(st.integers(0, n))

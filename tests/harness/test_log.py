@@ -122,7 +122,7 @@ def served() -> tuple[pd.DataFrame, pd.DataFrame]:
     return events, turns
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_requests_are_the_same_from_any_pieces_of_a_log(data, served) -> None:
     events, turns = served

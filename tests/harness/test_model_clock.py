@@ -78,7 +78,7 @@ def test_sockets_are_served_and_threads_can_wake_the_loop():
     assert run(main()) == ([b"ONE\n", b"TWO\n"], 5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=20))
 def test_timers_run_in_order_at_their_own_times_unless_cancelled(timers: list[tuple[int, bool]]):
     async def main() -> list[tuple[float, int, float]]:

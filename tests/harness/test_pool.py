@@ -108,7 +108,7 @@ def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
     assert server.closed[1] < 10 and events["t"].max() < 10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     users=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=4),
     lasts=st.lists(st.integers(1, 40), min_size=1, max_size=20),

@@ -20,7 +20,7 @@ def alarm(request, monkeypatch):
     monkeypatch.setattr(clock, "_HAS_TIMERFD", request.param == "timerfd")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.001, 0.0010000001, 0.002, 0.003]), max_size=200))
 def test_timers_never_fire_early_and_fire_in_order(delays: list[float]):
     async def main():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.engines.endpoint.metrics import LAG_S
@@ -33,7 +33,6 @@ def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 0.999), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_is_within_the_bucket_of_the_true_one(lags_s: list[float], q: float):
     histogram = Histogram(LAG_S)

@@ -85,7 +85,7 @@ def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
 
 
 @given(SESSION)
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # which is of the machine
+@settings(suppress_health_check=[HealthCheck.too_slow])  # which is of the machine
 def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(session: dict[str, Any]) -> None:
     try:
         after = BEFORE.updated(session)

@@ -93,7 +93,7 @@ STEPS = st.lists(st.tuples(EVENT, st.sampled_from((0.0, 0.0, 0.01, 0.3))), min_s
 
 
 @given(st.text(max_size=40) | JSON.map(json.dumps) | EVENT.map(json.dumps))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_an_event_or_refused(message: str) -> None:
     try:
         assert isinstance(parse(message).type, str)
@@ -185,13 +185,13 @@ def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_no_sequence_of_events_breaks_a_server_of_turns(steps: list[tuple[dict[str, Any], float]]) -> None:
     abused("liveserve", steps)
 
 
 @given(STEPS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_no_sequence_of_events_breaks_a_server_of_frames(steps: list[tuple[dict[str, Any], float]]) -> None:
     abused("metronome", steps)
 

@@ -241,7 +241,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(LINES, min_size=1, max_size=8))
 def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
     async def main() -> None:
@@ -253,7 +253,7 @@ def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
     run(main())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
 def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
     async def main() -> None:

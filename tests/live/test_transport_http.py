@@ -128,7 +128,7 @@ def test_without_an_idle_connection_one_is_made():
     assert Scripted([[CHUNKED]])(client) == ([["done"]] * 3, 3, True)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, len(CHUNKED) - 1), max_size=6, unique=True).map(sorted))
 def test_an_answer_may_be_cut_anywhere(cuts: list[int]):
     pieces: list[bytes | None] = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.harness.live.run.merge import FAILURES, SENDS, Loss, Merged
@@ -54,7 +54,6 @@ def merged(**lost: Loss) -> Merged:
     )
 
 
-@settings(deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, failed: int):
     statuses = [("completed", "barged_in")[i % 2] for i in range(answered)] + ["failed"] * failed

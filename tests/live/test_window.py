@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
@@ -49,7 +49,6 @@ def on_line(events: pd.DataFrame, t_s: float) -> int:
     return int(change[(events["t"] <= t_s).to_numpy()].sum())
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(RAMP_S, 20), min_size=1, max_size=30), st.integers(1, 8), st.floats(2 * RAMP_S, 40))
 def test_all_places_are_taken_throughout_and_not_for_longer(lasting_s: list[float], c: int, stop_s: float):
     events = called(lasting_s, c, stop_s)

@@ -263,7 +263,7 @@ reply = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(reply, min_size=1, max_size=8))
 def test_laws_of_classes(replies: list[dict]):
     log = EventLog()

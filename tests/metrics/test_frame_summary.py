@@ -118,7 +118,7 @@ def test_the_touch_of_admissions_target() -> None:
     assert metrics["saturation_predicted_s"].value is not None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(offered=st.integers(1, 12), data=st.data())
 def test_shed_and_admitted_are_the_offered(offered: int, data: st.DataObject) -> None:
     shed = data.draw(st.sets(st.integers(0, offered - 1)))

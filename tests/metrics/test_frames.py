@@ -102,7 +102,7 @@ def test_an_empty_log_gives_an_empty_table() -> None:
     assert len(table) == 0 and list(table) == list(COLUMNS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     session=st.integers(0, 300),
     at_us=st.integers(0, 10**8),

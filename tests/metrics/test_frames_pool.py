@@ -19,7 +19,7 @@ def filled(at_0: float, rate: float, end_s: float = 300, ceiling: float = 1.0) -
     return occupancy(steps_of(times, used, 10_000_000), end_s)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(at_0=st.floats(0, 0.2), t_sat_s=st.floats(70, 2000))
 def test_an_exact_line_is_predicted_exactly(at_0: float, t_sat_s: float) -> None:
     pool = filled(at_0, (1 - at_0) / t_sat_s)

@@ -46,7 +46,7 @@ def test_buckets_are_of_ten_seconds_by_dispatch() -> None:
     assert np.all(buckets["p50"] <= buckets["p99"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tick=st.integers(5, 146))
 def test_a_step_is_found_to_the_tick(tick: int) -> None:
     """At whatever tick, as long as the median of its bucket shows it; else at the next bucket's first."""
@@ -102,7 +102,7 @@ def test_one_by_one_is_progressive_silence() -> None:
     assert found.at_end == 6 and np.all(np.diff(found.silent[5:148]) >= 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(said=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
 def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) -> None:
     table = table_of(len(said), 9, lambda session, frame, at_s: (FAST_S, int(said[session][frame])))

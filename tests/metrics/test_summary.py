@@ -284,7 +284,7 @@ def log_of(courses: list[dict], session_of=lambda index: index) -> EventLog:
     return log
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns())
 def test_laws_of_any_run(courses):
     metrics = summary(log_of(courses))
@@ -309,7 +309,7 @@ def test_laws_of_any_run(courses):
             assert (metric.value is None) == (metric.n == 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns())
 def test_without_barge_in_or_failure_nothing_is_wasted(courses):
     value = summary(log_of([{**course, "end": "completed"} for course in courses]))[
@@ -318,7 +318,7 @@ def test_without_barge_in_or_failure_nothing_is_wasted(courses):
     assert value is None or value == 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns(), st.data())
 def test_numbering_the_sessions_otherwise_changes_nothing(courses, data):
     numbers = data.draw(st.permutations(range(len(courses))))

@@ -231,7 +231,7 @@ def calls(draw) -> OpenCalls:
     return log
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(calls())
 def test_what_holds_of_any_call(log: OpenCalls) -> None:
     table = log.table()
@@ -249,7 +249,7 @@ def test_what_holds_of_any_call(log: OpenCalls) -> None:
             assert 0 <= metric.value <= 1 + 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(calls(), st.randoms(use_true_random=False))
 def test_neither_the_order_of_the_log_nor_of_sessions_matters(log: OpenCalls, random) -> None:
     before = summarise_turn_taking(log.table())

@@ -21,7 +21,7 @@ def table(trace: Trace, column: str) -> np.ndarray:
     return columns[column][np.lexsort((columns["turn"], columns["session"]))].reshape(len(trace.sessions), -1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sessions=st.integers(1, 20),
     rate=st.sampled_from([0.5, 8.0, 64.0]),

@@ -19,7 +19,6 @@ from tests.workloads.test_trace import TURN, turns_of_a_trace
 
 quick = settings(
     max_examples=80,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

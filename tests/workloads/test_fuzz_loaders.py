@@ -23,7 +23,7 @@ from rehearsal.workloads.files.vcsum import read_vcsum
 from rehearsal.workloads.registry import make_trace
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
 
-fuzz = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 ODD = [
     "",

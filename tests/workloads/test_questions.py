@@ -54,7 +54,7 @@ def params(folder: Path, **changes) -> QuestionParams:
     return QuestionParams.model_validate({"questions": folder, **short, **changes})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sessions=st.integers(1, 12), segments=st.integers(3, 9), seed=st.integers(0, 5))
 def test_questions_rotate_and_the_call_ends_with_a_fresh_one_and_the_recall(
     folder: Path, sessions: int, segments: int, seed: int
@@ -71,7 +71,7 @@ def test_questions_rotate_and_the_call_ends_with_a_fresh_one_and_the_recall(
         assert len(set(at_once)) == len(at_once)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(sessions=st.integers(1, 12), frame_s=st.sampled_from([0.5, 1.0, 2.0]))
 def test_a_segment_repeats_its_recording_and_no_two_sessions_sound_alike(
     folder: Path, sessions: int, frame_s: float

@@ -60,7 +60,7 @@ def test_merging_keeps_every_session_and_where_it_came_from() -> None:
     assert both.header.notes[0].startswith("voice: replies: ")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(parts=st.lists(turns_of_a_trace(), min_size=1, max_size=3))
 def test_merging_keeps_every_turn_in_its_class_under_a_new_number(parts: list[list[Turn]]) -> None:
     def without_number(turns: list[Turn]) -> list[tuple]:
@@ -117,7 +117,7 @@ def test_looping_repeats_the_sessions_at_the_same_rate() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     share=st.floats(0.05, 1), factor=st.floats(1e-3, 1e3), seed=st.integers(0, 2**32), times=st.integers(1, 4)
 )

@@ -51,7 +51,7 @@ def computing(plan: Plan) -> dict[str, int]:
     return {id: tokens for id, tokens in plan.caps.items() if tokens}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(requests(), st.integers(0, 2000), st.booleans())
 def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, free: int, slo_scheduler: bool):
     """The plan's blocks are free or given back, first by offline requests, and who is not in it is held."""
@@ -77,7 +77,7 @@ COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
 """Two wait, and the KV of a third one fills the pool."""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example(COME_BACK, 0, True)
 @given(requests(), st.integers(0, 3), st.booleans())
 def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
@@ -87,7 +87,7 @@ def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
     assert computing(policy(slo_scheduler=slo_scheduler).plan(view(made, free)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(requests(), st.integers(0, 2000))
 def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(made, free: int):
     plan = policy().plan(view(made, free))
@@ -102,7 +102,7 @@ def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(m
     assert not shape or MODEL.seconds(shape) <= limit + 1e-9
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(requests(), st.integers(0, 2000))
 def test_offline_requests_take_nothing_from_online_ones(made, free: int):
     """The online half of a plan is the same whether offline requests are there or not, but for the blocks they hold."""

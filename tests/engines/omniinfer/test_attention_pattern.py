@@ -282,7 +282,7 @@ def rounds_of(kind, seed, blocks):
     return seen, asked
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**31), st.sampled_from([14, 20, 60]))
 def test_steps_of_which_vllm_is_not_asked_leave_the_same(seed, blocks):
     (lazy, asked), (eager, all_asked) = (

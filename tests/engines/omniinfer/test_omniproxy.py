@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.engines.core.lifecycle import BACK, Lifecycle, Phase
@@ -379,7 +379,6 @@ def test_a_batch_that_nobody_waits_for_any_more_will_not_be_seen_to_end():
     assert held.poll() == [("b", 0)]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 0.2), st.integers(1, 20_000)), min_size=1, max_size=60),
     st.integers(1, 3),
