@@ -25,7 +25,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     VOICE: (
         ["vllm_omni", "liveserve"],
         "voice",
-        {"deployment": "qwen3_omni_2gpu", "c": 16, "p": 0.3, "sessions": 32, "kv_pool_blocks": 1024},
+        {"deployment": "qwen3_omni_2gpu", "c": 16, "p": 0.3, "sessions": 32, "kv_pool_blocks": 192},
     ),
     # More than the pool holds: history is evicted, and running requests are preempted.
     TEXT: (
@@ -43,6 +43,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
             "reply_tokens": 400,
             "playback": "none",
             "kv_pool_blocks": 3000,
+            "host_kv_gb": 16.0,
             "turn_timeout_s": 600.0,
         },
     ),
