@@ -14,7 +14,7 @@ import json
 import re
 from pathlib import Path
 
-from rehearsal.reports.cards import group
+from rehearsal.reports.cards.card import group
 from rehearsal.reports.claims.claim import as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"

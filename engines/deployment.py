@@ -5,11 +5,8 @@ from functools import cache
 from typing import Any
 
 from rehearsal.engines.core.stage import ENTRY, Stage
+from rehearsal.engines.devices.extensions import InLockstep, SmShare, StatedSteps, VisionSlots
 from rehearsal.engines.devices.hardware import Gpu, load_gpu
-from rehearsal.engines.devices.layer_slots import VisionSlots
-from rehearsal.engines.devices.lockstep import InLockstep
-from rehearsal.engines.devices.sharing import SmShare
-from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.models import Model, load_model, values, yaml_files
 from rehearsal.workloads.errors import UserError, nearest
 from rehearsal.workloads.files.yaml_file import read_yaml, shipped_yaml

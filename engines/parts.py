@@ -22,18 +22,18 @@ from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.core.window import reach, windowed_share
 from rehearsal.engines.devices.available import check, check_said
 from rehearsal.engines.devices.expert_parallel import BalancedExperts
+from rehearsal.engines.devices.extensions import InLockstep, SmShare, StatedSteps
 from rehearsal.engines.devices.fabric import Fabric, Port
 from rehearsal.engines.devices.host import STEP_NOISE_CV, as_shown
 from rehearsal.engines.devices.kernels.choose import fitting, steps_of
 from rehearsal.engines.devices.kernels.grids import Kernels
 from rehearsal.engines.devices.kernels.steps import FittedSteps, KernelSteps
 from rehearsal.engines.devices.layer_slots import slots_of
-from rehearsal.engines.devices.lockstep import ExpertsTime, InLockstep, LockstepDies
+from rehearsal.engines.devices.lockstep import ExpertsTime, LockstepDies
 from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.devices.profile import Profile
-from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.step_time import StatedSteps, StepTime
+from rehearsal.engines.devices.step_time import StepTime
 from rehearsal.engines.devices.virtual import VirtualGpu
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.serving import Serving

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.devices.extensions import InLockstep
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.layer_slots import slots_of
-from rehearsal.engines.devices.lockstep import InLockstep
 
 ACTIVATION_RESERVE_BYTES = 4e9
 """Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.devices.extensions import StatedSteps
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.models import Decoder
 from rehearsal.workloads.errors import UserError, nearest
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment, load_deployment, on_gpus, with_model
+from rehearsal.engines.devices.extensions import VisionSlots
 from rehearsal.engines.devices.hardware import gpu_names, load_gpu
-from rehearsal.engines.devices.layer_slots import VisionSlots
 from rehearsal.engines.devices.names import REAL_DEVICES, REPLAYING
 from rehearsal.engines.models import load_model
 from rehearsal.engines.models.checkpoint import read_checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.devices.sharing import SmShare
+from rehearsal.engines.devices.extensions import SmShare
 from rehearsal.engines.scaling import parse_scale
 from rehearsal.workloads.errors import UserError, nearest
 

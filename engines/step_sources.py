@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rehearsal.engines.devices.extensions import StatedSteps
 from rehearsal.engines.devices.kernels.choose import fitting
 from rehearsal.engines.devices.kernels.grids import Kernels
 from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.server import ServerParams, resolve
 
 FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"

@@ -9,21 +9,13 @@ rotates where K does not divide N, so that it is looked up by the layer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.devices.extensions import VisionSlots
 
 EVENT_S = 27e-6
 """[calibrated] the 8.6 ms that a pass takes longer at K = 5 (Nova, Table VI), over 63 layers that look at five events
 each. A bare call takes some 5 us; the paper's is made from Python."""
-
-
-@dataclass(frozen=True)
-class VisionSlots:
-    """Extends a stage (`engines.core.stage.Stage.extension`) of whose vision encoder so many `layers` are on the GPU at
-    once, while the others wait in host memory."""
-
-    layers: int
 
 
 def slots_of(stage: Stage) -> int | None:

@@ -6,7 +6,6 @@ by the roofline of one die, then the routed experts of all MoE layers, whose sec
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,12 +18,6 @@ from rehearsal.engines.models import Decoder
 ExpertsTime = Callable[[Sequence[int]], float]
 """Tokens of each die -> seconds of the routed experts of all MoE layers of the step, dispatch and combination included.
 Asked once a step."""
-
-
-@dataclass(frozen=True)
-class InLockstep:
-    """Extends a stage (`engines.core.stage.Stage.extension`) whose replicas step together, and divide the experts among
-    them."""
 
 
 class LockstepDies:

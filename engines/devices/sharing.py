@@ -20,15 +20,6 @@ from typing import Any
 
 from rehearsal.engines.devices.hardware import Gpu
 
-
-@dataclass(frozen=True)
-class SmShare:
-    """Extends a stage (`engines.core.stage.Stage.extension`) that has this `share` of its GPU's SMs, so that steps of
-    several stages run at once there; without it they run one after the other."""
-
-    share: float
-
-
 TILE = (128, 256)
 """Rows and columns of a product that one thread block computes: Nova's Table IV has 3,000 blocks for 6,400 x 15,360."""
 LEAST = (16, 128)

@@ -26,15 +26,6 @@ FORMS = {
 }
 
 
-@dataclass(frozen=True)
-class StatedSteps:
-    """Extends a stage (`engines.core.stage.Stage.extension`) whose steps take what these coefficients say, in the place
-    of a roofline, all of them times `scale`."""
-
-    coefficients: Mapping[str, float]
-    scale: float = 1.0
-
-
 @dataclass(slots=True)
 class Totals:
     """What a step holds, over its rows of n new tokens on top of a context of c.

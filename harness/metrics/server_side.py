@@ -96,7 +96,7 @@ def _per_reply(requests: pd.DataFrame, events: pd.DataFrame) -> np.ndarray:
     """From a reply's first text to its last over the tokens after the first, by the server's own count, s."""
     spans = _texts(events).groupby(["session", "turn"])["t"].agg(["min", "max"])
     done = requests.loc[requests["status"] == COMPLETED].join(spans, on=["session", "turn"])
-    tokens = done["generated_thinker"].to_numpy(float, na_value=np.nan)
+    tokens = done["generated_entry"].to_numpy(float, na_value=np.nan)
     values = (done["max"] - done["min"]).to_numpy(float)[tokens > 1] / (tokens[tokens > 1] - 1)
     return values[~np.isnan(values)]
 

@@ -57,7 +57,7 @@ def claims(
 
 def finished_group(group: str, results: Path | None) -> Group:
     """What was measured of a group; UserError for an unknown one, and a directory that is not there or of another."""
-    from rehearsal.reports.cards import group as known
+    from rehearsal.reports.cards.card import group as known
 
     known(group)  # a mistyped name is told before anything is loaded that reads results
     from rehearsal.reports.cards.group import load_group
@@ -75,7 +75,7 @@ def finished_group(group: str, results: Path | None) -> Group:
 
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group, and how much that is."""
-    from rehearsal.reports.cards import group as known
+    from rehearsal.reports.cards.card import group as known
     from rehearsal.reports.cli.card_points import asked, default_out, expanded
 
     able = [figure for figure in known(group) if not figure.needs]

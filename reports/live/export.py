@@ -163,9 +163,9 @@ class _Numbers:
         self.failed = int((rows["status"] == FAILED).to_numpy().sum())
         self.ttft_s = _present(done["ttft_s"])
         self.e2e_s = _present(done["e2e_s"])
-        self.outputs = _present(done["generated_thinker"])
+        self.outputs = _present(done["generated_entry"])
         span_s = (done["e2e_s"] - done["ttft_s"]).to_numpy(float)
-        steps = done["generated_thinker"].to_numpy(float, na_value=np.nan) - 1
+        steps = done["generated_entry"].to_numpy(float, na_value=np.nan) - 1
         with np.errstate(invalid="ignore", divide="ignore"):
             each = np.where(steps > 0, span_s / steps, np.nan)
         self.tpot_s = each[~np.isnan(each)]

@@ -31,7 +31,8 @@ def fake_experiment(tmp_path: Path) -> Path:
 def without_vllm() -> None:
     """Workers are forked from a server that is there already, without vLLM, which no stand-in needs."""
     multiprocessing.set_forkserver_preload([fork_server.__name__, isolation.__name__])
-    fork_server.ensure_running()
+    with fork_server.server_of(None, {}):
+        pass
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ NETWORK_S = 0.001
 class Formula(VirtualStage):
     """Steps of 4 ms + 4 us a prefill token + 60 us a request, and no encoder, as in specification 3.3."""
 
-    def _layer_cost(self, rows, work, noise):
+    def _layer_cost(self, rows, work, noise, quiet):
         prefill = sum(row.tokens for row in rows if row.tokens > 1 or not row.samples)
-        return StepCost(0.004 + 4e-6 * prefill + 60e-6 * len(rows), 0.0, 0, 0.0)
+        return StepCost(0.004 + 4e-6 * prefill + 60e-6 * (len(rows) + quiet.requests), 0.0, 0, 0.0)
 
 
 @dataclass

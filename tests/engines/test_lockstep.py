@@ -15,10 +15,11 @@ from rehearsal.engines.core.step_cost import StepWork
 from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.devices.expert_parallel import BalancedExperts
+from rehearsal.engines.devices.extensions import StatedSteps
 from rehearsal.engines.devices.hardware import load_gpu
 from rehearsal.engines.devices.lockstep import LockstepDies
 from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.step_time import StatedSteps, StepTime
+from rehearsal.engines.devices.step_time import StepTime
 from rehearsal.engines.models import load_model
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.systems.omniinfer.decode_group import beside_replicas

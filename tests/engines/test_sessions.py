@@ -200,9 +200,9 @@ def test_recycling_encodes_again_what_it_feeds_again():
         assert isinstance(runs, VirtualStage)
         work = runs.work
 
-        def counted(rows, requests):
+        def counted(rows, requests, *quiet):
             nonlocal clips
-            todo = work(rows, requests)
+            todo = work(rows, requests, *quiet)
             clips += todo.clips
             return todo
 

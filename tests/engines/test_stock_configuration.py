@@ -48,7 +48,7 @@ def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"stage": "vocoder"}, "parameter 'stage' should be 'thinker' or 'talker', got 'vocoder'"),
+        ({"stage": "vocoder"}, "has no stage 'vocoder'; choose from: thinker, talker"),
         ({"stage": "talker", "deployment": "llama_8b_1gpu"}, "has no stage 'talker'; choose from: thinker"),
         ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
         ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),

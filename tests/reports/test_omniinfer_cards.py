@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rehearsal.engines.devices.step_time import StatedSteps
+from rehearsal.engines.devices.extensions import StatedSteps
 from rehearsal.reports.figures.picture import Picture
 from rehearsal.reports.figures.style import style
 from rehearsal.reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2

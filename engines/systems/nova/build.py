@@ -8,7 +8,7 @@ from typing import Any
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.stage import ENTRY, Stage
-from rehearsal.engines.devices.sharing import SmShare
+from rehearsal.engines.devices.extensions import SmShare
 from rehearsal.engines.systems.nova.engine import PassEngine
 from rehearsal.engines.systems.nova.params import StreamParams
 from rehearsal.engines.systems.nova.rules import Partition, Rule, Streams, Turns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.devices.expert_parallel import group_of
-from rehearsal.engines.devices.lockstep import InLockstep
+from rehearsal.engines.devices.extensions import InLockstep
 from rehearsal.engines.systems.omniinfer.attention_pattern import compressed
 from rehearsal.engines.systems.omniinfer.experts import expert_steps
 from rehearsal.workloads.errors import UserError
