@@ -1,10 +1,14 @@
 """The stages through which a reply goes, by their roles: metrics and columns are named after these."""
 
-import re
+from __future__ import annotations
 
-import pandas as pd
+import re
+from typing import TYPE_CHECKING
 
 from rehearsal.engines.core.stage import ENTRY
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TALKER, VOCODER = "talker", "vocoder"
 """Stages of replies that are spoken, and their names in the log."""

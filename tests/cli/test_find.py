@@ -15,8 +15,8 @@ from rehearsal.harness.records.record import load_record
 from rehearsal.harness.records.results import claim, write_summary
 from rehearsal.harness.slo.targets import parse_targets
 from rehearsal.reports.cli import find as command
-from rehearsal.reports.cost import usage
 from rehearsal.reports.cost.energy import power
+from rehearsal.reports.cost.usage import usage
 from tests.builders import REHEARSE, settings
 from tests.conftest import Rehearse
 from tests.reports import served

@@ -1,5 +1,7 @@
 """Requests held in front of prefill replicas: phases in order, nobody lost, none handed over while its batch is far."""
 
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -81,10 +83,13 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
     assert waited.sum() < 0.5 * (begun - came).sum()
 
 
-def test_who_finds_all_decode_replicas_full_waits_for_a_place():
+def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
     """By least work no replica has more than its seats, and all are answered; by round robin some queue at one."""
     busy = trace(30, 50.0)
-    server = SERVER | {"max_num_seqs": 4}
+    shipped = (files("rehearsal.engines.deployments") / "llama_8b_h100.yaml").read_text()
+    few = tmp_path / "four_seats.yaml"
+    few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))
+    server = SERVER | {"deployment": str(few)}
     for rule in ("least_work", "round_robin"):
         done = replays.run(
             busy, "omniinfer", server=server, prefill=2, decode=2, routing="least_load", decode_routing=rule
