@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from rehearsal.engines.core.request import NONE_PROMISED
 from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.workloads.trace.classes import Slo
+from rehearsal.workloads.columns.classes import Slo
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import Any
 
-from rehearsal.workloads.trace.classes import Slo
+from rehearsal.workloads.columns.classes import Slo
 
 NONE_PROMISED = Slo()
 

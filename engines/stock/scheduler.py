@@ -24,7 +24,7 @@ from rehearsal.engines.speaking.reply import Progress, SpeechView
 from rehearsal.engines.speaking.signals import Signal, Signals
 from rehearsal.engines.stock.arguments import StockParams, policy_of
 from rehearsal.engines.stock.engine_core import LiveScheduler, external_id, install
-from rehearsal.workloads.trace.classes import Slo
+from rehearsal.workloads.columns.classes import Slo
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""

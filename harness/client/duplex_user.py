@@ -20,8 +20,8 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import FAILED
 from rehearsal.harness.records.log import EventLog
 from rehearsal.harness.worker import progress
+from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
 from rehearsal.workloads.trace import Session, Turn
-from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
 
 TURN = "turn"
 """What the user says that is no event."""

@@ -14,10 +14,10 @@ from rehearsal.harness.live.target import TargetParams, check_secrets
 from rehearsal.harness.metrics.live_window import Window, steady_window
 from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
 from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.columns.classes import class_of
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.classes import class_of
-from rehearsal.workloads.trace.shard import check_shards
+from rehearsal.workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
     from rehearsal.harness.live.dialects.dialect import Dialect

@@ -13,7 +13,7 @@ from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.generators.batch import OfflineParams, offline
 from rehearsal.workloads.seeds import child_seed
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.combine import labelled
+from rehearsal.workloads.transforms.combine import labelled
 
 ONLINE, BATCH = "online", "batch"
 """The classes of a run with a batch beside."""

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.stages import TALKER, VOCODER
-from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
+from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
 
 SAYS = ("turn", *TAKES_FLOOR)
 """Labels of what the user says to the agent; all others are sounds beside it."""

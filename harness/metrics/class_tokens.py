@@ -11,7 +11,7 @@ from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, in_cl
 from rehearsal.harness.metrics.classes import steady
 from rehearsal.harness.metrics.requests import FAILED
 from rehearsal.harness.metrics.summary import Metric
-from rehearsal.workloads.trace.classes import class_of
+from rehearsal.workloads.columns.classes import class_of
 
 KEY = ["session", "turn"]
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from rehearsal.harness.metrics.playback import Playback, is_continuous
 from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
-from rehearsal.workloads.trace.classes import DEADLINES, class_of
+from rehearsal.workloads.columns.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
 ABORTED = "aborted"

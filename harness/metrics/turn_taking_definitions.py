@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.harness.metrics.definitions import Definition
-from rehearsal.workloads.trace.duplex_events import EVENTS, TAKES_FLOOR
+from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
 REACTION_S = 2.0
 """An agent that falls silent within so much of an event has done so because of it, and one that goes on within so much

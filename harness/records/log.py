@@ -17,7 +17,7 @@ session_failed; session_end.
 
 Client kinds of open microphones, beside those of turns (barge_in is the server's cut of the reply that answers,
 whatever made it; text, audio and reply_done are of that reply too): user_speech (a stretch of the user's sound has
-ended; stage = turn, or what it is of `workloads.trace.duplex_events`), agent_speech (of what was played; stage = its
+ended; stage = turn, or what it is of `workloads.columns.duplex_events`), agent_speech (of what was played; stage = its
 reply) and, live, server_speech (of what was sent), each with value = its length in s; told (the client learns
 from the server: stage = speech_started, speech_stopped, committed, reply_begun, first_packet or stopped, value =
 number of the reply, if it is of one). There the server kinds have the number of the reply for the turn.

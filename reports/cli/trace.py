@@ -125,9 +125,9 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     from rich.console import Console
     from rich.table import Table
 
+    from rehearsal.workloads.columns.classes import in_order
     from rehearsal.workloads.formats import load_trace
     from rehearsal.workloads.statistics.describe import notes
-    from rehearsal.workloads.trace.classes import in_order
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)

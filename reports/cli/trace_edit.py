@@ -52,7 +52,7 @@ def edit(
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
     from rehearsal.workloads.formats import load_trace
-    from rehearsal.workloads.trace import transform
+    from rehearsal.workloads.transforms import transform
 
     values = (
         _each("--class", request_class, len(files), str),

@@ -10,7 +10,7 @@ import numpy as np
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.figures.style import BROKEN, SPEECH
 from rehearsal.reports.traces.drawing import OURS, Shown, grid, plain
-from rehearsal.workloads.trace.nominal import nominal
+from rehearsal.workloads.transforms.nominal import nominal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,11 +11,11 @@ from rehearsal.reports.figures.style import BROKEN, SPEECH
 from rehearsal.reports.traces.drawing import OURS, Shown, grid
 from rehearsal.workloads.audio.content import event_pcm, pcm_for
 from rehearsal.workloads.audio.vad import RATE, segments_of
+from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.statistics.describe import SYNTHETIC_SPEECH
 from rehearsal.workloads.trace import Columns, Trace, Turn
-from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.trace.nominal import Timeline, nominal
+from rehearsal.workloads.transforms.nominal import Timeline, nominal
 
 NAME, TITLE = "waveform", "What one user sends"
 LONGEST_S = 40.0

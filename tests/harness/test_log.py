@@ -15,8 +15,8 @@ from rehearsal.harness.records import log as log_module
 from rehearsal.harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from rehearsal.harness.records.record import write_tables
 from rehearsal.harness.worker.measure import measure
+from rehearsal.workloads.columns.classes import CLASS_COLUMNS
 from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace.classes import CLASS_COLUMNS
 from tests.engines.replays import replay
 
 SMALL = 100

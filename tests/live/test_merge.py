@@ -21,7 +21,7 @@ from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Session, Trace
-from rehearsal.workloads.trace.shard import join
+from rehearsal.workloads.transforms.shard import join
 
 SHARDS = 3
 URL = "ws://localhost:1/v1/realtime"

@@ -17,9 +17,9 @@ from rehearsal.harness.metrics.summary import summarise
 from rehearsal.harness.metrics.turn_taking import turn_taking_table
 from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
 from rehearsal.harness.records.record import Measurement
+from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Session
-from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
 from tests.metrics.event_log import steps as no_steps
 from tests.metrics.open_call import OpenCalls
 from tests.reports.written import Fails, never, write_points, write_run

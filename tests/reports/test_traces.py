@@ -17,7 +17,7 @@ from rehearsal.reports.traces.page import write_trace_page
 from rehearsal.workloads.audio.workload import SpeechParams, speech_sessions
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.transform import thin
+from rehearsal.workloads.transforms.transform import thin
 from tests.reports.page import Page
 from tests.workloads.test_nominal import SPOKEN, later
 

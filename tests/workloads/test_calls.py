@@ -10,7 +10,7 @@ from rehearsal.workloads.registry import make_trace, serves
 from rehearsal.workloads.statistics.arrival_statistics import gap_cv
 from rehearsal.workloads.statistics.describe import statistics
 from rehearsal.workloads.trace import CONTENTS, Trace
-from rehearsal.workloads.trace.transform import cut
+from rehearsal.workloads.transforms.transform import cut
 
 STEADY = {"run_cv": 0, "session_cv": 0, "frame_cv": 0, "tokens_per_frame": 1000}
 

@@ -14,7 +14,7 @@ from rehearsal.workloads.formats import FORMATS, jsonl, load_trace, save_trace
 from rehearsal.workloads.formats.mooncake import BLOCK_TOKENS
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import SCHEMA, UNWRITTEN, Trace, Turn
-from rehearsal.workloads.trace.nominal import nominal
+from rehearsal.workloads.transforms.nominal import nominal
 from tests.workloads.test_trace import TURN, turns_of_a_trace
 
 quick = settings(

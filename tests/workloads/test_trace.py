@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rehearsal.workloads.columns.classes import class_of, in_order
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.formats import save_trace
 from rehearsal.workloads.registry import make_trace
@@ -23,7 +24,6 @@ from rehearsal.workloads.trace import (
     Trace,
     Turn,
 )
-from rehearsal.workloads.trace.classes import class_of, in_order
 from tests import builders
 from tests.golden.pinned import check_trace
 

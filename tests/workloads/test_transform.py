@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rehearsal.workloads.columns.classes import CLASS_COLUMNS
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace, serves
 from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, rate
 from rehearsal.workloads.trace import Trace, Turn
-from rehearsal.workloads.trace.classes import CLASS_COLUMNS
-from rehearsal.workloads.trace.transform import classify, cut, loop, merge, scale_time, thin
+from rehearsal.workloads.transforms.transform import classify, cut, loop, merge, scale_time, thin
 from tests.workloads.session_starts import starts
 from tests.workloads.test_trace import turns_of_a_trace
 

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from rehearsal.workloads.audio.excerpts import Excerpt
 from rehearsal.workloads.audio.library import Recording
+from rehearsal.workloads.columns.duplex_events import Event
 from rehearsal.workloads.distributions import arrivals, lengths, speech
 from rehearsal.workloads.params import UserParams
 from rehearsal.workloads.seeds import Streams
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.duplex_events import Event
 
 Span = tuple[float, float]
 """Begin and end, in s of the recording."""

@@ -25,11 +25,11 @@ from rehearsal.workloads.audio.library import Clip
 from rehearsal.workloads.audio.phrases import Phrases
 from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
 from rehearsal.workloads.audio.utterances import Utterance
+from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.generators import calls, questions
 from rehearsal.workloads.seeds import stream
 from rehearsal.workloads.trace import Trace, Turn
-from rehearsal.workloads.trace.duplex_events import TAKES_FLOOR
 
 STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     "metronome": lambda params, seed, rate: calls.streams(calls.CallParams(**params), seed, rate),

@@ -29,9 +29,9 @@ from rehearsal.workloads.audio.annotated_calls import (
 )
 from rehearsal.workloads.audio.library import Recording, open_recording
 from rehearsal.workloads.audio.phrases import speech_of
+from rehearsal.workloads.columns.duplex_events import Event
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.duplex_events import Event
 
 SOUND = "input.wav"
 ANSWER_S = 1.0  # choice: the published latencies are 0.07 to 1.5 s

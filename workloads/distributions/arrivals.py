@@ -1,7 +1,7 @@
 """Arrival times of independent users: renewal processes, a rate that changes, and the peak of a record.
 
 All start in an idle system: the first arrival comes one gap after time 0. Gaps have mean 1/rate. The schedule
-is drawn once and dealt out afterwards (`workloads.trace.shard`): drawn in several workers it would not be this
+is drawn once and dealt out afterwards (`workloads.transforms.shard`): drawn in several workers it would not be this
 process.
 """
 

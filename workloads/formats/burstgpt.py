@@ -13,7 +13,7 @@ import numpy as np
 
 from rehearsal.workloads.formats.text import write_lines
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.nominal import nominal
+from rehearsal.workloads.transforms.nominal import nominal
 
 MODEL = "GPT-4"
 LOG_TYPE = "Conversation log"

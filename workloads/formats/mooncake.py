@@ -16,7 +16,7 @@ import numpy as np
 
 from rehearsal.workloads.formats.text import write_lines
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.nominal import nominal
+from rehearsal.workloads.transforms.nominal import nominal
 
 BLOCK_TOKENS = 512
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from rehearsal.workloads.columns.classes import MOST_PRIORITY
 from rehearsal.workloads.distributions import arrivals
 from rehearsal.workloads.distributions.lengths import BURSTGPT_CHAT
 from rehearsal.workloads.generators import burstgpt_fit
@@ -22,8 +23,7 @@ from rehearsal.workloads.generators.open_loop import GammaParams, gamma
 from rehearsal.workloads.params import UserParams
 from rehearsal.workloads.seeds import Streams, child_seed
 from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.trace.classes import MOST_PRIORITY
-from rehearsal.workloads.trace.combine import changed, combined, labelled
+from rehearsal.workloads.transforms.combine import changed, combined, labelled
 
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document

@@ -16,11 +16,11 @@ from rehearsal.workloads.audio.degrade import Degradation
 from rehearsal.workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
 from rehearsal.workloads.audio.turntaking import Published
 from rehearsal.workloads.audio.workload import RecordedParams, material
+from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
 from rehearsal.workloads.distributions import arrivals, speech
 from rehearsal.workloads.generators.dialogues import number_turns
 from rehearsal.workloads.seeds import Streams
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.duplex_events import EVENTS, TAKES_FLOOR, Event
 
 PAUSES = "Campione and Véronis 2002, Speech Prosody: silent pauses in five languages"
 # Its abstract: medium pauses have 200 to 1000 ms; longer ones are a kind of their own, in free speech only.

@@ -12,7 +12,7 @@ from rehearsal.workloads.generators.voice import VoiceParams, voice
 from rehearsal.workloads.params import WorkloadParams
 from rehearsal.workloads.seeds import child_seed
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.combine import combined
+from rehearsal.workloads.transforms.combine import combined
 
 
 class OmniMixParams(StreamingBenchParams):

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from rehearsal.workloads.columns.classes import MOST_PRIORITY
 from rehearsal.workloads.generators.batch import OfflineParams, offline
 from rehearsal.workloads.generators.voice import VoiceParams, voice
 from rehearsal.workloads.seeds import child_seed
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.classes import MOST_PRIORITY
-from rehearsal.workloads.trace.combine import combined, labelled
+from rehearsal.workloads.transforms.combine import combined, labelled
 
 ONLINE, BATCH = "online", "batch"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from rehearsal.workloads.columns.classes import DEADLINES, in_order
+from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from rehearsal.workloads.registry import serves
 from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.trace.classes import DEADLINES, in_order
-from rehearsal.workloads.trace.duplex_events import EVENTS, TAKES_FLOOR
-from rehearsal.workloads.trace.nominal import nominal
+from rehearsal.workloads.transforms.nominal import nominal
 
 WINDOWS_S = (1, 10, 60)
 QUANTILES = (10, 50, 90, 99)

@@ -1,7 +1,7 @@
 """What the load generators of one run are to do, written before any of them starts: nobody draws anything later.
 
 PLAN/plan.json           target, client parameters of each shard, hash of the whole trace
-PLAN/shard-I.parquet     the sessions of shard I, as `workloads.trace.shard` deals them out
+PLAN/shard-I.parquet     the sessions of shard I, as `workloads.transforms.shard` deals them out
 PLAN/shard-I/            what that shard leaves, see `harness.live.run.load_generator`
 PLAN/batch/              the plan of the batch beside, where there is one
 
@@ -19,7 +19,7 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.errors import UserError, validate
 from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.trace.shard import shard
+from rehearsal.workloads.transforms.shard import shard
 
 PLAN_VERSION = 1
 PLAN = "plan.json"

@@ -12,8 +12,8 @@ from rehearsal.engines.core.policy import Plan, RequestView, StageView
 from rehearsal.engines.systems.conserve.latency import LatencyModel
 from rehearsal.engines.systems.conserve.params import Params
 from rehearsal.engines.systems.conserve.scheduler import ConServePolicy
+from rehearsal.workloads.columns.classes import Slo
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace.classes import Slo
 
 MODEL = LatencyModel(token=2.3e-5, pair=8.7e-10, visible=3.9e-8, constant=0.006)
 ONLINE = Slo("online", 0, ttft_deadline_s=0.5, tbt_deadline_s=0.06)

@@ -14,11 +14,11 @@ from rehearsal.workloads.audio.library import Library
 from rehearsal.workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
 from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
 from rehearsal.workloads.audio.vad import segments_of
+from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.generators import duplex
 from rehearsal.workloads.registry import make_trace, serves
 from rehearsal.workloads.trace import Trace, Turn
-from rehearsal.workloads.trace.duplex_events import EVENTS, TAKES_FLOOR
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
 

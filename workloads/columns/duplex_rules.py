@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.trace.classes import Rule
-from rehearsal.workloads.trace.duplex_events import EVENTS
+from rehearsal.workloads.columns.classes import Rule
+from rehearsal.workloads.columns.duplex_events import EVENTS
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:

@@ -14,7 +14,7 @@ from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import serves
 from rehearsal.workloads.seeds import stream
 from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.trace.combine import changed, combined, labelled, stacked
+from rehearsal.workloads.transforms.combine import changed, combined, labelled, stacked
 
 
 def thin(trace: Trace, share: float, seed: int = 0) -> Trace:

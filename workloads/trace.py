@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rehearsal.workloads.atomic_file import output
+from rehearsal.workloads.columns.classes import CLASS_COLUMNS, Slo, as_names
+from rehearsal.workloads.columns.classes import rules as class_rules
+from rehearsal.workloads.columns.duplex_events import DUPLEX_COLUMNS
+from rehearsal.workloads.columns.duplex_rules import rules as duplex_rules
 from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.trace.classes import CLASS_COLUMNS, Slo, as_names
-from rehearsal.workloads.trace.classes import rules as class_rules
-from rehearsal.workloads.trace.duplex_events import DUPLEX_COLUMNS
-from rehearsal.workloads.trace.duplex_rules import rules as duplex_rules
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"
@@ -96,7 +96,7 @@ class Turn:
                       as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
     pause_after_s     the user hesitates after so much speech; None: speaks in one breath
     pause_s           for so long, which is part of `audio_s`
-    event             what is heard of the user's side beside the turns (`workloads.trace.duplex_events`); None: nothing
+    event             what is heard of the user's side beside the turns (`workloads.columns.duplex_events`); None: nothing
     event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
     event_s           and lasts so long
     """

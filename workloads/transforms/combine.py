@@ -1,6 +1,6 @@
 """Traces put together and labelled by workloads that are made of others, which know what they combine.
 
-`workloads.trace.transform` does the same to traces of any origin and looks first whether it can be done.
+`workloads.transforms.transform` does the same to traces of any origin and looks first whether it can be done.
 """
 
 from __future__ import annotations
