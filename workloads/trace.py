@@ -96,7 +96,7 @@ class Turn:
                       as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
     pause_after_s     the user hesitates after so much speech; None: speaks in one breath
     pause_s           for so long, which is part of `audio_s`
-    event             what is heard of the user's side beside the turns (`workloads.columns.duplex_events`); None: nothing
+    event             what is heard of the user's side beside the turns (`columns.duplex_events`); None: nothing
     event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
     event_s           and lasts so long
     """

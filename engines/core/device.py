@@ -1,10 +1,13 @@
 """The device protocol: what runs a scheduled step. Virtual devices and real executors take the same place."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rehearsal.engines.core.request import StageRequest
+if TYPE_CHECKING:
+    from rehearsal.engines.core.request import StageRequest
 
 
 @dataclass(slots=True)
