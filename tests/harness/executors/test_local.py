@@ -22,7 +22,7 @@ from rehearsal.harness.selftest.kills import measured, running
 from tests.harness import fakes
 from tests.waiting import wait_until
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def run(
