@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rehearsal.engines.composition import Component, KvManagement, Order, Routing
-from rehearsal.engines.core.commands import abort_at_layer, all_of, asking
+from rehearsal.engines.core.commands import Arrival, abort_at_layer, all_of, asking
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.output import StageOutput
 from rehearsal.engines.core.policy import ReactingPolicy
@@ -65,7 +65,7 @@ def _engine(
     order: Order = chosen["order"]
     kv: KvManagement = chosen["kv"]
     policy = order.policy(role, order.params)
-    arrivals = [abort_at_layer] if parts.params.abort_at == "layer" else []
+    arrivals: list[Arrival] = [abort_at_layer] if parts.params.abort_at == "layer" else []
     if isinstance(policy, ReactingPolicy):
         arrivals.append(asking(policy))
     output = StageOutput(

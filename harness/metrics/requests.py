@@ -204,8 +204,10 @@ class _Turns:
             raise ValueError(f"the trace lacks {_name(unknown.min())} of the log")
         rows, t, value = rows[known], *(piece[name].to_numpy(float)[known] for name in ("t", "value"))
         if self._entry is None:
-            first = piece["stage"][(piece["kind"] == "arrive") & ~piece["stage"].isin([TALKER, VOCODER])]
-            self._entry = str(first.iloc[0]) if len(first) else None
+            first = piece["stage"].to_numpy()[
+                ((piece["kind"] == "arrive") & ~piece["stage"].isin([TALKER, VOCODER])).to_numpy()
+            ]
+            self._entry = str(first[0]) if len(first) else None
         kinds, stages = (pd.Categorical(piece[name][known]) for name in ("kind", "stage"))
         groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
         order = np.argsort(groups, kind="stable")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -147,4 +147,4 @@ def _product(watts: float | None, gpu_s: float | None) -> float | None:
 
 
 def _facts() -> dict[str, Any]:
-    return values(shipped_yaml(files(__package__) / "power.yaml"))
+    return values(shipped_yaml(Path(__file__).with_name("power.yaml")))

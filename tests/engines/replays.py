@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rehearsal.harness.experiments.experiment import Point
@@ -35,12 +36,13 @@ def replay(
     device: str = "virtual",
     arrange: Callable[[Any], None] | None = None,
     profile: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> Replay:
     """Play `trace` as it stands, under these settings."""
     point = Point.of(
         trace, engine, system=system, server=server, client=client, seed=seed, device=device, profile=profile
     )
-    return replays.replay(point, trace, arrange)
+    return replays.replay(point, trace, arrange, folder)
 
 
 def run(

@@ -21,9 +21,10 @@ from rehearsal.engines.core.vllm_adapter.requests import make_request
 from rehearsal.harness.clocks.clock import VirtualClockLoop, run
 from rehearsal.harness.records import log as log_module
 from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker.replay import Replay, replay
+from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay
 from tests.engines.stage import make_replica
 from tests.engines.test_lazy_decode import assert_same
 

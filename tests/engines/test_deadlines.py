@@ -8,6 +8,7 @@ import pytest
 
 from rehearsal.engines.composition import COMPONENTS, Order
 from rehearsal.engines.core.policy import STOCK, Plan, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.harness.kinds.turns import TURNS
@@ -50,7 +51,7 @@ def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monke
     watching = Order(
         "watching",
         "orders nothing",
-        policy=lambda stage, params: Watching(due_s) if stage == "thinker" else None,
+        policy=lambda stage, params: Watching(due_s) if stage == ENTRY else None,
     )
     monkeypatch.setitem(COMPONENTS["order"], "watching", watching)
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))

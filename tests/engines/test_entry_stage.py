@@ -11,12 +11,13 @@ from rehearsal.engines.models import yaml_files
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.stock.arguments import StockParams
+from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.metrics.stages import STAGES
-from rehearsal.harness.worker.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay
 
 NAME = "llm"
 QUIET = {"step_noise_cv": 0.0}  # noise is drawn from a stream with the stage's name
@@ -40,10 +41,10 @@ def measured(engine: str, server: dict[str, Any], trace: Trace) -> tuple[pd.Data
     """Events, steps, requests and metrics."""
     kind, params = kind_of(trace), ServerParams.of(server)
     model = ENGINES[engine].model({})
-    kind.check(model(), {"c": None}, params, trace)
+    kind.check(model(), ClientParams(), params, trace)
     run = replay(engine, {}, server, {}, trace, seed=7)
     events, steps = run.events.to_pandas(), run.steps.to_pandas()
-    timing = kind.timing(model().model_dump(), params, trace)
+    timing = kind.timing(model(), params, trace)
     turns = pd.DataFrame(trace.columns())
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     found = {name: (metric.value, metric.n, metric.missing) for name, metric in metrics.items()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -60,7 +59,7 @@ def datasets() -> dict[str, Dataset]:
     """The data sets by name, from hub.yaml."""
     from rehearsal.workloads.files.yaml_file import shipped_yaml
 
-    listed = shipped_yaml(files(__package__) / "hub.yaml")
+    listed = shipped_yaml(Path(__file__).with_name("hub.yaml"))
     return {name: Dataset(**fields) for name, fields in listed.items()}
 
 

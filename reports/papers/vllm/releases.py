@@ -89,7 +89,9 @@ QUICK = {"requests": "30"}
 
 
 def _prompts(point: Measured) -> float:
-    return float(point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].sum())
+    return float(
+        point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].to_numpy(float).sum()
+    )
 
 
 def _steps(point: Measured) -> float:
