@@ -23,6 +23,7 @@ from rehearsal.harness.live.run.measure import measurement_of
 from rehearsal.harness.live.run.merge import Merged
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.live_window import WHOLE
+from rehearsal.harness.metrics.stages import ENTRY
 from rehearsal.harness.neighbours import aiperf, guidellm
 from rehearsal.harness.neighbours.requests import Answered, Load
 from rehearsal.harness.records.log import EventLog
@@ -181,7 +182,7 @@ def _events(
             found += [(float(t), "text" if k else "first_text", "", 1.0) for k, t in enumerate(times)]
         end_s = max(first_s, end_s)
         found += [
-            (end_s, "finish", "thinker", float(tokens)),
+            (end_s, "finish", ENTRY, float(tokens)),
             (end_s, "reply_done", "", nan),
             (end_s, "turn_done", "", nan),
         ]

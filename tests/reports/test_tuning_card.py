@@ -14,7 +14,7 @@ from rehearsal.harness.experiments.experiment import expand
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.figures.style import style
 from rehearsal.reports.papers.liveserve import tuning
-from rehearsal.reports.papers.liveserve.tuning import RATIOS, STAGES, cheapest, judged
+from rehearsal.reports.papers.liveserve.tuning import QUEUES, RATIOS, STAGES, cheapest, judged
 
 
 class Point(SimpleNamespace):
@@ -30,7 +30,7 @@ def point(waste: float | None, stall_s: float) -> Any:
         seed=1000,
         error=None,
         value=lambda name: waste,
-        requests=pd.DataFrame({f"queueing_{stage}_s": waits for stage in STAGES}),
+        requests=pd.DataFrame({f"queueing_{stage}_s": waits for stage in QUEUES.values()}),
     )
 
 
