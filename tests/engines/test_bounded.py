@@ -191,9 +191,9 @@ def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(
 def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, caching):
     stock = Bench(make_scheduler(blocks, window, 0, caching, budget=96, seats=16), caching)
 
-    def no_sinks(config, window, sinks, **shape):
+    def no_sinks(config, window, **shape):
         register(config)
-        return SinkWindowSpec(**shape, sliding_window=window, sinks=0)
+        return SinkWindowSpec(**shape, sliding_window=window.tokens, sinks=0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded, "kv_spec", no_sinks)
