@@ -56,12 +56,12 @@ class StockParams(BaseModel):
         if not isinstance(values, Mapping):
             raise UserError(f"additional_config: {KEY!r} must be an object, got {values!r}.")
         params = validate(cls, values, f"additional_config {KEY!r}")
-        able = [name for name in params.served.stages if params.served.role(name) in (ENTRY, "talker")]
+        served = params.served
+        able = [name for name in served.stages if served.role(name) in (ENTRY, "talker")]
         if params.stage not in (None, *able):
-            stages = ", ".join(able)
+            why = "makes no tokens" if params.stage in served.stages else f"is none of {params.deployment!r}"
             raise UserError(
-                f"additional_config {KEY!r}: the deployment {params.deployment!r} has no stage "
-                f"{params.stage!r}; choose from: {stages}."
+                f"additional_config {KEY!r}: stage {params.stage!r} {why}; choose from: {', '.join(able)}."
             )
         return params
 

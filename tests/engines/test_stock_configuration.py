@@ -48,8 +48,11 @@ def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"stage": "vocoder"}, "has no stage 'vocoder'; choose from: thinker, talker"),
-        ({"stage": "talker", "deployment": "llama_8b_1gpu"}, "has no stage 'talker'; choose from: thinker"),
+        ({"stage": "vocoder"}, "stage 'vocoder' makes no tokens; choose from: thinker, talker"),
+        (
+            {"stage": "talker", "deployment": "llama_8b_1gpu"},
+            "stage 'talker' is none of 'llama_8b_1gpu'; choose from: thinker",
+        ),
         ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
         ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),
         ({"engine": "liveserv"}, "unknown engine 'liveserv'. Did you mean 'liveserve'?"),
