@@ -24,7 +24,7 @@ def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:
 
 def sent_home(slot: Slot, point: Point) -> Ended:
     answer = slot.measure(point)
-    while isinstance(answer, float):
+    while not isinstance(answer, Ended):
         answer = slot.measure(None)
     return answer
 
