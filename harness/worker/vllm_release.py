@@ -163,7 +163,7 @@ def _version(folder: Path) -> str | None:
     """Of a source distribution, or of a checkout that was built."""
     for name, pattern in (
         ("PKG-INFO", r"^Version: (\S+)"),
-        ("vllm/_version.py", r"^__version__ = .*'([^']+)'"),
+        ("vllm/_version.py", r"^__version__ = (?:version = )?'([^'\n]+)'"),
     ):
         path = folder / name
         found = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
