@@ -57,11 +57,11 @@ class SynthesisEndpoint(BaseEndpoint):
     def close(self, session: int) -> None:
         self._speakers.pop(session).stop()
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
+    def speech_start(self, turn: Turn) -> None:
         """Who synthesises does not listen."""
 
-    def commit(self, turn: Turn) -> None:
-        self._speakers[turn.session].ask(turn, self._pool)
+    def commit(self, turn: Turn, end_s: float) -> None:
+        self._speakers[turn.session].ask(turn, end_s, self._pool)
 
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False
@@ -99,10 +99,10 @@ class Speaker:
         self._due_s: float | None = None
         self.listener: Any = None
 
-    def ask(self, turn: Turn, pool: HttpPool) -> None:
-        """Send the request of `turn`."""
+    def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
+        """Send the request of `turn`, which its user ends at `end_s`."""
         self._turn, self._status, self._bytes = turn, 0, 0
-        self._due_s = self.listener.due_s + self.listener.network_s
+        self._due_s = end_s + self.listener.network_s
         self._exchange = pool.post(self._bodies[turn.turn], self)
         self._note_sent()
 

@@ -25,7 +25,7 @@ class SynthesisStreamEndpoint(TurnEndpoint):
     def _make(self, session: int) -> TurnConnection:
         return SynthesisConnection(self._context, session)
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
+    def speech_start(self, turn: Turn) -> None:
         """Who synthesises does not listen."""
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
@@ -36,11 +36,11 @@ class SynthesisStreamEndpoint(TurnEndpoint):
 class SynthesisConnection(TurnConnection):
     """One session's utterances."""
 
-    def commit(self, turn: Turn, seed: int) -> None:
-        """Say the reply of `turn`: at once, or word by word."""
+    def commit(self, turn: Turn, due_s: float, seed: int) -> None:
+        """Say the reply of `turn`, which was to begin here at `due_s`: at once, or word by word."""
         self.turn = turn.turn
         self.await_reply(turn.turn)
-        due_s, text = self.due_s, spoken_words(seed, turn)
+        text = spoken_words(seed, turn)
         dialect = cast(Synthesis, self.context.dialect)
         pieces, gap_s = dialect.pieces(text), 1 / (dialect.target.words_per_s or float("inf"))
 
