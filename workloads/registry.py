@@ -95,6 +95,24 @@ WORKLOADS: dict[str, Workload] = {
             Deferred("rehearsal.workloads.replays.ragpulse:ragpulse"),
         ),
         Workload(
+            "tracelab",
+            "replay of TraceLab's coding sessions (path=FILE): steps, gaps in which tools run, agents that are called",
+            Deferred("rehearsal.workloads.replays.agents:JobParams"),
+            Deferred("rehearsal.workloads.replays.tracelab:tracelab"),
+        ),
+        Workload(
+            "weka",
+            "replay of Weka's coding agents, as AgentX has them (path=FILE or DIR), prompts shared by blocks",
+            Deferred("rehearsal.workloads.replays.agents:JobParams"),
+            Deferred("rehearsal.workloads.replays.weka:weka"),
+        ),
+        Workload(
+            "otel",
+            "replay of agents by their OpenTelemetry spans for generative AI (path=FILE of OTLP JSON)",
+            Deferred("rehearsal.workloads.replays.agents:JobParams"),
+            Deferred("rehearsal.workloads.replays.otel:otel"),
+        ),
+        Workload(
             "file",
             "a trace file as it stands (path=FILE): made, converted or recorded",
             Deferred("rehearsal.workloads.replays.trace_file:FileParams"),

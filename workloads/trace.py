@@ -24,6 +24,8 @@ from rehearsal.workloads.columns.classes import CLASS_COLUMNS, Slo, as_names
 from rehearsal.workloads.columns.classes import rules as class_rules
 from rehearsal.workloads.columns.duplex_events import DUPLEX_COLUMNS
 from rehearsal.workloads.columns.duplex_rules import rules as duplex_rules
+from rehearsal.workloads.columns.jobs import JOB_COLUMNS
+from rehearsal.workloads.columns.jobs import rules as job_rules
 from rehearsal.workloads.errors import UserError, existing_file
 
 SCHEMA_VERSION = 1
@@ -56,10 +58,13 @@ SCHEMA = pa.schema(
         pa.field("event", pa.string()),
         pa.field("event_after_s", pa.float64()),
         pa.field("event_s", pa.float64()),
+        pa.field("waits", pa.string()),
+        pa.field("prefix", pa.int64()),
+        pa.field("recorded_s", pa.float64()),
     ]
 )
-UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS)
-"""Columns of classes and of open microphones: a trace that leaves one empty has a file without it."""
+UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
+"""Columns of classes, of open microphones and of jobs: a trace that leaves one empty has a file without it."""
 LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
 CONTENTS = 2**53
@@ -99,6 +104,12 @@ class Turn:
     event             what is heard of the user's side beside the turns (`columns.duplex_events`); None: nothing
     event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
     event_s           and lasts so long
+    waits             turns of other sessions of its job that it waits for, besides the one before, to begin `think_s`
+                      after all have ended (`columns.jobs.links`). A first turn that waits is of an agent that another
+                      calls, in the job of the session before; None: it waits for none, and a first turn begins a job
+    prefix            of what the context of `history_tokens` is the begin: 0: what this session has said so far, and of
+                      a first turn the one that it waits for first; above: the text of that number, which all share
+    recorded_s        how long the job took that begins with this turn, when it was recorded
     """
 
     session: int
@@ -125,6 +136,9 @@ class Turn:
     event: str | None = None
     event_after_s: float | None = None
     event_s: float | None = None
+    waits: str | None = None
+    prefix: int | None = None
+    recorded_s: float | None = None
 
     @property
     def stretches(self) -> list[tuple[float, float]]:
@@ -356,6 +370,7 @@ def _check(columns: Columns) -> None:
         ("pool", pool != np.repeat(pool[starts], lengths), "must not change within a session"),
         *class_rules(columns),
         *duplex_rules(columns),
+        *job_rules(columns),
     ]
     for name, values in columns.items():
         if values.dtype == np.float64 and name != "priority":

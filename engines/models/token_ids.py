@@ -22,6 +22,11 @@ def token_ids(session: int, turn: int, speaker: str, count: int, vocab: int) -> 
     return _counted(first_token_id(session, turn, speaker, vocab), count, vocab)
 
 
+def text_ids(number: int, count: int, vocab: int) -> list[int]:
+    """The first `count` token ids of the text of that number, which whoever names it shares, below `vocab`."""
+    return _counted(crc32(f"text/{number}".encode()) % vocab, count, vocab)
+
+
 def audio_ids(turn: Turn, count: int, vocab: int) -> list[int]:
     """`count` token ids of a frame's audio, below `vocab`: those of its `content`, or of nobody else.
 

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.together import Chorus, Told
 from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models.token_ids import token_ids
+from rehearsal.engines.models.token_ids import text_ids, token_ids
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
 from rehearsal.engines.speaking.pipeline import Pipeline
 from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
+from rehearsal.workloads.columns.jobs import OWN, links
 from rehearsal.workloads.trace import Turn
 
 
@@ -354,7 +355,7 @@ class Gateway:
         history, features = session.history, session.features
         if turn.history_tokens not in (None, len(history) - len(self._system)):
             # The source states another context than this session has had: it was cut, or came from elsewhere.
-            history, features = self._system + self._said(turn, "history", turn.history_tokens), []
+            history, features = self._system + self._stated(turn, turn.history_tokens), []
         if audio is not None:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
@@ -397,6 +398,18 @@ class Gateway:
             audio_s = max(0.0, audio_s - session.encoded_s)
             begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
         self.pipeline.start(session.reply, audio_s, begin)
+
+    def _stated(self, turn: Turn, tokens: int) -> list[int]:
+        """So many tokens of what the turn's context is the begin of, and what that lacks as said by nobody else."""
+        kept: list[int] = []
+        if turn.prefix == OWN:
+            offset = links(turn.waits)[0][0] if turn.turn == 0 else 0
+            source = self._sessions.get(turn.session + offset)
+            begin = len(self._system)
+            kept = [] if source is None else source.history[begin : begin + tokens]
+        elif turn.prefix is not None:
+            kept = text_ids(turn.prefix, tokens, self._vocab)
+        return kept + self._said(turn, "history", tokens)[len(kept) :]
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
         """Text tokens and codec frames of the reply, within what the stages may produce."""

@@ -110,6 +110,8 @@ class Client:
             if interrupted:
                 begin_s = self._loop.time()
             elif turn is not self.session.turns[0]:
+                if not await self._goes_on(turn):
+                    break
                 begin_s = self._next_start(turn)
             if not self.params.begins(begin_s):
                 break
@@ -126,6 +128,14 @@ class Client:
             interrupted = outcome == "barge_in"
         self._event("session_end", self.session.turns[-1].turn)
         self.due_s = self._loop.time()
+        await self._leave()
+
+    async def _goes_on(self, turn: Turn) -> bool:
+        """Whether the user comes to `turn`, when all has ended that it waits for."""
+        del turn
+        return True
+
+    async def _leave(self) -> None:
         await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
         self.server.close(self.session.id)
 

@@ -2,12 +2,13 @@
 slots."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
+from rehearsal.harness.client.job import Job, together
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.pool import Pool
 from rehearsal.harness.client.session import Client, Leaving
@@ -29,7 +30,7 @@ async def serve_turns(
     replicas: int = 1,
     user_of: Callable[..., User] = Client,
 ) -> None:
-    """Play every session of `trace` and return when the last one has ended.
+    """Play every session of `trace` and return when the last one has ended; those of a job are one user's.
 
     In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
@@ -41,13 +42,17 @@ async def serve_turns(
         slots = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
     of_session, of_turn = (slots, None) if params.c_counts == "session" else (None, slots)
 
-    async def user(session: Session, arrival_s: float) -> None:
+    async def user(sessions: Sequence[Session], arrival_s: float) -> None:
         async with of_session or nullcontext():
             begin_s = loop.time() if of_session else arrival_s
             if params.begins(begin_s):
-                await user_of(session, server, log, params, of_turn).run(begin_s)
+                if len(sessions) > 1:
+                    await Job(sessions, server, log, params, of_turn).run(begin_s)
+                else:
+                    await user_of(sessions[0], server, log, params, of_turn).run(begin_s)
                 if isinstance(server, Leaving):  # or the server would refuse the next user
-                    await server.left(session.id)
+                    for session in sessions:
+                        await server.left(session.id)
 
     begun_s, ends = loop.time(), has_users(trace)
     pools = [
@@ -57,7 +62,8 @@ async def serve_turns(
         for pool in pools:
             background.create_task(pool.run())
         async with asyncio.TaskGroup() as users:
-            for session in trace.each_session():
+            for sessions in together(trace.each_session()):
+                session = sessions[0]
                 arrival_s = session.turns[0].arrival_s
                 if session.turns[0].pool is not None:
                     continue
@@ -66,7 +72,7 @@ async def serve_turns(
                     continue
                 if arrival_s > begun_s:
                     await _arrival(loop, arrival_s)
-                users.create_task(user(session, arrival_s), name=f"session {session.id}")
+                users.create_task(user(sessions, arrival_s), name=f"session {session.id}")
         for pool in pools if ends else ():
             pool.end()
 

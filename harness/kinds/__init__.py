@@ -8,6 +8,7 @@ from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from rehearsal.harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from rehearsal.harness.metrics.job_definitions import JOB_DEFINITIONS
 from rehearsal.harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
@@ -37,7 +38,7 @@ def _discover() -> dict[str, Kind | Deferred]:
         "frames": Deferred("rehearsal.harness.kinds.frames:FRAMES"),
         "duplex": Deferred("rehearsal.harness.kinds.duplex:DUPLEX"),
     }
-    OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS)
+    OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS | JOB_DEFINITIONS)
     HEADLINES["duplex"] = HEADLINE
     for kind in (entry.load() for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:

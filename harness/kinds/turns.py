@@ -15,6 +15,7 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.turns import serve_turns
 from rehearsal.harness.kinds.turns_live import LiveTurns, spoken
 from rehearsal.harness.metrics.class_tokens import of_log, passing
+from rehearsal.harness.metrics.jobs import of_jobs
 from rehearsal.harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.metrics.summary import Metric, summarise
@@ -84,7 +85,7 @@ class Turns(LiveTurns):
             planned_sessions=turns["session"].to_numpy(),
             entry=timing.entry,
         )
-        return requests, metrics | of_log(pd.concat(read), turns, steady)
+        return requests, metrics | of_log(pd.concat(read), turns, steady) | of_jobs(requests, turns)
 
 
 def _deployments(fits: Callable[[Deployment], bool]) -> str:

@@ -115,6 +115,13 @@ SESSIONS = (
     Column("session_pace_p50", "turns", "1/min", 1, 1, first=False),
 )
 """How long a whole session takes, where nobody listens or speaks: an agent's task."""
+JOBS = (
+    Column("job_time_p50", "job P50", "s", 1, 1),
+    Column("job_recorded_p50", "recorded P50", "s", 1, 1),
+    Column("job_tool_time_mean", "tools", "s, mean", 1, 1, first=False),
+    Column("job_model_time_mean", "model", "s, mean", 1, 1, first=False),
+)
+"""How long jobs of agents take, beside how long they took when they were recorded."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
     Column("send_slip_p99", "slip P99", "ms", 1000, 2, first=False),
@@ -161,7 +168,9 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         return [*own, *(column for column in live if column not in own and column.metric in known)]
     spoken = "audio_ttfp_p50" in known or "continuity" in known
     turns = columns(spoken)
-    if "session_time_p50" in known and not spoken:
+    if "job_time_p50" in known:
+        turns += JOBS
+    elif "session_time_p50" in known and not spoken:
         turns += SESSIONS
     if not live:
         return turns

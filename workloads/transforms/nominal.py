@@ -3,7 +3,8 @@
 A trace fixes when its sessions arrive; when a later turn starts depends on how long the replies take.
 Formats and pictures that need a time for every turn use this one, which no engine can beat. It follows the
 rules of `harness.client`: a user who interrupts goes on at once, one who takes the turn up again before the reply
-begins, else at the recorded time but never before the reply is over, else after thinking.
+begins, else at the recorded time but never before the reply is over, else after thinking. Agents wait for those that
+they called.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rehearsal.workloads.columns.jobs import Waits, job_of
 from rehearsal.workloads.trace import Trace
 
 
@@ -62,5 +64,9 @@ def nominal(trace: Trace) -> Timeline:
         given = stated[rows]
         continues[rows] = np.isnan(given) | (given == context[rows])
         context[rows] = np.where(np.isnan(given), context[rows], given)
+    called = (columns["turn"] == 0) & (columns["waits"] != "")
+    in_job = np.isin(job_of(columns), job_of(columns)[called])
+    if in_job.any():
+        start = np.where(in_job, Waits.of(columns).ends(arrival, np.zeros_like(think)), start)
     said = start + speech
     return Timeline(start, said, said + listened, interrupted, context.astype(np.int64), continues)

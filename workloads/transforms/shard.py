@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rehearsal.workloads.columns.jobs import starts
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 
 
 def shard(trace: Trace, workers: int) -> list[Trace]:
-    """The trace as one per worker: sessions in the order of arrival go round, each with its times and id.
+    """The trace as one per worker: sessions in the order of arrival go round, each with its times and id, and with the
+    agents that it calls.
 
     A worker without a session gets none, so the list may be shorter than `workers`.
     """
@@ -24,7 +26,7 @@ def shard(trace: Trace, workers: int) -> list[Trace]:
         raise UserError(f"workers must be at least 1, got {workers}.")
     check_shards(trace, workers)
     columns, header = trace.columns(), trace.header
-    worker = (np.cumsum(columns["turn"] == 0) - 1) % workers
+    worker = (np.cumsum(starts(columns)) - 1) % workers
     return [
         Trace.from_columns(
             {name: values[worker == index] for name, values in columns.items()},

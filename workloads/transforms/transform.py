@@ -18,11 +18,14 @@ from rehearsal.workloads.transforms.combine import changed, combined, labelled, 
 
 
 def thin(trace: Trace, share: float, seed: int = 0) -> Trace:
-    """Each session stays with probability `share`, so a Poisson process stays one, at a lower rate."""
+    """Each session stays with probability `share`, so a Poisson process stays one, at a lower rate; with a job its
+    agents."""
     if not 0 < share <= 1:
         raise UserError(f"share must be above 0 and at most 1, got {share}.")
     columns, starts, of_row = _by_session(trace)
     kept = stream(seed, "thin").random(len(starts)) < share
+    begins = columns["waits"][columns["turn"] == 0] == ""
+    kept = kept[np.maximum.accumulate(np.where(begins, np.arange(len(starts)), 0))]
     if not kept.any():
         raise UserError(f"no session of {len(starts)} is left at share={share}; choose a larger one.")
     note = f"thinned to {share:g} (seed {seed}): {kept.sum()} of {len(starts)} sessions"

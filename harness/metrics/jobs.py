@@ -1,0 +1,74 @@
+"""How long whole jobs take: agents with those that they call, and the tools in between.
+
+The path of a job leads from its last end back over the step's gap to the end that it waited for longest, and so on to
+the begin. Gaps on it are the tools' time and all else is the model's, waiting in its queue included: the two sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rehearsal.harness.metrics.job_definitions import MEANINGS, STATISTICS
+from rehearsal.harness.metrics.requests import COMPLETED
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.workloads.columns.jobs import Waits, job_of
+
+
+def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
+    """The metrics of `JOB_DEFINITIONS`; none where `turns`, the columns of the trace, have no job."""
+    columns = {str(name): turns[name].to_numpy() for name in turns}
+    if "recorded_s" not in columns or np.isnan(columns["recorded_s"]).all():
+        return {}
+    values, begun = _of_each(requests, columns)
+    n = len(values["job_time"])
+    metrics = {"jobs": Metric(float(n), "1", n, begun - n)}
+    for name, measured in values.items():
+        known = measured[np.isfinite(measured)]
+        for statistic in STATISTICS:
+            value = None
+            if len(known):
+                value = known.mean() if statistic == "mean" else np.percentile(known, int(statistic[1:]))
+            unit = MEANINGS[name][0]
+            metrics[f"{name}_{statistic}"] = Metric(
+                None if value is None else float(value), unit, len(known), begun - len(known)
+            )
+    return metrics
+
+
+def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+    """Of each whole job what the metrics are of, and how many began."""
+    begin_s, end_s = (_by_row(requests, columns, name) for name in ("turn_start_s", "completion_s"))
+    waits, job = Waits.of(columns), job_of(columns)
+    measured: list[tuple[float, ...]] = []
+    begun = 0
+    for first in np.flatnonzero(~np.isnan(columns["recorded_s"])).tolist():
+        if np.isnan(begin_s[first]):
+            continue
+        begun += 1
+        rows = np.flatnonzero(job == job[first])
+        if np.isnan(end_s[rows]).any():
+            continue
+        last = row = int(rows[np.argmax(end_s[rows])])
+        tools_s = waits.gap_s[row]
+        while waits.before[row]:
+            row = max(waits.before[row], key=end_s.__getitem__)
+            tools_s += waits.gap_s[row]
+        time_s, recorded_s = end_s[last] - begin_s[first], columns["recorded_s"][first]
+        ratio = time_s / recorded_s if recorded_s else np.nan
+        measured.append((time_s, recorded_s, ratio, tools_s, time_s - tools_s, len(rows)))
+    table = np.array(measured, float).reshape(-1, len(MEANINGS)).T
+    return dict(zip(MEANINGS, table, strict=True)), begun
+
+
+def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np.ndarray:
+    """A column of the request table for each turn of the trace; NaN for those that were not answered."""
+    place = {key: row for row, key in enumerate(zip(columns["session"], columns["turn"], strict=True))}
+    found = np.full(len(place), np.nan)
+    answered = (requests["status"] == COMPLETED).to_numpy() | (name == "turn_start_s")
+    rows = [place[key] for key in zip(requests["session"], requests["turn"], strict=True)]
+    found[np.array(rows, int)] = np.where(answered, requests[name].to_numpy(float), np.nan)
+    return found

@@ -1,0 +1,129 @@
+"""JSON objects with others inside, read one by one: what is wrong is said with the place where it stands."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.files.json_file import parse
+from rehearsal.workloads.files.row_file import MAX_TOKENS
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One object and where it stands. Each method returns a checked field; UserError names field, value and mend."""
+
+    place: str
+    fields: dict[str, Any]
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number of 0 or more; null is the default, where there is one."""
+        value = self.fields.get(name)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+            self.refuse(name, "a number of 0 or more")
+        return float(value)
+
+    def tokens(self, name: str, default: int | None = None) -> int:
+        """A number of tokens."""
+        value = self.number(name, default)
+        if value != int(value) or value > MAX_TOKENS:
+            self.refuse(name, f"a whole number of tokens up to {MAX_TOKENS:,}")
+        return int(value)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Text that is not empty."""
+        value = self.fields.get(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str) or not value:
+            self.refuse(name, "text")
+        return value
+
+    def date_s(self, name: str) -> float:
+        """A date and time of ISO 8601, s since 1970; without a zone it is UTC."""
+        try:
+            at = datetime.fromisoformat(self.text(name))
+        except ValueError:
+            self.refuse(name, "a date and time such as 2026-06-01T05:40:20.151Z")
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    def records(self, name: str) -> list[Record]:
+        """The objects of a list; none where it is missing."""
+        values = self.fields.get(name)
+        if values is None:
+            return []
+        if not isinstance(values, list):
+            self.refuse(name, "a list")
+        return [record(value, f"{self.place}, {name}[{i}]") for i, value in enumerate(values)]
+
+    def refuse(self, name: str, wanted: str) -> NoReturn:
+        """UserError: the field is not what is wanted."""
+        shown = (
+            f"is {_shown(self.fields[name])}, not {wanted}"
+            if name in self.fields
+            else f"is missing; {wanted}"
+        )
+        raise UserError(f"{self.place}: {name} {shown}; correct it, or skip_bad=true leaves its job out.")
+
+
+def record(value: Any, place: str) -> Record:
+    """UserError where it is no object."""
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: {_shown(value)} is not a JSON object; correct or remove it.")
+    return Record(place, value)
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The objects of a file of JSON lines or of one JSON value, an object or a list; of all *.json of a folder. May be
+    compressed (.gz)."""
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))
+        if not files:
+            raise UserError(f"{path} holds no .json file; give a file, or a folder of them.")
+        for file in files:
+            yield from read_records(file)
+        return
+    text = _read(existing_file(path))
+    try:
+        value = parse(text)
+    except ValueError:
+        yield from _lines(text, path)
+        return
+    for index, item in enumerate(value if isinstance(value, list) else [value]):
+        yield record(item, f"{path}, entry {index + 1}" if isinstance(value, list) else str(path))
+
+
+def _lines(text: str, path: Path) -> Iterator[Record]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            place = f"{path}, line {number}"
+            try:
+                value = parse(line)
+            except ValueError as error:
+                raise UserError(f"{place} is not JSON ({error}); correct or remove this line.") from None
+            yield record(value, place)
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file in UTF-8; give a text file.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read: {error}; give a readable file.") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -1,0 +1,134 @@
+"""Replay of TraceLab, the coding sessions of 43 developers with Claude Code and Codex: workload `tracelab`.
+
+A line is one request to a model (arXiv 2606.30560; github.com/uw-syfi/TraceLab, README "Data format"; code Apache-2.0,
+data CC-BY-4.0), a job is a session. A request began with the last `user_message` or `tool_result` before the model's
+first output, and ended with its last. `prefix_tokens` of a prompt were in the provider's cache: so much of the context
+before is kept, the rest is new. The first prompt of a session shares them with all sessions of that model.
+
+No line says who called whom. A tool `Agent` or `Task` that ran for 10 s or more called the sessions of the same user
+and project that lie within its time, as aiperf's reader of this trace has it; of several such tools the shortest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files.record_file import Record, read_records
+from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs, tried
+from rehearsal.workloads.trace import Trace
+
+INPUTS, OUTPUTS = ("user_message", "tool_result"), ("text", "reasoning", "tool_call")
+CALLS_AGENTS = ("Agent", "Task")
+SHORTEST_CALL_S = 10.0
+"""A shorter call has failed, or called nobody. [config: aiperf, dataset/loader/_tracelab_convert.py]"""
+
+
+@dataclass(slots=True)
+class _Session:
+    """One `session_id`: who had it, its steps, and from when to when it called agents."""
+
+    who: tuple[str, str]
+    steps: list[Step]
+    calls: list[tuple[float, float]]
+
+    @property
+    def begin_s(self) -> float:
+        return min(step.begin_s for step in self.steps)
+
+    @property
+    def end_s(self) -> float:
+        return max(step.end_s for step in self.steps)
+
+
+def tracelab(params: JobParams, seed: int) -> Trace:
+    """Sessions as jobs, at their recorded times; UserError names file, line and field of bad input."""
+    counts: Counter[str] = Counter()
+    jobs = list(_jobs(params, counts))
+    notes = [
+        f"{counts['called']} sessions are agents that a tool of another called, by their times",
+        f"{counts['people']} steps follow a person's message",
+    ]
+    if counts["undated"]:
+        notes.append(f"{counts['undated']} requests without a time are left out")
+    return replay_jobs("tracelab", jobs, params, seed, notes)
+
+
+def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
+    lines: dict[str, list[Record]] = {}
+    for line in read_records(params.path):
+        lines.setdefault(line.text("session_id"), []).append(line)
+    sessions: dict[str, _Session] = {}
+    for name, of_session in lines.items():
+        try:
+            session = _session(of_session, counts)
+        except UserError as error:
+            yield error
+            continue
+        if session.steps:
+            sessions[name] = session
+    parents = {name: caller for name in sessions if (caller := _caller(name, sessions))}
+    counts["called"] = len(parents)
+    for name in sorted(sessions, key=lambda name: sessions[name].begin_s):
+        if name not in parents:
+            yield from tried(lambda name=name: _job(name, sessions, parents))
+
+
+def _session(lines: Iterable[Record], counts: Counter[str]) -> _Session:
+    session = _Session(("", ""), [], [])
+    for line in lines:
+        session.who = line.text("user", ""), line.text("project", "")
+        for tool in line.records("tools"):
+            if tool.text("tool_name", "") in CALLS_AGENTS and tool.fields.get("result_at"):
+                call = tool.date_s("emitted_at"), tool.date_s("result_at")
+                if call[1] - call[0] >= SHORTEST_CALL_S:
+                    session.calls.append(call)
+        events = [
+            (event.text("event_type"), event.date_s("timestamp")) for event in line.records("timing_events")
+        ]
+        out_s = [at_s for kind, at_s in events if kind in OUTPUTS]
+        in_s = [(at_s, kind) for kind, at_s in events if kind in INPUTS and (not out_s or at_s <= min(out_s))]
+        if not in_s and not out_s:
+            counts["undated"] += 1
+            continue
+        begin_s, kind = max(in_s) if in_s else (min(out_s), "")
+        counts["people"] += kind == "user_message"
+        step = Step(
+            begin_s,
+            max([begin_s, *out_s]),
+            line.tokens("input_tokens_total"),
+            line.tokens("output_tokens"),
+            f"{line.text('provider', '')}/{line.text('model', '')}",
+            line.tokens("prefix_tokens"),
+        )
+        if step.cached > step.input_tokens:
+            line.refuse("prefix_tokens", f"at most input_tokens_total, which is {step.input_tokens}")
+        session.steps.append(step)
+    return session
+
+
+def _caller(name: str, sessions: dict[str, _Session]) -> str | None:
+    """The session with the shortest call that this one lies within."""
+    own = sessions[name]
+    fitting = [
+        (end_s - begin_s, other)
+        for other, session in sessions.items()
+        if other != name and session.who == own.who
+        for begin_s, end_s in session.calls
+        if begin_s <= own.begin_s and own.end_s <= end_s
+    ]
+    return min(fitting)[1] if fitting else None
+
+
+def _job(name: str, sessions: dict[str, _Session], parents: dict[str, str]) -> Job:
+    members = [name]
+    for member in members:  # grows as agents that are called are found
+        called = [other for other, caller in parents.items() if caller == member]
+        members += sorted(called, key=lambda other: sessions[other].begin_s)
+    agents = [
+        Agent(sessions[each].steps, members.index(parents[each]) if each != name else None)
+        for each in members
+    ]
+    return Job(agents, come_s=sessions[name].begin_s)
