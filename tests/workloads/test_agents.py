@@ -1,0 +1,259 @@
+"""Recorded jobs of agents: what of the files comes through, what waits for what, what of prompts is shared."""
+
+import gzip
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rehearsal.workloads.columns.jobs import OWN, Waits, job_of, links
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.formats import load_trace, save_trace
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.transforms.nominal import nominal
+from rehearsal.workloads.transforms.shard import join, shard
+from rehearsal.workloads.transforms.transform import loop, merge, thin
+from tests.builders import typed_turn
+from tests.workloads import agent_files
+from tests.workloads.agent_files import CACHED, RECORDED_S, STEPS, STEPS_OF, TOOLS_S, WRITERS
+
+FORMATS = sorted(WRITERS)
+
+
+def made(folder: Path, name: str, **params) -> Trace:
+    return make_trace(name, {"path": agent_files.write(folder, name), "network_ms": 0, **params}, 0)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_steps_and_tokens_are_those_of_the_file(name: str, tmp_path: Path) -> None:
+    columns = made(tmp_path, name).columns()
+    prompts = columns["history_tokens"] + columns["input_tokens"]
+    found = Counter(zip(prompts.tolist(), columns["output_tokens"].tolist(), strict=True))
+    assert found == Counter((tokens, reply) for steps in STEPS_OF.values() for _, _, tokens, reply in steps)
+    assert len(prompts) == STEPS and len(np.unique(columns["session"])) == len(STEPS_OF)
+    assert np.nansum(columns["recorded_s"]) == RECORDED_S
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_server_that_takes_no_time_leaves_the_time_of_the_tools(name: str, tmp_path: Path) -> None:
+    trace = made(tmp_path, name)
+    assert nominal(trace).end_s.max() == TOOLS_S
+    assert (
+        nominal(made(tmp_path, name, max_gap_s=10)).end_s.max() == 40
+    )  # 10 each: to P, in it, behind it, at last
+    assert np.nanmax(made(tmp_path, name, max_gap_s=10).columns()["recorded_s"]) == RECORDED_S - 40
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_called_agents_wait_for_the_call_and_are_waited_for(name: str, tmp_path: Path) -> None:
+    by_length = {
+        tuple(turn.output_tokens for turn in session.turns): session
+        for session in made(tmp_path, name).sessions
+    }
+    main, p, q = (by_length[tuple(step[3] for step in STEPS_OF[agent])] for agent in ("main", "P", "Q"))
+    assert main.turns[0].waits is None and main.turns[2].waits is None
+    waited = {(main.id + offset, turn) for offset, turn in links(main.turns[1].waits)}
+    assert waited == {(p.id, 1), (q.id, 0)}
+    for called in (p, q):
+        assert [(called.id + offset, turn) for offset, turn in links(called.turns[0].waits)] == [(main.id, 0)]
+    assert [turn.think_s for turn in main.turns] == [None, 10, 40]
+    assert (p.turns[0].think_s, p.turns[1].think_s, q.turns[0].think_s) == (10, 20, 15)
+
+
+@pytest.mark.parametrize("name", ["tracelab", "otel"])
+def test_prefixes_by_length(name: str, tmp_path: Path) -> None:
+    by_prompt = {
+        turn.history_tokens: turn for session in made(tmp_path, name).sessions for turn in session.turns
+    }
+    assert sorted(by_prompt) == sorted({tokens for each in CACHED.values() for tokens in each})
+    assert by_prompt[1100].prefix == by_prompt[1650].prefix == by_prompt[520].prefix == OWN
+    shared = [
+        turn.prefix for session in made(tmp_path, name).sessions for turn in session.turns if not turn.turn
+    ]
+    assert all(shared) and len(set(shared[1:])) == 1  # those that are called begin with the same text
+
+
+def test_prefixes_by_blocks(tmp_path: Path) -> None:
+    """Blocks of 64: 15 whole ones of the first prompt are in the second; P and Q share five, and nothing with main."""
+    turns = {
+        turn.output_tokens: turn for session in made(tmp_path, "weka").sessions for turn in session.turns
+    }
+    kept = {reply: (turn.prefix, turn.history_tokens) for reply, turn in turns.items()}
+    assert kept[100] == (None, 0)
+    assert kept[50] == (OWN, 15 * 64) and kept[40] == (OWN, 25 * 64) and kept[30] == (OWN, 7 * 64)
+    assert kept[20] == kept[10] and kept[20][1] == 5 * 64 and kept[20][0]
+
+
+@st.composite
+def weka_jobs(draw) -> dict:
+    """A main agent with fans of one-step agents between its steps, whose times are whole and never touch."""
+    t, block, requests = 0, 0, []
+
+    def step(begin: int, length: int) -> dict:
+        nonlocal block
+        block += 1
+        return {"t": begin, "type": "n", "in": 64, "out": 1, "hash_ids": [block], "api_time": length}
+
+    for _ in range(draw(st.integers(1, 5))):
+        length = draw(st.integers(1, 9))
+        requests.append(step(t, length))
+        t = end = t + length
+        for _ in range(draw(st.integers(0, 3))):
+            begin = t + draw(st.integers(1, 5))
+            inner = step(begin, draw(st.integers(1, 20)))
+            requests.append({"t": begin, "type": "subagent", "requests": [inner]})
+            end = max(end, begin + inner["api_time"])
+        t = end + draw(st.integers(1, 9))
+    return {"id": "s", "block_size": 64, "requests": requests}
+
+
+@settings(deadline=None, max_examples=50)
+@given(weka_jobs())
+def test_a_server_as_fast_as_the_recorded_one_begins_every_step_when_it_began(job: dict) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.json"
+        path.write_text(json.dumps(job))
+        columns = make_trace("weka", {"path": path, "network_ms": 0}, 0).columns()
+    steps = [each for request in job["requests"] for each in request.get("requests", [request])]
+    took = sorted((step["t"], step["t"] + step["api_time"]) for step in steps)
+    recorded = dict(took)
+    # The replies of a trace have no times of their own: they are found by those of the file, in order of begin.
+    waits = Waits.of(columns)
+    order, end_s = [], np.full(len(steps), np.nan)
+    while len(order) < len(steps):
+        ready = [
+            (max((end_s[i] for i in waits.before[row]), default=0.0) + waits.gap_s[row], row)
+            for row in range(len(steps))
+            if row not in order and not np.isnan([end_s[i] for i in waits.before[row]]).any()
+        ]
+        begin_s, row = min(ready)
+        assert begin_s in recorded
+        order.append(row)
+        end_s[row] = max(end for begin, end in took if begin == begin_s)
+    assert np.nanmax(columns["recorded_s"]) == max(end for _, end in took)
+
+
+def test_a_request_that_overlaps_is_of_a_chain_beside_and_waits_for_what_had_ended(tmp_path: Path) -> None:
+    """The second begins while the first is answered and waits for nothing; the third waits for both."""
+    request = {"type": "n", "in": 64, "out": 1, "hash_ids": [1]}
+    requests = [
+        {**request, "t": 0, "api_time": 5},
+        {**request, "t": 1, "api_time": 2},
+        {**request, "t": 6, "api_time": 1},
+    ]
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps({"id": "s", "block_size": 64, "requests": requests}))
+    main, beside = make_trace("weka", {"path": path}, 0).sessions
+    assert [turn.waits for turn in main.turns] == [None, "1:0"] and main.turns[1].think_s == 1
+    assert [(turn.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
+
+
+def test_traces_keep_jobs_whole(tmp_path: Path) -> None:
+    one = made(tmp_path, "weka")
+    many = merge([loop(one, 7, 1.0), made(tmp_path, "tracelab"), Trace.from_turns([typed_turn()])])
+    for suffix in ("jsonl", "parquet"):
+        save_trace(many, tmp_path / f"t.{suffix}")
+        assert load_trace(tmp_path / f"t.{suffix}") == many
+    assert join(shard(many, 3)) == many
+    for part in (*shard(many, 3), thin(many, 0.5)):
+        sizes = Counter(Counter(job_of(part.columns()).tolist()).values())
+        assert set(sizes) <= {STEPS, 1}
+
+
+def test_files_may_be_compressed_and_a_folder_is_a_file_for_each_job(tmp_path: Path) -> None:
+    path = agent_files.write(tmp_path, "tracelab")
+    packed = tmp_path / "t.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert (
+        make_trace("tracelab", {"path": packed}, 0).header.hash
+        == make_trace("tracelab", {"path": path}, 0).header.hash
+    )
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.json").write_bytes(agent_files.write(tmp_path, "weka").read_bytes())
+    assert len(make_trace("weka", {"path": folder, "rate": 1.0}, 0)) == 2 * STEPS
+
+
+def test_names_of_older_conventions_are_read(tmp_path: Path) -> None:
+    path = agent_files.write(tmp_path, "otel")
+    path.write_text(path.read_text().replace("usage.input_tokens", "usage.prompt_tokens"))
+    assert len(make_trace("otel", {"path": path}, 0)) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "sentence"),
+    [
+        (
+            "tracelab",
+            '"prefix_tokens": 600',
+            '"prefix_tokens": 6000',
+            "line 1: prefix_tokens is 6000, not at most",
+        ),
+        (
+            "tracelab",
+            '"output_tokens": 100',
+            '"output_tokens": "many"',
+            "output_tokens is 'many', not a number",
+        ),
+        (
+            "tracelab",
+            "2026-06-01T05:40:00Z",
+            "yesterday",
+            "timing_events[0]: timestamp is 'yesterday', not a date",
+        ),
+        ("tracelab", '"session_id"', '"session"', "line 1: session_id is missing; text"),
+        ("weka", '"in": 1600', '"in": -1', "requests[3]: in is -1, not a number of 0 or more"),
+        ("weka", '"block_size": 64', '"block_size": 0', "block_size is 0, not 1 or more"),
+        ("weka", '"type": "s"', '"type": "x"', "requests[0]: type is 'x', not n, s or subagent"),
+        ("weka", '"hash_ids": [1, 2', '"hash_ids": ["one", 2', "requests[0]: hash_ids is ['one', 2"),
+        ("otel", '"endTimeUnixNano": "1', '"endTimeUnixNano": "-1', "spans[0]: endTimeUnixNano is '-1"),
+        ("otel", "resourceSpans", "spans", "has no spans in resourceSpans; give OTLP traces in JSON."),
+    ],
+)
+def test_bad_files(name: str, old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    path = agent_files.write(tmp_path, name)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError) as error:
+        make_trace(name, {"path": path}, 0)
+    assert sentence in str(error.value) and "\n" not in str(error.value) and str(error.value).endswith(".")
+
+
+def test_bad_jobs_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    good = json.dumps(agent_files.weka()[0])
+    path.write_text(f"{good}\n{good.replace('64', '0')}\n")
+    trace = make_trace("weka", {"path": path, "skip_bad": True}, 0)
+    assert len(trace) == STEPS and "1 jobs left out: with a fault" in trace.header.notes
+    with pytest.raises(
+        UserError, match=r"no job is left \(1 with more than 1000 tokens at once; 1 with a fault\)"
+    ):
+        make_trace("weka", {"path": path, "skip_bad": True, "max_context": 1000}, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"waits": "0"}, "session 1 turn 0: waits is 0; must be begin, or SESSIONS_ON:TURN"),
+        ({"waits": "-1:7"}, "session 1 turn 0: waits is -1:7; must name turns of the same job"),
+        ({"waits": "0:0"}, "session 1 turn 0: waits is 0:0; the turn would wait for itself"),
+        (
+            {"waits": "-1:0", "think_s": None},
+            "session 1 turn 0: think_s is None; a session that is called needs it",
+        ),
+        ({"waits": "-1:0", "arrival_s": 1.0}, "session 1 turn 0: arrival_s is 1.0; must be that of the job"),
+        ({"waits": "-1:0", "pool": 2}, "a job of several sessions is of no pool"),
+        ({"prefix": 1}, "prefix is 1.0; needs history_tokens, its length"),
+        ({"waits": "-1:0", "recorded_s": 1.0}, "recorded_s is 1.0; belongs to the begin of a job"),
+    ],
+)
+def test_a_trace_that_breaks_the_rules(changes: dict, sentence: str) -> None:
+    with pytest.raises(UserError, match=f"(?s).*{sentence}"):
+        Trace.from_turns([typed_turn(), typed_turn(1, **{"think_s": 1.0, **changes})])
