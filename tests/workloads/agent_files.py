@@ -91,7 +91,9 @@ def tracelab(session: str = "claude:main") -> list[dict[str, Any]]:
     for agent, steps in STEPS_OF.items():
         for index, (begin_s, end_s, tokens, reply) in enumerate(steps):
             cached = CACHED[agent][index]
-            call = agent == "main" and index == 0
+            tools = [_tool("Bash", end_s, end_s + 1)]
+            if agent == "main" and index == 0:
+                tools = [_tool("Task", 20, at_s) for at_s in (85, 90)]
             rounds.append(
                 {
                     "provider": "claude",
@@ -110,7 +112,7 @@ def tracelab(session: str = "claude:main") -> list[dict[str, Any]]:
                         _event("reasoning", (begin_s + end_s) / 2),
                         _event("tool_call", end_s),
                     ],
-                    "tools": [_tool("Task", 20, at_s) for at_s in (85, 90)] if call else [_tool("Bash", end_s, end_s + 1)],
+                    "tools": tools,
                     "first_input_event_type": "tool_result" if index else "user_message",
                     "store": ".claude",
                 }

@@ -1,0 +1,126 @@
+"""Jobs of agents played: whoever waits goes on when those it waits for have ended; what a job's time is made of."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.metrics.jobs import of_jobs
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace, Turn
+from rehearsal.workloads.transforms.transform import loop
+from tests.workloads import agent_files
+from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S
+
+TOOK_S = {reply: end_s - begin_s for steps in STEPS_OF.values() for begin_s, end_s, _, reply in steps}
+"""As the record has it, by the tokens of the reply."""
+
+
+class Server:
+    """Answers after what `lasts` has for a turn, s; None: never."""
+
+    def __init__(self, lasts: Callable[[Turn], float | None]) -> None:
+        self.loop, self.lasts = asyncio.get_running_loop(), lasts
+        self.listener: dict[int, object] = {}
+        self.open_: set[int] = set()
+        self.most = 0
+
+    def open(self, session: int, listener: object) -> None:
+        self.listener[session] = listener
+        self.open_.add(session)
+        self.most = max(self.most, len(self.open_))
+
+    def close(self, session: int) -> None:
+        self.open_.remove(session)
+
+    def commit(self, turn: Turn, end_s: float) -> None:
+        lasts_s = self.lasts(turn)
+        if lasts_s is not None:
+            listener = self.listener[turn.session]
+            self.loop.call_later(lasts_s, listener.text, turn.turn, turn.output_tokens)
+            self.loop.call_later(lasts_s, listener.reply_done, turn.turn)
+
+
+def play(trace: Trace, lasts: Callable[[Turn], float | None], **params) -> tuple[pd.DataFrame, dict, Server]:
+    """The request table, the metrics of jobs, and the server, which everybody has left."""
+    log = EventLog()
+
+    async def main() -> Server:
+        server = Server(lasts)
+        await serve_population(trace, server, log, ClientParams(**params))
+        return server
+
+    server = run(main(), virtual=True)
+    assert not server.open_
+    turns = pd.DataFrame(trace.columns())
+    requests = request_table(log.events().to_pandas(), turns)
+    return requests, {name: metric.value for name, metric in of_jobs(requests, turns).items()}, server
+
+
+@pytest.fixture(params=["tracelab", "weka", "otel"])
+def trace(request: pytest.FixtureRequest, tmp_path: Path) -> Trace:
+    path = agent_files.write(tmp_path, request.param)
+    return make_trace(request.param, {"path": path, "network_ms": 0}, 0)
+
+
+def test_without_a_servers_time_a_job_takes_its_tools_time(trace: Trace) -> None:
+    _, metrics, _ = play(trace, lambda turn: 0.0)
+    assert metrics["job_time_mean"] == metrics["job_tool_time_mean"] == TOOLS_S
+    assert metrics["job_model_time_mean"] == 0
+
+
+def test_a_server_as_fast_as_the_recorded_one_takes_as_long(trace: Trace) -> None:
+    requests, metrics, _ = play(trace, lambda turn: TOOK_S[turn.output_tokens])
+    begins = sorted(begin_s for steps in STEPS_OF.values() for begin_s, *_ in steps)
+    assert sorted(requests["turn_start_s"]) == begins
+    assert metrics["job_time_p50"] == metrics["job_recorded_p50"] == RECORDED_S
+    assert metrics["job_slowdown_mean"] == 1 and metrics["job_steps_mean"] == STEPS and metrics["jobs"] == 1
+    assert metrics["job_tool_time_mean"] + metrics["job_model_time_mean"] == RECORDED_S
+    assert metrics["job_model_time_mean"] == 20 + 10 + 20 + 10 + 10  # without Q, which ends before P
+
+
+def test_the_path_leads_through_the_agent_that_is_waited_for_longest(trace: Trace) -> None:
+    """Q takes 100 s now: it is asked 15 s after the call, and both gaps behind are as before."""
+    slow = {**TOOK_S, 10: 100}
+    _, metrics, _ = play(trace, lambda turn: slow[turn.output_tokens])
+    assert metrics["job_time_mean"] == 20 + 15 + 100 + 10 + 10 + 40 + 10
+    assert metrics["job_tool_time_mean"] == 15 + 10 + 40
+
+
+def test_who_waits_for_an_agent_that_fails_does_not_go_on(trace: Trace) -> None:
+    requests, metrics, _ = play(
+        trace, lambda turn: None if turn.output_tokens == 10 else 1.0, turn_timeout_s=5.0
+    )
+    assert sorted(requests["status"]) == ["completed"] * 3 + [
+        "failed"
+    ]  # the main agent's first, and both of P
+    assert metrics["jobs"] == 0 and metrics["job_time_p50"] is None
+
+
+def test_the_time_in_which_turns_begin_ends_jobs(trace: Trace) -> None:
+    requests, _, _ = play(trace, lambda turn: TOOK_S[turn.output_tokens], stop_after_s=35.0)
+    assert sorted(requests["turn_start_s"]) == [0, 30, 35]
+
+
+def test_a_closed_loop_counts_jobs(trace: Trace) -> None:
+    """Two at a time, each with its three sessions."""
+    many = loop(trace, 6, 1.0)
+    requests, metrics, server = play(many, lambda turn: TOOK_S[turn.output_tokens], c=2)
+    assert len(requests) == 6 * STEPS and server.most == 6
+    assert metrics["jobs"] == 6 and metrics["job_time_p50"] == RECORDED_S
+    assert requests["turn_end_s"].max() == 1 + 2 * RECORDED_S + 140  # the second came a second later
+
+
+def test_a_trace_without_jobs_has_no_such_metrics() -> None:
+    turn = Turn(0, 0, 0.0, "text", 1, None, 1, None, None, None, None, 0.0)
+    trace = Trace.from_turns([turn, replace(turn, session=1)])
+    _, metrics, _ = play(trace, lambda turn: 1.0)
+    assert metrics == {}
