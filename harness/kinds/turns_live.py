@@ -15,6 +15,7 @@ from rehearsal.harness.metrics.live_window import Window, steady_window
 from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.columns.classes import class_of
+from rehearsal.workloads.columns.jobs import starts
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 from rehearsal.workloads.transforms.shard import check_shards
@@ -59,15 +60,22 @@ class LiveTurns:
         from rehearsal.harness.live.dialects.spoken import for_turns
         from rehearsal.harness.live.dialects.synthesis import Synthesis
 
+        if target.text_url is not None:
+            from rehearsal.harness.live.client.beside_endpoint import parted
+
+            trace = parted(trace)[0] or trace
         return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from rehearsal.harness.live.client.beside_endpoint import BesideEndpoint
         from rehearsal.harness.live.client.synthesis_endpoint import SynthesisEndpoint
         from rehearsal.harness.live.client.synthesis_stream import SynthesisStreamEndpoint
         from rehearsal.harness.live.client.text_endpoint import TextEndpoint
         from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
 
-        if target.synthesizes:
+        if target.text_url is not None:
+            kind = BesideEndpoint
+        elif target.synthesizes:
             kind = SynthesisEndpoint if target.is_http else SynthesisStreamEndpoint
         else:
             kind = TextEndpoint if target.is_text else TurnEndpoint
@@ -80,13 +88,17 @@ class LiveTurns:
         return "TTFP" if not target.is_text and spoken(trace) else "TTFT"
 
     def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Window:
+        columns = trace.columns()
+        users = columns["session"][starts(columns)]  # of a job its main agent
+        if len(users) < len(trace.sessions):
+            events = events.loc[events["session"].isin(users)]
         return steady_window(
             events,
             end_s,
             c=client.c,
             c_counts=client.c_counts,
             stop_after_s=client.stop_after_s,
-            sessions=len(trace.sessions),
+            sessions=len(users),
         )
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:

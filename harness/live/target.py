@@ -141,6 +141,11 @@ class TargetParams(BaseModel):
         None,
         description="http(s):// of chat completions that documents go to; default: url, where that is text",
     )
+    text_url: str | None = _own(
+        None,
+        description="http(s):// of chat completions that sessions go to in which nobody speaks, such as agents beside "
+        "voice, where url speaks",
+    )
     document_priority: int = Field(
         10,
         ge=0,
@@ -165,7 +170,7 @@ class TargetParams(BaseModel):
         "rehearsal always does",
     )
 
-    @field_validator("url", "scrape", "batch_url")
+    @field_validator("url", "scrape", "batch_url", "text_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is None:
@@ -194,7 +199,11 @@ class TargetParams(BaseModel):
             raise ValueError("eagerness is of turn_detection=semantic; set that too, or leave it out")
         if self.silence_duration_ms is not None and self.turn_detection == "semantic":
             raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
-        for name in ("scrape", "batch_url"):
+        if self.text_url is not None and web:
+            raise ValueError(
+                "text_url is for a ws(s):// url, beside which typed sessions go to it; leave it out"
+            )
+        for name in ("scrape", "batch_url", "text_url"):
             address = getattr(self, name)
             if address is not None and not address.startswith(("http://", "https://")):
                 raise ValueError(f"{name} needs an http(s):// address")

@@ -19,6 +19,7 @@ from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
+from tests.builders import typed_turn
 from tests.live.scripted import Call, Outcome, table, typed
 from tests.waiting import until
 
@@ -289,3 +290,29 @@ def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():
     for priority, said in ((10, [10]), (0, [None]), (float("nan"), [None])):
         out = play(typed(priority=priority))
         assert [body.get("priority") for body in requests(out)] == said
+
+
+def test_jobs_carry_what_their_prefixes_say():
+    """One that is called begins with what its parent has said, cut in its reply; a later turn may keep less."""
+    job: dict[str, Any] = {"network_s": 0.0, "output_tokens": 4, "think_s": 0.0}
+    turns = [
+        typed_turn(0, 0, input_tokens=5, history_tokens=7, prefix=11, **job),
+        typed_turn(0, 1, input_tokens=3, history_tokens=9, prefix=0, waits="1:0", **job),
+        typed_turn(
+            1, 0, input_tokens=2, history_tokens=14, prefix=0, waits="-1:0", **job | {"arrival_s": 0.0}
+        ),
+        typed_turn(2, 0, input_tokens=1, history_tokens=5, prefix=11, **job),
+        typed_turn(3, 0, input_tokens=1, history_tokens=5, prefix=12, **job),
+        typed_turn(4, 0, input_tokens=1, **job),
+        typed_turn(4, 1, input_tokens=1, history_tokens=8, prefix=0, **job),
+    ]
+    out = play(Trace.from_turns(turns))
+    assert out.failures.empty
+    found = {tuple(len(each["content"].split()) for each in body["messages"]): body for body in requests(out)}
+    assert set(found) == {(7, 5), (7, 2, 3), (7, 5, 2, 2), (5, 1), (1,), (1, 4, 3, 1)}
+    said = {lengths: [each["content"] for each in body["messages"]] for lengths, body in found.items()}
+    assert said[7, 5, 2, 2][:3] == [*said[7, 5], "a b"]
+    assert said[7, 2, 3][0] == said[7, 5][0] and said[7, 2, 3][1] == " ".join(said[7, 5][1].split()[:2])
+    shared = [body["messages"][0]["content"].split() for body in requests(out) if len(body["messages"]) == 2]
+    assert sorted(len(text) for text in shared) == [5, 5, 7]
+    assert sum(text[:5] == said[7, 5][0].split()[:5] for text in shared) == 2

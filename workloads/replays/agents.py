@@ -144,7 +144,7 @@ class Rows:
                     "input_tokens": step.input_tokens - kept,
                     "history_tokens": kept,
                     "output_tokens": step.output_tokens,
-                    "prefix": prefix if kept else math.nan,
+                    "prefix": prefix if kept or turn else math.nan,
                     "waits": written([(other - place, later) for other, later in waits])
                     if waits or calls
                     else "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.live.transport.http import Exchange, HttpPool
 from rehearsal.harness.metrics.stages import ENTRY
 from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.columns.jobs import OWN, links
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Session, Trace, Turn
 
@@ -62,9 +63,15 @@ class TextEndpoint(BaseEndpoint):
     def open(self, session: int, listener: Any) -> None:
         chat = self._chats[session] = self._ready.pop(session)
         chat.listener = listener
+        chat.begin()
 
     def close(self, session: int) -> None:
         self._chats.pop(session).stop()
+
+    def said_in(self, session: int) -> list[_Message]:
+        """A conversation up to its last reply; nothing of one that is not open."""
+        chat = self._chats.get(session)
+        return [] if chat is None else chat.said
 
     def speech_start(self, turn: Turn) -> None:
         """What is said goes out as text, when it has been said."""
@@ -100,26 +107,34 @@ class Chat:
         self._endpoint = endpoint
         self._turns = session.turns
         self._next = 0
-        self._messages: list[bytes] = []
-        """Of the conversation so far, as JSON."""
+        self.said: list[_Message] = []
+        """The conversation up to the last reply."""
+        self._asked: list[_Message] = []
+        """The messages of the request that was made last."""
         self._body = b""
         self._exchange: Exchange | None = None
         self._turn: Turn
         self._status = 0
         self._rest = b""
-        self._said: list[str] = []
+        self._words_said: list[str] = []
         self._usage: int | None = None
         self._ended = False
         self.listener: Any = None
         first = session.turns[0]
-        if first.history_tokens:
-            self._say("user", self._words(first, first.history_tokens, "history"))
-        self._prepare()
+        if first.prefix is None and first.history_tokens:
+            self.said = [_Message.of("user", self._words(first, first.history_tokens, "history"))]
+        if first.prefix != OWN:
+            self._prepare()
+
+    def begin(self) -> None:
+        """Make the first request where that begins with what another session has said by now."""
+        if self._turns[0].prefix == OWN:
+            self._prepare()
 
     def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
         """Send the request of `turn`, the next one, which was to end at `end_s`."""
         self._turn = turn
-        self._status, self._rest, self._said, self._usage, self._ended = 0, b"", [], None, False
+        self._status, self._rest, self._words_said, self._usage, self._ended = 0, b"", [], None, False
         self._due_s: float | None = end_s + self.listener.network_s
         self._exchange = pool.post(self._body, self)
         self._note_sent()
@@ -180,7 +195,7 @@ class Chat:
         for choice in event.choices:
             text = choice.delta.content or choice.delta.reasoning_content or choice.delta.reasoning
             if text and self._exchange is not None:
-                self._said.append(choice.delta.content or "")
+                self._words_said.append(choice.delta.content or "")
                 self.listener.text(self._turn.turn, 1, at_s)
 
     def _end(self, at_s: float) -> None:
@@ -189,8 +204,8 @@ class Chat:
             self._endpoint.log.event(at_s, "finish", turn.session, turn.turn, ENTRY, self._usage)
         self.listener.reply_done(turn.turn, at_s)
         self._next += 1
+        self.said = [*self._asked, _Message.of("assistant", "".join(self._words_said))]
         if self._next < len(self._turns):
-            self._say("assistant", "".join(self._said))
             self._prepare()
 
     def _lose(self, reason: str, at_s: float, refused: bool = False) -> None:
@@ -207,15 +222,41 @@ class Chat:
     def _prepare(self) -> None:
         """Make the next request's body."""
         turn = self._turns[self._next]
-        self._say("user", self._words(turn, turn.input_tokens, "prompt"))
-        target = self._endpoint.target
-        self._body = request_body(self._messages, turn.output_tokens, target, turn.slo.priority)
+        context = self.said
+        if turn.prefix is not None:
+            context = self._stated(turn, turn.prefix, turn.history_tokens or 0)
+        self._asked = [*context, _Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
+        encoded = [each.encoded for each in self._asked]
+        self._body = request_body(encoded, turn.output_tokens, self._endpoint.target, turn.slo.priority)
 
-    def _say(self, role: str, content: str) -> None:
-        self._messages.append(message(role, content))
+    def _stated(self, turn: Turn, prefix: int, tokens: int) -> list[_Message]:
+        """The context of so many tokens, a word for each: the begin of what `prefix` says, and what that lacks."""
+        if prefix != OWN:
+            shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
+            return [_Message.of("user", shared)]
+        source = self.said if turn.turn else self._endpoint.said_in(turn.session + links(turn.waits)[0][0])
+        kept = []
+        for each in source:
+            said = each.content.split()
+            if said and tokens:
+                kept.append(each if len(said) <= tokens else _Message.of(each.role, " ".join(said[:tokens])))
+                tokens = max(0, tokens - len(said))
+        return [*kept, _Message.of("user", self._words(turn, tokens, "history"))] if tokens else kept
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:
         return words(self._endpoint.trace.header.seed, turn.session, turn.turn, count, purpose)
+
+
+class _Message(NamedTuple):
+    """Who said what, and the same as JSON."""
+
+    role: str
+    content: str
+    encoded: bytes
+
+    @classmethod
+    def of(cls, role: str, content: str) -> _Message:
+        return cls(role, content, message(role, content))
 
 
 class _Delta(msgspec.Struct, gc=False):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from rehearsal.engines.endpoint.websocket_server import METRICS_PATH
 from rehearsal.harness.live.batch import batch_target
+from rehearsal.harness.live.client.beside_endpoint import text_target
 from rehearsal.harness.live.client.synthesis_probe import ask_one_word
 from rehearsal.harness.live.client.text_probe import ask_one_document, ask_one_token
 from rehearsal.harness.live.dialects.detect import begin_session, resolve
@@ -69,6 +70,9 @@ async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> Targe
     if target.batch is not None:
         check_answers(batch := batch_target(target))
         await ask_one_document(batch)
+    if target.text_url is not None:
+        check_answers(beside := text_target(target))
+        await ask_one_token(beside)
     target = await resolve(target)
     if target.is_http and target.synthesizes:
         await ask_one_word(target)

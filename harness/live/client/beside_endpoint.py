@@ -1,0 +1,105 @@
+"""A server that some users speak to over a realtime socket while others, such as agents, ask its chat completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.client.text_endpoint import TextEndpoint
+from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.trace import Trace, Turn
+
+
+class BesideEndpoint(BaseEndpoint):
+    """Implements `harness.client.session.Server` by two others, each with the sessions that are its own."""
+
+    def __init__(
+        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
+    ) -> None:
+        super().__init__(trace, target, log, sends, failures)
+        aloud, typed = parted(trace)
+        self._voice = TurnEndpoint(aloud, target, log, sends, failures) if aloud else None
+        self._text = TextEndpoint(typed, text_target(target), log, sends, failures) if typed else None
+        self._typed = set() if typed is None else {session.id for session in typed.sessions}
+
+    async def prepare(self) -> None:
+        """Before time 0, both. UserError where one of them cannot be used."""
+        for endpoint in self._both:
+            await endpoint.prepare()
+        if self._voice is not None:
+            self.target = self._voice.target
+
+    def expect(self, params: ClientParams) -> None:
+        for endpoint in self._both:
+            endpoint.expect(params)
+
+    def open(self, session: int, listener: Any) -> None:
+        self._of(session).open(session, listener)
+
+    def close(self, session: int) -> None:
+        self._of(session).close(session)
+
+    async def left(self, session: int) -> None:
+        """Returns when the server knows that the user has hung up."""
+        if session not in self._typed:
+            await self._of(session).left(session)
+
+    def speech_start(self, turn: Turn) -> None:
+        self._of(turn.session).speech_start(turn)
+
+    def commit(self, turn: Turn, end_s: float) -> None:
+        self._of(turn.session).commit(turn, end_s)
+
+    def reports(self, session: int, turn: int, source: object) -> bool:
+        return self._of(session).reports(session, turn, source)
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
+        return self._of(session).playback_ack(session, turn, played_s, playing, at_s)
+
+    def playback_done(self, session: int, turn: int) -> None:
+        self._of(session).playback_done(session, turn)
+
+    def barge_in(self, session: int, played_s: float) -> None:
+        self._of(session).barge_in(session, played_s)
+
+    async def aclose(self) -> None:
+        for endpoint in self._both:
+            await endpoint.aclose()
+
+    @property
+    def _both(self) -> list[Any]:
+        return [endpoint for endpoint in (self._voice, self._text) if endpoint is not None]
+
+    def _of(self, session: int) -> Any:
+        return self._text if session in self._typed else self._voice
+
+
+def text_target(target: TargetParams) -> TargetParams:
+    """Where typed sessions go: to chat completions."""
+    assert target.text_url is not None
+    return target.model_copy(update={"url": target.text_url, "text_url": None, "dialect": "text"})
+
+
+def parted(trace: Trace) -> tuple[Trace | None, Trace | None]:
+    """The sessions in which anybody speaks, and those in which nobody does; None: there are none."""
+    columns, header = trace.columns(), trace.header
+    aloud = (columns["modality"] == "audio") | ~np.isnan(columns["reply_audio_s"])
+    spoken = np.isin(columns["session"], columns["session"][aloud])
+    return tuple(
+        Trace.from_columns(
+            {name: values[rows] for name, values in columns.items()},
+            generator=header.generator,
+            params=header.params,
+            seed=header.seed,
+        )
+        if rows.any()
+        else None
+        for rows in (spoken, ~spoken)
+    )  # type: ignore[return-value]
