@@ -136,6 +136,30 @@ def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
     assert cut[:40] != first
 
 
+def test_a_stated_context_is_the_begin_of_what_was_said_or_of_a_text_that_others_share(prompts):
+    text = {
+        "modality": "text",
+        "audio_s": None,
+        "input_tokens": 40,
+        "output_tokens": 60,
+        "reply_audio_s": None,
+    }
+    turns = [
+        turn(history_tokens=20, prefix=5, **text),
+        turn(index=1, history_tokens=70, prefix=0, waits="1:0", **text),
+        turn(1, history_tokens=90, prefix=0, waits="-1:0", think_s=0.0, **text),
+        turn(2, history_tokens=200, prefix=0, waits="-2:0", think_s=0.0, **text),
+        turn(3, history_tokens=10, prefix=5, **text),
+    ]
+    run(Trace.from_turns(turns))
+    names = ("0.0", "0.1", "1.0", "2.0", "3.0")
+    first, cut, called, longer, stranger = (prompts[f"{name}.thinker"] for name in names)
+    assert [len(prompt) for prompt in (first, cut, called, longer, stranger)] == [60, 110, 130, 240, 50]
+    assert cut[:60] == called[:60] == longer[:60] == first and cut[:70] == called[:70]
+    assert longer[:90] == called[:90] and longer[:120] != called[:120]
+    assert stranger[:10] == first[:10] and stranger[10:20] != first[10:20]
+
+
 def test_what_a_speaker_shows_comes_on_top_of_the_speech(prompts):
     run(Trace.from_turns([turn(visual_tokens=200, input_tokens=226)]))
     assert len(prompts["0.0.thinker"]) == 26 + 200

@@ -15,6 +15,7 @@ from rehearsal.workloads.columns.jobs import OWN, Waits, job_of, links
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.formats import load_trace, save_trace
 from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.statistics.describe import statistics
 from rehearsal.workloads.trace import Trace
 from rehearsal.workloads.transforms.nominal import nominal
 from rehearsal.workloads.transforms.shard import join, shard
@@ -48,6 +49,27 @@ def test_a_server_that_takes_no_time_leaves_the_time_of_the_tools(name: str, tmp
         nominal(made(tmp_path, name, max_gap_s=10)).end_s.max() == 40
     )  # 10 each: to P, in it, behind it, at last
     assert np.nanmax(made(tmp_path, name, max_gap_s=10).columns()["recorded_s"]) == RECORDED_S - 40
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_statistics_count_jobs_as_the_file_does(name: str, tmp_path: Path) -> None:
+    many = loop(made(tmp_path, name), 3, 10.0)
+    found = statistics(many)
+    steps = [step for steps in STEPS_OF.values() for step in steps]
+    expected = {
+        "steps": STEPS,
+        "prompt_tokens": sum(step[2] for step in steps),
+        "recorded_s": RECORDED_S,
+        "tools_s": TOOLS_S,
+    }
+    for quantity, mean in expected.items():
+        assert (
+            found["quantities"][f"job_{quantity}"]["n"],
+            found["quantities"][f"job_{quantity}"]["mean"],
+        ) == (3, mean)
+    assert found["arrivals"]["n"] == 3 and found["quantities"]["output_tokens"]["total"] == 3 * sum(
+        step[3] for step in steps
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rehearsal.workloads.columns.classes import DEADLINES, in_order
 from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from rehearsal.workloads.columns.jobs import Waits, job_of
 from rehearsal.workloads.registry import serves
 from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from rehearsal.workloads.trace import Columns, Trace
@@ -100,7 +101,8 @@ def scheduled(trace: Trace) -> np.ndarray:
     columns = trace.columns()
     arrival_s = columns["arrival_s"]
     comes = columns["turn"] == 0 if serves(trace) == "frames" else ~np.isnan(arrival_s)
-    return np.sort(arrival_s[comes])
+    called = (columns["turn"] == 0) & (columns["waits"] != "")
+    return np.sort(arrival_s[comes & ~called])
 
 
 def quantities(trace: Trace) -> dict[str, np.ndarray]:
@@ -123,7 +125,27 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
         "event_s",
     ):
         values[name] = columns[name][~np.isnan(columns[name])]
-    return values
+    return values | _jobs(columns)
+
+
+def _jobs(columns: Columns) -> dict[str, np.ndarray]:
+    """Of each job of agents its steps, the tokens of their prompts, how long it took when it was recorded and how long
+    its tools take, s: with a server that takes no time.
+    """
+    job, begins = job_of(columns), ~np.isnan(columns["recorded_s"])
+    if not begins.any():
+        return {}
+    rows = np.isin(job, job[begins])
+    _, place, steps = np.unique(job[rows], return_inverse=True, return_counts=True)
+    tools_s, zero = np.zeros(len(steps)), np.zeros(len(job))
+    np.maximum.at(tools_s, place, Waits.of(columns).ends(zero, zero)[rows])
+    prompts = (np.nan_to_num(columns["history_tokens"]) + columns["input_tokens"])[rows]
+    return {
+        "job_steps": steps.astype(float),
+        "job_prompt_tokens": np.bincount(place, prompts),
+        "job_recorded_s": columns["recorded_s"][begins],
+        "job_tools_s": tools_s,
+    }
 
 
 def _events(columns: Columns) -> dict[str, dict[str, float]]:
