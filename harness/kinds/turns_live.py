@@ -91,7 +91,7 @@ class LiveTurns:
         columns = trace.columns()
         users = columns["session"][starts(columns)]  # of a job its main agent
         if len(users) < len(trace.sessions):
-            events = events.loc[events["session"].isin(users)]
+            events = events.loc[np.isin(events["session"], users)]
         return steady_window(
             events,
             end_s,
