@@ -1,0 +1,71 @@
+"""A whole live run of jobs beside voice: each goes to its own end of the server, and is measured as itself."""
+
+from pathlib import Path
+
+import pytest
+
+from rehearsal.harness.experiments.experiment import expand
+from rehearsal.harness.live.live_experiment import live_experiment
+from rehearsal.harness.live.run import measure as live_measure
+from rehearsal.harness.live.run.measure import measure_live
+from rehearsal.harness.null_server.server import NullServer
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.formats import save_trace
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.transforms.transform import classify, loop, merge
+from tests.live.test_run import FLOOR
+from tests.workloads import agent_files
+from tests.workloads.agent_files import STEPS
+
+pytestmark = pytest.mark.slow
+
+GAP_S, GAPS = 0.2, 4
+"""Gaps are cut to so much; so many are on the path of a job, whose 240 tokens of replies on it take 10 ms each."""
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    """Two spoken sessions of a turn, and two jobs."""
+    path = agent_files.write(tmp_path, "otel")
+    agents = make_trace("otel", {"path": path, "max_gap_s": GAP_S, "network_ms": 0}, 0)
+    voice = make_trace(
+        "voice", {"sessions": 2, "rate": 10.0, "turns": 1.0, "utterance_s": 0.5, "network_ms": 0}, 0
+    )
+    parts = [classify(voice, "voice", priority=0), classify(loop(agents, 2, 0.1), "agents", priority=10)]
+    save_trace(merge(parts), tmp_path / "both.parquet")
+    return tmp_path / "both.parquet"
+
+
+def test_jobs_beside_voice(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: FLOOR)
+    with NullServer("voice", tmp_path / "v") as voice, NullServer("text", tmp_path / "t") as text:
+        experiment = live_experiment(
+            {"url": voice.url, "text_url": text.url},
+            {"workload": "file", "path": str(both), "slip_limit_ms": "10000"},
+            sessions=[4],
+            rates=None,
+            duration_s=20,
+            repeats=1,
+        )
+        [point] = expand(experiment)
+        measured = measure_live(point)
+    requests, metrics = measured.requests, {name: each["value"] for name, each in measured.metrics.items()}
+    assert set(requests["status"]) == {"completed"} and len(requests) == 2 + 2 * STEPS
+    assert requests.groupby("request_class").size().to_dict() == {"voice": 2, "agents": 2 * STEPS}
+    assert requests.loc[requests["request_class"] == "voice", "audio_ttfp_s"].notna().all()
+    assert metrics["jobs"] == 2
+    assert metrics["job_tool_time_p50"] == pytest.approx(GAPS * GAP_S)
+    assert metrics["job_time_p50"] >= GAPS * GAP_S + 2.4
+    assert metrics["agents.ttft_p50"] > 0 and metrics["voice.completed"] is not None
+
+
+def test_a_place_for_typed_sessions_is_refused_where_all_is_typed(both: Path) -> None:
+    with pytest.raises(UserError, match=r"text_url is for a ws\(s\):// url"):
+        live_experiment(
+            {"url": "http://127.0.0.1:1/v1", "text_url": "http://127.0.0.1:1/v1"},
+            {"workload": "file", "path": str(both)},
+            sessions=[1],
+            rates=None,
+            duration_s=3,
+            repeats=1,
+        )
