@@ -69,11 +69,16 @@ def recorded(
     """What the users of `trace` did according to `events` (columns as in `harness.records.log`).
 
     `source` and `notes` say in the header where the log came from. UserError when no turn began, or it is a run of
-    frames.
+    frames, or of agents that call others.
     """
     if serves(trace) == "frames":
         raise UserError(
             "users of a run of frames did what its trace says, whatever the engine did; play its trace.parquet again, "
+            "with workload=file."
+        )
+    if (trace.columns()["waits"] != "").any():
+        raise UserError(
+            "agents of a run wait for one another, which times alone would not keep; play its trace.parquet again, "
             "with workload=file."
         )
     planned = pd.DataFrame(trace.columns()).set_index(KEYS)

@@ -14,6 +14,8 @@ from rehearsal.harness.clocks.clock import run
 from rehearsal.harness.metrics.jobs import of_jobs
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.recorded import recorded
+from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
 from rehearsal.workloads.transforms.transform import loop
@@ -117,6 +119,11 @@ def test_a_closed_loop_counts_jobs(trace: Trace) -> None:
     assert len(requests) == 6 * STEPS and server.most == 6
     assert metrics["jobs"] == 6 and metrics["job_time_p50"] == RECORDED_S
     assert requests["turn_end_s"].max() == 1 + 2 * RECORDED_S + 140  # the second came a second later
+
+
+def test_a_run_of_agents_is_not_turned_into_times(trace: Trace) -> None:
+    with pytest.raises(UserError, match="agents of a run wait for one another"):
+        recorded(trace, pd.DataFrame({"kind": [], "session": [], "turn": [], "t": [], "value": []}))
 
 
 def test_a_trace_without_jobs_has_no_such_metrics() -> None:

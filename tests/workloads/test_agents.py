@@ -203,6 +203,35 @@ def test_files_may_be_compressed_and_a_folder_is_a_file_for_each_job(tmp_path: P
     assert len(make_trace("weka", {"path": folder, "rate": 1.0}, 0)) == 2 * STEPS
 
 
+def test_a_call_within_a_call_is_the_same_one(tmp_path: Path) -> None:
+    """As where a framework and the library below it both write spans."""
+    path = agent_files.write(tmp_path, "otel")
+    outer = next(line for line in path.read_text().splitlines() if '"spanId": "main0"' in line)
+    inner = outer.replace('"spanId": "main0"', '"spanId": "x"')
+    inner = inner.replace('"parentSpanId": "1"', '"parentSpanId": "main0"')
+    path.write_text(f"{path.read_text()}{inner}\n")
+    trace = make_trace("otel", {"path": path}, 0)
+    assert len(trace) == STEPS and any(
+        note.startswith("1 calls of a model within") for note in trace.header.notes
+    )
+
+
+@pytest.mark.parametrize("text", ["{text}", "[{text}]", "[\n{text}\n]", "{pretty}"])
+def test_a_document_may_be_one_object_or_a_list(text: str, tmp_path: Path) -> None:
+    job = agent_files.weka()[0]
+    path = tmp_path / "w.json"
+    path.write_text(text.replace("{text}", json.dumps(job)).replace("{pretty}", json.dumps(job, indent=2)))
+    assert len(make_trace("weka", {"path": path}, 0)) == STEPS
+
+
+@pytest.mark.parametrize("text", ["{", "", "\n", "nothing", '{"id": "a"}\n{', "[1]"])
+def test_what_is_no_json_is_said_so(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"is empty|is not JSON|not a JSON object|is missing"):
+        make_trace("weka", {"path": path}, 0)
+
+
 def test_names_of_older_conventions_are_read(tmp_path: Path) -> None:
     path = agent_files.write(tmp_path, "otel")
     path.write_text(path.read_text().replace("usage.input_tokens", "usage.prompt_tokens"))

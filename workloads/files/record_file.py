@@ -93,31 +93,39 @@ def read_records(path: Path) -> Iterator[Record]:
         for file in files:
             yield from read_records(file)
         return
-    text = _read(existing_file(path))
+    first, rest = None, _lines(existing_file(path))
+    number, line = next(rest, (1, ""))
     try:
-        value = parse(text)
-    except ValueError:
-        yield from _lines(text, path)
+        first = parse(line)
+    except ValueError as error:
+        try:
+            first = parse("".join([line, *(more for _, more in rest)]))
+        except ValueError:
+            raise _not_json(path, number, error) from None
+    if isinstance(first, list):
+        for index, item in enumerate(first):
+            yield record(item, f"{path}, entry {index + 1}")
         return
-    for index, item in enumerate(value if isinstance(value, list) else [value]):
-        yield record(item, f"{path}, entry {index + 1}" if isinstance(value, list) else str(path))
+    yield record(first, f"{path}, line {number}")
+    for number, line in rest:
+        try:
+            value = parse(line)
+        except ValueError as error:
+            raise _not_json(path, number, error) from None
+        yield record(value, f"{path}, line {number}")
 
 
-def _lines(text: str, path: Path) -> Iterator[Record]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            place = f"{path}, line {number}"
-            try:
-                value = parse(line)
-            except ValueError as error:
-                raise UserError(f"{place} is not JSON ({error}); correct or remove this line.") from None
-            yield record(value, place)
+def _not_json(path: Path, number: int, error: ValueError) -> UserError:
+    return UserError(f"{path}, line {number} is not JSON ({error}); correct or remove this line.")
 
 
-def _read(path: Path) -> str:
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Those with something in them, as they are read: a public trace is larger than what is made of it."""
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, line
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file in UTF-8; give a text file.") from None
     except (OSError, EOFError, zlib.error) as error:

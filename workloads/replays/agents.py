@@ -73,15 +73,21 @@ class Step:
     output_tokens: int
     text: str
     cached: float = math.inf
-    blocks: Sequence[int] | None = None
+    blocks: list[int] | None = None
 
     def shares(self, before: Step) -> int:
         """How many blocks it begins with that `before` begins with as well."""
-        pairs = zip(before.blocks or (), self.blocks or (), strict=False)
-        return next(
-            (i for i, (a, b) in enumerate(pairs) if a != b),
-            min(map(len, (before.blocks or (), self.blocks or ()))),
-        )
+        theirs, own = before.blocks or [], self.blocks or []
+        most = min(len(theirs), len(own))
+        if not most or theirs[0] != own[0]:
+            return 0
+        if theirs[:most] == own[:most]:
+            return most
+        alike, unlike = 1, most
+        while unlike - alike > 1:
+            middle = (alike + unlike) // 2
+            alike, unlike = (middle, unlike) if theirs[:middle] == own[:middle] else (alike, middle)
+        return alike
 
     def continues(self, before: Step) -> int:
         """How well it does so, 0: not at all."""

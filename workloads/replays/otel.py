@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rehearsal.workloads.errors import UserError
@@ -47,6 +47,8 @@ def otel(params: JobParams, seed: int) -> Trace:
     notes = [f"{counts['agents']} agents were invoked beside the main ones"]
     if counts["uncounted"]:
         notes.append(f"{counts['uncounted']} calls of a model without usage, as failed ones, are left out")
+    if counts["inside"]:
+        notes.append(f"{counts['inside']} calls of a model within another's span are that call, and left out")
     return replay_jobs("otel", jobs, params, seed, notes)
 
 
@@ -66,20 +68,25 @@ def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
 def _job(records: list[Record], counts: Counter[str]) -> Job | None:
     spans = {span.id: span for span in sorted(map(_span, records), key=lambda span: span.begin_s)}
 
-    def agent_of(span: _Span) -> str:
-        """The span of the agent that it is in; "": of none."""
+    def around(span: _Span, operations: Sequence[str]) -> str:
+        """The innermost span of these operations that it is in; "": none."""
         seen = {span.id}
         while span.parent in spans and span.parent not in seen:
             span = spans[span.parent]
             seen.add(span.id)
-            if span.operation == "invoke_agent":
+            if span.operation in operations:
                 return span.id
         return ""
+
+    def agent_of(span: _Span) -> str:
+        return around(span, ("invoke_agent",))
 
     steps: dict[str, list[Step]] = {}
     for span in spans.values():
         if span.operation in MODEL_CALLS:
-            if (step := _step(span, spans.get(agent_of(span)))) is None:
+            if around(span, MODEL_CALLS):
+                counts["inside"] += 1
+            elif (step := _step(span, spans.get(agent_of(span)))) is None:
                 counts["uncounted"] += 1
             else:
                 steps.setdefault(agent_of(span), []).append(step)

@@ -12,12 +12,12 @@ and project that lie within its time, as aiperf's reader of this trace has it; o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files.record_file import Record, read_records
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs, tried
+from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs
 from rehearsal.workloads.trace import Trace
 
 INPUTS, OUTPUTS = ("user_message", "tool_result"), ("text", "reasoning", "tool_call")
@@ -28,19 +28,16 @@ SHORTEST_CALL_S = 10.0
 
 @dataclass(slots=True)
 class _Session:
-    """One `session_id`: who had it, its steps, and from when to when it called agents."""
+    """One `session_id`: who had it, its steps, and from when to when it called agents. `fault`: the first in it."""
 
     who: tuple[str, str]
-    steps: list[Step]
-    calls: list[tuple[float, float]]
+    steps: list[Step] = field(default_factory=list)
+    calls: list[tuple[float, float]] = field(default_factory=list)
+    fault: UserError | None = None
 
     @property
-    def begin_s(self) -> float:
-        return min(step.begin_s for step in self.steps)
-
-    @property
-    def end_s(self) -> float:
-        return max(step.end_s for step in self.steps)
+    def span(self) -> tuple[float, float]:
+        return min(step.begin_s for step in self.steps), max(step.end_s for step in self.steps)
 
 
 def tracelab(params: JobParams, seed: int) -> Trace:
@@ -57,78 +54,83 @@ def tracelab(params: JobParams, seed: int) -> Trace:
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
-    lines: dict[str, list[Record]] = {}
-    for line in read_records(params.path):
-        lines.setdefault(line.text("session_id"), []).append(line)
     sessions: dict[str, _Session] = {}
-    for name, of_session in lines.items():
+    for line in read_records(params.path):
+        who = line.text("user", ""), line.text("project", "")
+        session = sessions.setdefault(line.text("session_id"), _Session(who))
         try:
-            session = _session(of_session, counts)
+            _add(line, session, counts)
         except UserError as error:
-            yield error
-            continue
-        if session.steps:
-            sessions[name] = session
-    parents = {name: caller for name in sessions if (caller := _caller(name, sessions))}
+            session.fault = session.fault or error
+    yield from (session.fault for session in sessions.values() if session.fault is not None)
+    sessions = {name: each for name, each in sessions.items() if each.steps and each.fault is None}
+    spans = {name: session.span for name, session in sessions.items()}
+    parents = _callers(sessions, spans)
     counts["called"] = len(parents)
-    for name in sorted(sessions, key=lambda name: sessions[name].begin_s):
+    for name in sorted(sessions, key=spans.__getitem__):
         if name not in parents:
-            yield from tried(lambda name=name: _job(name, sessions, parents))
+            yield _job(name, sessions, spans, parents)
 
 
-def _session(lines: Iterable[Record], counts: Counter[str]) -> _Session:
-    session = _Session(("", ""), [], [])
-    for line in lines:
-        session.who = line.text("user", ""), line.text("project", "")
-        for tool in line.records("tools"):
-            if tool.text("tool_name", "") in CALLS_AGENTS and tool.fields.get("result_at"):
-                call = tool.date_s("emitted_at"), tool.date_s("result_at")
-                if call[1] - call[0] >= SHORTEST_CALL_S:
-                    session.calls.append(call)
-        events = [
-            (event.text("event_type"), event.date_s("timestamp")) for event in line.records("timing_events")
-        ]
-        out_s = [at_s for kind, at_s in events if kind in OUTPUTS]
-        in_s = [(at_s, kind) for kind, at_s in events if kind in INPUTS and (not out_s or at_s <= min(out_s))]
-        if not in_s and not out_s:
-            counts["undated"] += 1
-            continue
-        begin_s, kind = max(in_s) if in_s else (min(out_s), "")
-        counts["people"] += kind == "user_message"
-        step = Step(
-            begin_s,
-            max([begin_s, *out_s]),
-            line.tokens("input_tokens_total"),
-            line.tokens("output_tokens"),
-            f"{line.text('provider', '')}/{line.text('model', '')}",
-            line.tokens("prefix_tokens"),
-        )
-        if step.cached > step.input_tokens:
-            line.refuse("prefix_tokens", f"at most input_tokens_total, which is {step.input_tokens}")
-        session.steps.append(step)
-    return session
-
-
-def _caller(name: str, sessions: dict[str, _Session]) -> str | None:
-    """The session with the shortest call that this one lies within."""
-    own = sessions[name]
-    fitting = [
-        (end_s - begin_s, other)
-        for other, session in sessions.items()
-        if other != name and session.who == own.who
-        for begin_s, end_s in session.calls
-        if begin_s <= own.begin_s and own.end_s <= end_s
+def _add(line: Record, session: _Session, counts: Counter[str]) -> None:
+    """One request, and the agents that its tools called."""
+    for tool in line.records("tools"):
+        if tool.text("tool_name", "") in CALLS_AGENTS and tool.fields.get("result_at"):
+            call = tool.date_s("emitted_at"), tool.date_s("result_at")
+            if call[1] - call[0] >= SHORTEST_CALL_S:
+                session.calls.append(call)
+    events = [
+        (event.text("event_type"), event.date_s("timestamp")) for event in line.records("timing_events")
     ]
-    return min(fitting)[1] if fitting else None
+    out_s = [at_s for kind, at_s in events if kind in OUTPUTS]
+    in_s = [(at_s, kind) for kind, at_s in events if kind in INPUTS and (not out_s or at_s <= min(out_s))]
+    if not in_s and not out_s:
+        counts["undated"] += 1
+        return
+    begin_s, kind = max(in_s) if in_s else (min(out_s), "")
+    counts["people"] += kind == "user_message"
+    step = Step(
+        begin_s,
+        max([begin_s, *out_s]),
+        line.tokens("input_tokens_total"),
+        line.tokens("output_tokens"),
+        f"{line.text('provider', '')}/{line.text('model', '')}",
+        line.tokens("prefix_tokens"),
+    )
+    if step.cached > step.input_tokens:
+        line.refuse("prefix_tokens", f"at most input_tokens_total, which is {step.input_tokens}")
+    session.steps.append(step)
 
 
-def _job(name: str, sessions: dict[str, _Session], parents: dict[str, str]) -> Job:
+def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]]) -> dict[str, str]:
+    """For each session that lies within a call, the session whose call is the shortest of these."""
+    calls: dict[tuple[str, str], list[tuple[float, float, float, str]]] = {}
+    for name, session in sessions.items():
+        calls.setdefault(session.who, []).extend(
+            (end - begin, begin, end, name) for begin, end in session.calls
+        )
+    found: dict[str, str] = {}
+    for name, (begin_s, end_s) in spans.items():
+        around = [
+            (length, caller)
+            for length, begin, end, caller in calls[sessions[name].who]
+            if begin < begin_s and end_s <= end and caller != name
+        ]
+        if around:
+            found[name] = min(around)[1]
+    return found
+
+
+def _job(
+    name: str, sessions: dict[str, _Session], spans: dict[str, tuple[float, float]], parents: dict[str, str]
+) -> Job:
     members = [name]
     for member in members:  # grows as agents that are called are found
-        called = [other for other, caller in parents.items() if caller == member]
-        members += sorted(called, key=lambda other: sessions[other].begin_s)
+        members += sorted(
+            (each for each, caller in parents.items() if caller == member), key=spans.__getitem__
+        )
     agents = [
         Agent(sessions[each].steps, members.index(parents[each]) if each != name else None)
         for each in members
     ]
-    return Job(agents, come_s=sessions[name].begin_s)
+    return Job(agents, come_s=spans[name][0])
