@@ -232,6 +232,37 @@ def test_what_is_no_json_is_said_so(text: str, tmp_path: Path) -> None:
         make_trace("weka", {"path": path}, 0)
 
 
+def places(value: object, path: tuple = ()) -> list[tuple]:
+    """The way to everything in a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in inner for place in places(each, (*path, key)))]
+
+
+ODD = (
+    st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats() | st.text(max_size=3) | st.just([]) | st.just({})
+    | st.sampled_from(["subagent", "chat", "2026-06-01T05:40:00Z", "9" * 30])
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(FORMATS), st.data())
+def test_whatever_stands_in_a_file_is_a_trace_or_a_sentence(name: str, data: st.DataObject) -> None:
+    documents = WRITERS[name]()
+    place = data.draw(st.sampled_from(places(documents)[1:]))
+    holder = documents
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = data.draw(ODD)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.jsonl"
+        path.write_text("".join(json.dumps(each) + "\n" for each in documents))
+        for skip_bad in (False, True):
+            try:
+                make_trace(name, {"path": path, "skip_bad": skip_bad}, 0)
+            except UserError as error:
+                assert "\n" not in str(error) and str(error).endswith(".")
+
+
 def test_names_of_older_conventions_are_read(tmp_path: Path) -> None:
     path = agent_files.write(tmp_path, "otel")
     path.write_text(path.read_text().replace("usage.input_tokens", "usage.prompt_tokens"))
