@@ -320,6 +320,11 @@ def test_bad_jobs_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
         make_trace("weka", {"path": path, "skip_bad": True, "max_context": 1000}, 0)
 
 
+def test_the_first_session_begins_a_job_of_its_own() -> None:
+    with pytest.raises(UserError, match="session 0 turn 0: waits is begin; needs a session before it"):
+        Trace.from_turns([typed_turn(waits="begin", think_s=1.0)])
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

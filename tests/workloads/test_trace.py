@@ -118,8 +118,10 @@ def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path,
     paused = {"pause_after_s": 0.1, "pause_s": 0.2}
     heard = {"event": "noise", "event_after_s": 0.1, "event_s": 0.2}
     changed = paused if name in paused else heard if name in heard else {name: 1}
-    changed = {name: "a"} if name == "request_class" else changed
-    assert Trace.from_turns([replace(TURN, **changed)]).header.hash != trace.header.hash
+    changed = {"request_class": {name: "a"}, "waits": {name: "begin"}}.get(name, changed)
+    other = replace(TURN, session=1, think_s=0.0, history_tokens=1)
+    hashes = {Trace.from_turns([TURN, each]).header.hash for each in (other, replace(other, **changed))}
+    assert len(hashes) == 2
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,7 @@ def rules(columns: Mapping[str, Any]) -> list[Rule]:
     waits, prefix, turn = columns["waits"], columns["prefix"], columns["turn"]
     none = np.zeros(len(turn), bool)
     begins = starts(columns)
-    if not begins[0] or (
-        (waits == "").all() and all(np.isnan(columns[name]).all() for name in JOB_COLUMNS[1:])
-    ):
+    if turn[0] or ((waits == "").all() and all(np.isnan(columns[name]).all() for name in JOB_COLUMNS[1:])):
         return []
     session, job, called = columns["session"], job_of(columns), (turn == 0) & (waits != "")
     odd, lost, round_ = none.copy(), none.copy(), none.copy()
@@ -125,6 +123,7 @@ def rules(columns: Mapping[str, Any]) -> list[Rule]:
     same = arrival_s == arrival_s[np.maximum.accumulate(np.where(begins, np.arange(len(turn)), 0))]
     alone = np.isin(job, job[called], invert=True)
     return [
+        ("waits", ~begins & (np.arange(len(turn)) == 0), "needs a session before it, of whose job it is"),
         ("session", called & (np.diff(session, prepend=-2) != 1), "must follow the one before, which is of its job"),
         ("waits", odd, "must be begin, or SESSIONS_ON:TURN with commas between, as 1:4,-2:0"),
         ("waits", lost, "must name turns of the same job"),
