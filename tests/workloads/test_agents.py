@@ -176,6 +176,19 @@ def test_a_request_that_overlaps_is_of_a_chain_beside_and_waits_for_what_had_end
     assert [(turn.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
 
 
+def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
+    """As where a span has lost its parent: who asks first begins the job, and its caller waits for it."""
+    request = {"type": "n", "in": 64, "out": 1, "hash_ids": [1]}
+    called = {"t": 0, "type": "subagent", "requests": [{**request, "t": 0, "api_time": 5}]}
+    path = tmp_path / "w.json"
+    path.write_text(
+        json.dumps({"id": "s", "block_size": 64, "requests": [called, {**request, "t": 7, "api_time": 1}]})
+    )
+    first, main = make_trace("weka", {"path": path}, 0).sessions
+    assert (first.turns[0].waits, first.turns[0].recorded_s) == (None, 8)
+    assert (main.turns[0].waits, main.turns[0].think_s) == ("-1:0", 2)
+
+
 def test_traces_keep_jobs_whole(tmp_path: Path) -> None:
     one = made(tmp_path, "weka")
     many = merge([loop(one, 7, 1.0), made(tmp_path, "tracelab"), Trace.from_turns([typed_turn()])])

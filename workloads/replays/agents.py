@@ -163,9 +163,14 @@ class Rows:
 
 
 def replay_jobs(
-    generator: str, jobs: Iterable[Job | UserError], params: JobParams, seed: int, notes: Sequence[str] = ()
+    generator: str,
+    jobs: Iterable[Job | UserError],
+    params: JobParams,
+    seed: int,
+    notes: Callable[[], Sequence[str]],
 ) -> Trace:
-    """The trace of recorded jobs; a UserError in the place of one says what is wrong with it."""
+    """The trace of recorded jobs; a UserError in the place of one says what is wrong with it. `notes`: what was found,
+    asked when no more are read. Jobs are read one by one: their blocks would fill a memory."""
     streams, rows, come_s, left_out = Streams(seed), Rows(), list[float | None](), dict[str, int]()
     for job in islice(_good(jobs, params, left_out), params.limit):
         rows.add(job)
@@ -209,7 +214,7 @@ def replay_jobs(
         params=params.model_dump(mode="json"),
         seed=seed,
         streams=streams.names,
-        notes=[*told, *notes],
+        notes=[*told, *notes()],
     )
 
 
@@ -230,8 +235,8 @@ def _good(jobs: Iterable[Job | UserError], params: JobParams, left_out: dict[str
                 (step for step in agent.steps if step.input_tokens and step.output_tokens),
                 key=lambda step: (step.begin_s, step.end_s),
             )
-        if not job.agents[0].steps:
-            leave("with a main agent that was never answered")
+        if not any(agent.steps for agent in job.agents):
+            leave("without a request that was answered")
         elif params.max_context is not None and params.max_context < max(
             step.input_tokens + step.output_tokens for agent in job.agents for step in agent.steps
         ):
@@ -241,7 +246,7 @@ def _good(jobs: Iterable[Job | UserError], params: JobParams, left_out: dict[str
 
 
 def _chains(job: Job) -> list[Chain]:
-    """Those of the main agent first, and of each in the order in which they begin."""
+    """The one that begins first, then those of each agent in the order in which they begin."""
     chains: list[Chain] = []
     for place, agent in enumerate(job.agents):
         own: list[Chain] = []
@@ -252,7 +257,8 @@ def _chains(job: Job) -> list[Chain]:
             else:
                 own.append(Chain(place, [step]))
         chains += own
-    return chains
+    first = min(chains, key=lambda chain: chain.steps[0].begin_s)
+    return [first, *(chain for chain in chains if chain is not first)]
 
 
 Turn = tuple[int, int]

@@ -43,13 +43,16 @@ class _Span:
 def otel(params: JobParams, seed: int) -> Trace:
     """Traces as jobs, at their recorded times; UserError names file, line, span and field of bad input."""
     counts: Counter[str] = Counter()
-    jobs = list(_jobs(params, counts))
-    notes = [f"{counts['agents']} agents were invoked beside the main ones"]
-    if counts["uncounted"]:
-        notes.append(f"{counts['uncounted']} calls of a model without usage, as failed ones, are left out")
-    if counts["inside"]:
-        notes.append(f"{counts['inside']} calls of a model within another's span are that call, and left out")
-    return replay_jobs("otel", jobs, params, seed, notes)
+
+    def notes() -> list[str]:
+        told = {
+            "agents": "agents were invoked beside the main ones",
+            "uncounted": "calls of a model without usage, as failed ones, are left out",
+            "inside": "calls of a model within another's span are that call, and left out",
+        }
+        return [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
+
+    return replay_jobs("otel", _jobs(params, counts), params, seed, notes)
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:

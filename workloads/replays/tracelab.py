@@ -43,14 +43,16 @@ class _Session:
 def tracelab(params: JobParams, seed: int) -> Trace:
     """Sessions as jobs, at their recorded times; UserError names file, line and field of bad input."""
     counts: Counter[str] = Counter()
-    jobs = list(_jobs(params, counts))
-    notes = [
-        f"{counts['called']} sessions are agents that a tool of another called, by their times",
-        f"{counts['people']} steps follow a person's message",
-    ]
-    if counts["undated"]:
-        notes.append(f"{counts['undated']} requests without a time are left out")
-    return replay_jobs("tracelab", jobs, params, seed, notes)
+
+    def notes() -> list[str]:
+        told = {
+            "called": "sessions are agents that a tool of another called, by their times",
+            "people": "steps follow a person's message",
+            "undated": "requests without a time are left out",
+        }
+        return [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
+
+    return replay_jobs("tracelab", _jobs(params, counts), params, seed, notes)
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:

@@ -21,13 +21,16 @@ from rehearsal.workloads.trace import Trace
 def weka(params: JobParams, seed: int) -> Trace:
     """Sessions as jobs; UserError names file, line, request and field of bad input."""
     counts: Counter[str] = Counter()
-    jobs = list(_jobs(params, counts))
-    notes = [f"{counts['agents']} agents were called, {counts['empty']} of them without a request"]
-    if counts["untimed"]:
-        notes.append(
-            f"{counts['untimed']} requests have no api_time: they took no time, and the gap after has it"
-        )
-    return replay_jobs("weka", jobs, params, seed, notes)
+
+    def notes() -> list[str]:
+        told = [f"{counts['agents']} agents were called, {counts['empty']} of them without a request"]
+        if counts["untimed"]:
+            told.append(
+                f"{counts['untimed']} requests have no api_time: they took no time, and the gap after has it"
+            )
+        return told
+
+    return replay_jobs("weka", _jobs(params, counts), params, seed, notes)
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
