@@ -18,6 +18,7 @@ from rehearsal.harness.metrics.definitions import (
 from rehearsal.harness.metrics.enough import least_events, too_few
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.power import POWER_DEFINITIONS
 from rehearsal.harness.metrics.stats import Spread, across_seeds, share
 from rehearsal.workloads.errors import UserError
 
@@ -231,7 +232,7 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
             own[1], ()
         )
         return replace(column, metric=quantity, heading=f"{own[0]}: {column.heading}", first=False)
-    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, OWN_DEFINITIONS)
+    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, POWER_DEFINITIONS, OWN_DEFINITIONS)
     if not any(quantity in known for known in vocabularies):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
     another = quantity in OWN_DEFINITIONS  # its family may be any word, and not a short name in capitals
@@ -270,7 +271,7 @@ def metric_named(name: str, option: str, bare: bool = True) -> str:
     try:
         definition(own)
     except KeyError:
-        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
+        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *POWER_DEFINITIONS, *OWN_DEFINITIONS]
         known = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in known]
         family = name.rpartition("_")[0] or name
         near = [each for each in known if each.rpartition("_")[0] in (name, family)]
