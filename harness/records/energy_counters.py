@@ -1,7 +1,7 @@
 """The energy counters of this machine: RAPL's of its processors and NVML's of its GPUs, in J since each was opened.
 
 A parameter `power` names them: `rapl`, `rapl:FOLDER` where the kernel's folder is mounted elsewhere, `nvml`,
-`nvml:INDEX` of one GPU, several joined with `+`. What cannot be read is said in one sentence and never replaced by a guess.
+`nvml:INDEX` of one GPU, several joined with `+`. What cannot be read is said in one sentence, and never guessed.
 """
 
 from __future__ import annotations
