@@ -126,6 +126,14 @@ LIVE = (
 ON_LINE = Column("on_line_mean", "on line", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "came", "1/s", 1, 2, first=False)
 """At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
+POWER = (
+    Column("energy_per_turn", "energy", "J/turn", 1, 1),
+    Column("active_energy_per_turn", "above rest", "J/turn", 1, 1, first=False),
+    Column("energy_per_audible_minute", "energy", "J/min heard", 1, 0, first=False),
+    Column("active_energy_per_audible_minute", "above rest", "J/min heard", 1, 0, first=False),
+    Column("idle_power", "at rest", "W", 1, 1),
+)
+"""Where the machine's energy counters were read."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
 
@@ -150,9 +158,13 @@ INVALID = "INVALID"
 
 
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
-    """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; and
-    of sockets."""
+    """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; of
+    sockets; and of power."""
     known = {name for metrics in points for name, value in metrics.items() if value is not None}
+    return [*_shown(known), *(column for column in POWER if column.metric in known)]
+
+
+def _shown(known: set[str]) -> list[Column]:
     for headline in HEADLINES.values():
         if any(name in known and name in OWN_DEFINITIONS for name in headline):
             return [column_for(name, columns(spoken=False)) for name in headline if name in known]

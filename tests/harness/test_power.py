@@ -16,6 +16,7 @@ from rehearsal.harness.live.run.measure import _meter
 from rehearsal.harness.metrics.power import POWER_DEFINITIONS, power_metrics
 from rehearsal.harness.records.energy_counters import counters
 from rehearsal.harness.records.power_meter import IDLE_S, PERIOD_S, PowerMeter
+from rehearsal.reports.tables.columns import column_for, shown
 from rehearsal.workloads.errors import UserError
 from tests.engines import replays
 from tests.powercap import MOST_UJ, drawing, write, zones
@@ -221,6 +222,17 @@ def test_energy_is_that_of_the_run_alone_for_turns_that_ended_and_sound_that_was
         }
     )
     assert found["energy_per_turn"].n == 3 and found["energy"].unit == "J"
+
+
+def test_they_stand_in_the_table_of_a_run_that_has_them():
+    metrics = {"ttft_p50": 0.1, "send_slip_p99": 0.001, "idle_power": 15.0, "energy_per_turn": 250.0}
+    headings = {
+        f"{column.heading}, {column.unit}": column.text(metrics.get(column.metric))
+        for column in shown([metrics])
+    }
+    assert headings["energy, J/turn"] == "250.0" and headings["at rest, W"] == "15.0"
+    assert "energy, J/turn" not in {f"{each.heading}, {each.unit}" for each in shown([{"ttft_p50": 0.1}])}
+    assert {column_for(name, ()).unit for name in POWER_DEFINITIONS} == {"W", "J"}
 
 
 def test_what_the_readings_do_not_span_is_missing():
