@@ -77,16 +77,6 @@ def test_two_published_ticks_make_the_deployments_line_and_the_other_two_are_tol
     assert len(told) == 6 and told[sessions.CALIBRATED] == pytest.approx({2: -0.168, 32: -0.006}, abs=5e-4)
 
 
-def test_moshi_on_that_server_takes_as_long_and_has_half_the_depth():
-    moshi, persona = (resolve(ServerParams(deployment=name)) for name in ("moshi_h100", "personaplex_h100"))
-    ours, theirs = (each.stages["thinker"] for each in (moshi, persona))
-    assert ours.extension(StatedSteps) == theirs.extension(StatedSteps)
-    assert ours.decoder.code_predictor.steps * 2 == theirs.decoder.code_predictor.steps == 16
-    assert ours.decoder.kv_bytes_per_token == theirs.decoder.kv_bytes_per_token == 512 * 1024
-    # A ring of 3000 steps is 188 blocks of 16, and one more while its first is part full.
-    assert ours.kv_blocks // (3000 // 16 + 2) == 33
-
-
 def test_what_was_fitted_is_calibrated_and_the_prediction_is_judged(group: Group):
     verdicts = {each.claim.id: each.verdict for each in group.claims}
     assert [verdicts[f"sessions-tick-{n}"] for n in (8, 16)] == [CALIBRATED, CALIBRATED]

@@ -34,7 +34,7 @@ CALIBRATED = (8, 16)
 SERVER, KERNELS, RINGS = "PersonaPlex, published server", "Moshi, kernels alone", "full rings, a tenth"
 ENGINE = "metronome"
 SEEDS = [0, 1, 2]
-SESSIONS = [2, 8, 16, 32, 36, 37, 38, 40, 44]
+SESSIONS = [2, 8, 16, 32, 34, 36, 38, 40, 44]
 CALLS: dict[str, Any] = {
     "deployment": "personaplex_h100",
     "duration_s": 60.0,
