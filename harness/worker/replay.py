@@ -105,10 +105,10 @@ def replay(
             arrange(server)
         if meter is not None:
             meter.idle()
-        if isinstance(loop, clock.WallClockLoop):
-            loop.restart()
-        origin.append(time.monotonic() - loop.time())
         with meter or nullcontext():
+            if isinstance(loop, clock.WallClockLoop):
+                loop.restart()
+            origin.append(time.monotonic() - loop.time())
             end_s = await _serve(server, kind, point, trace, log)
         proof.update(server.close())
         return server, end_s

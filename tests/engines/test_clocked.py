@@ -1,4 +1,4 @@
-"""Models on a clock: what is published of them, and that a tick takes what their deployment states, of all calls at once."""
+"""Models on a clock: what is published of them, and that a tick of all calls takes what their deployment states."""
 
 import numpy as np
 import pytest

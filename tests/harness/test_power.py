@@ -244,7 +244,9 @@ def test_what_the_readings_do_not_span_is_missing():
 
 
 def test_power_of_a_model_and_of_another_machine_are_refused(root: Path):
-    modelled = Experiment(engines=["vllm_omni"], workload="voice", set={"power": f"rapl:{root}"})
+    modelled = Experiment(
+        name="modelled", engines=["vllm_omni"], workload="voice", set={"power": f"rapl:{root}"}
+    )
     with pytest.raises(UserError, match="device virtual models one; leave power out"):
         expand(modelled)
     with pytest.raises(UserError, match=r"the server is on '192\.0\.2\.1'; run this command there"):
