@@ -21,7 +21,7 @@ INTERRUPTION_S = 2.0
 """[chosen] For which the user goes on; as long as an agent has to react (`harness.metrics.turn_taking_definitions`)."""
 HELD = 0.01
 """[chosen] Share of late ticks above which so many calls are too many."""
-SETTLING_S, LAST_S = 5.0, 15.0
+SETTLING_S, LAST_S = 5.0, 10.0
 """[chosen] Begin and end of a call that nothing is read off: who interrupts then does not hear the end of it."""
 PLACES = (0.125, 0.375, 0.625, 0.875)
 """Within a frame, where the user begins to speak."""
@@ -34,10 +34,10 @@ CALIBRATED = (8, 16)
 SERVER, KERNELS, RINGS = "PersonaPlex, published server", "Moshi, kernels alone", "full rings, a tenth"
 ENGINE = "metronome"
 SEEDS = [0, 1, 2]
-SESSIONS = [2, 8, 16, 32, 34, 36, 38, 40, 44]
+SESSIONS = [2, 8, 16, 32, 34, 36, 38, 40]
 CALLS: dict[str, Any] = {
     "deployment": "personaplex_h100",
-    "duration_s": 60.0,
+    "duration_s": 40.0,
     "frame_s": FRAME_S,
     "window": 3000,
     "template_tokens": 0,
@@ -75,7 +75,7 @@ EXPERIMENTS = {
     # Rings of 300 steps in a pool of as many of them: full after 24 s as the others after 240.
     RINGS: _experiment("rings", [32, 34, 36], window=300, kv_pool_blocks=660),
 }
-QUICK = {"sessions": "2,32", "duration_s": "30"}
+QUICK = {"sessions": "2,32", "duration_s": "20"}
 PAPER: dict[int, float] = PUBLISHED_S
 
 
