@@ -207,7 +207,8 @@ def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
     own = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
     if any(column.metric in OWN_DEFINITIONS for column in columns):
         own = OWN_DEFINITIONS | DEFINITIONS
-    return {**LIVE_DEFINITIONS, **own} if LIVE[0] in columns else own
+    beside = POWER_DEFINITIONS if any(column in POWER for column in columns) else {}
+    return {**(LIVE_DEFINITIONS if LIVE[0] in columns else {}), **own, **beside}
 
 
 def columns(spoken: bool) -> list[Column]:
