@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -53,13 +55,14 @@ def power_metrics(readings: pd.DataFrame, requests: pd.DataFrame, run_end_s: flo
     return {name: Metric(value, POWER_DEFINITIONS[name].unit, n, 0) for name, (value, n) in values.items()}
 
 
-def _each(readings: pd.DataFrame, of) -> float | None:
+def _each(readings: pd.DataFrame, of: Callable[[np.ndarray, np.ndarray], float | None]) -> float | None:
     """The sum over the counters; None where one of them lacks it."""
     found = [
         of(one["t_s"].to_numpy(float), one["joules"].to_numpy(float))
         for _, one in readings.groupby("counter")
     ]
-    return sum(found) if found and None not in found else None
+    known = [each for each in found if each is not None]
+    return sum(known) if known and len(known) == len(found) else None
 
 
 def _mean_w(t_s: np.ndarray, joules: np.ndarray) -> float | None:
