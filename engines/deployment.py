@@ -225,10 +225,6 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
         replicas, size = own.pop("replicas"), own.pop("gpus")
         gpus[role] = [list(range(first, first + size)) for first in range(used, used + replicas * size, size)]
         used += replicas * size
-        if "step_time" in own:
-            own["step_time"] = values(own["step_time"])
-        if "step_scale" in own:
-            own |= values({"step_scale": own["step_scale"]})
         of_role[role] = _fields(own)
     first = next(iter(of_role.values()))
     shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
@@ -240,8 +236,9 @@ def _fields(facts: dict[str, Any]) -> dict[str, Any]:
     fields, extensions = dict(facts), list[object]()
     if fields.pop("lockstep", False):
         extensions.append(InLockstep())
-    if (coefficients := fields.pop("step_time", None)) is not None:
-        extensions.append(StatedSteps(coefficients, fields.pop("step_scale", 1.0)))
+    if "step_time" in fields:
+        stated = values({name: fields.pop(name) for name in ("step_time", "step_scale") if name in fields})
+        extensions.append(StatedSteps(stated["step_time"], stated.get("step_scale", 1.0)))
     if (slots := fields.pop("vision_slots", None)) is not None:
         extensions.append(VisionSlots(slots))
     if (share := fields.pop("sm_share", None)) is not None:

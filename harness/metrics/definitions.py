@@ -20,7 +20,7 @@ class Definition:
     """What one number means."""
 
     unit: str
-    """s, 1 (share or count), 1/s, 1/min or token."""
+    """s, 1 (share or count), 1/s, 1/min, token, W or J."""
     definition: str
     origin: str
     """The instant a latency counts from, or what a share or count is taken over."""

@@ -14,6 +14,7 @@ from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.kinds.kind import OnePass
 from rehearsal.harness.metrics.quality import decoder_of, judge
+from rehearsal.harness.records.power_meter import add_power
 from rehearsal.harness.records.record import InvalidPoint, Measurement
 
 
@@ -52,7 +53,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_lag(requests["send_lag_s"].to_numpy(), point.client.send_lag_limit_s)
     files = run.log.files()
-    return Measurement(
+    measurement = Measurement(
         trace=trace,
         events=files.get("events") or run.events,
         steps=files.get("steps") or run.steps,
@@ -63,6 +64,9 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         cost=run.cost,
         more=more,
     )
+    if run.power is not None:
+        add_power(measurement, run.power, run.run_end_s)
+    return measurement
 
 
 def check_send_lag(lags_s: np.ndarray, limit_s: float) -> None:

@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,9 @@ from rehearsal.harness.clocks import clock
 from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.kinds.kind import Fronted
+from rehearsal.harness.records.energy_counters import counters
 from rehearsal.harness.records.log import EventLog
+from rehearsal.harness.records.power_meter import PowerMeter
 from rehearsal.harness.worker import progress, vllm_release
 from rehearsal.workloads.deferred import load_all
 from rehearsal.workloads.trace import Trace
@@ -55,6 +57,8 @@ class Replay:
     proof: dict[str, Any]
     cost: dict[str, Any]
     said: Sequence[tuple[int, int, list[int]]] | None = None
+    power: pa.Table | None = None
+    """What the machine drew, where that was asked for (`harness.records.power_meter`)."""
 
     @property
     def events(self) -> pa.Table:
@@ -83,6 +87,8 @@ def replay(
     cost: dict[str, Any] = {}
     measured = as_step_file(point.profile, "the point's profile") if point.profile is not None else None
     begun = time.perf_counter()
+    meter = None if point.client.power is None else PowerMeter(counters(point.client.power))
+    origin: list[float] = []
 
     async def main() -> tuple[Serving, float]:
         loop = asyncio.get_running_loop()
@@ -97,9 +103,13 @@ def replay(
             cost["warm_up_s"] = time.perf_counter() - begun - cost["build_s"]
         if arrange is not None:
             arrange(server)
-        if isinstance(loop, clock.WallClockLoop):
-            loop.restart()
-        end_s = await _serve(server, kind, point, trace, log)
+        if meter is not None:
+            meter.idle()
+        with meter or nullcontext():
+            if isinstance(loop, clock.WallClockLoop):
+                loop.restart()
+            origin.append(time.monotonic() - loop.time())
+            end_s = await _serve(server, kind, point, trace, log)
         proof.update(server.close())
         return server, end_s
 
@@ -109,7 +119,8 @@ def replay(
     cost["wall_s"] = time.perf_counter() - begun
     cost |= _cost(server, run_end_s, resident_kb)
     log.close()
-    return Replay(log, run_end_s, server.counters(), proof, cost, server.said)
+    power = None if meter is None else meter.table(origin[0])
+    return Replay(log, run_end_s, server.counters(), proof, cost, server.said, power)
 
 
 def _build(point: Point, trace: Trace, log: EventLog, profile: StepFile | None) -> Serving:
