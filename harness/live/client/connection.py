@@ -83,6 +83,11 @@ class Connection:
         self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
 
+    @property
+    def due_s(self) -> float:
+        """When what the client just did was due here."""
+        return self.listener.due_s + self.listener.network_s
+
     def connect(self) -> None:
         """Call the server, once."""
         if self._connecting is None:

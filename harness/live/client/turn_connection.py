@@ -60,11 +60,6 @@ class TurnConnection(Connection):
         """Those that have begun, by the server's id; the last stays until the next begins."""
         self._leaving = False
 
-    @property
-    def due_s(self) -> float:
-        """When what the client just did was due here."""
-        return self.listener.due_s + self.listener.network_s
-
     def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
         """The user of `turn` begins at `begin_s`."""
         assert turn.audio_s is not None

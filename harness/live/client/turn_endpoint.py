@@ -31,11 +31,8 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
     def _make(self, session: int) -> TurnConnection:
         return TurnConnection(self._context, session)
 
-    def close(self, session: int) -> None:
-        """The user has hung up."""
-        connection = self._connections.pop(session)
+    def _hang_up(self, connection: TurnConnection) -> None:
         connection.leave_when_told()
-        self._keep_until_closed(connection)
 
     def speech_start(self, turn: Turn) -> None:
         connection = self._connections[turn.session]
