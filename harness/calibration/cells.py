@@ -1,7 +1,5 @@
 """The grid of steps that a profile measures: decode batches, their contexts, and prefill chunks beside them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

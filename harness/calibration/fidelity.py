@@ -7,8 +7,6 @@ and when each token reaches whom is the virtual loop's own work. *Prediction*: s
 model fitted to the other real run, or by a profile. *Noise*: the second real run against the first.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

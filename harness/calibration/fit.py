@@ -7,8 +7,6 @@ each cell is predicted once by a fit that never saw it. Steps during which someb
 or by their own stall, are left out and counted.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass

@@ -1,7 +1,5 @@
 """How soon a step ends once it is interrupted, beside the time of one layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ its end: update, delivery, scheduling, hand-over, forward, sampling and whatever
 Between the same two points the loop on the virtual clock takes no time, and at both it looks at what has arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ other sound is laid over the reply. When playback is over the user thinks and go
 heard, and spoken over. Times are deadlines on the event loop's clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from math import inf

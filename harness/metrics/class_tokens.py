@@ -1,7 +1,5 @@
 """What the log says of each class of requests beyond the request table: every token, and whether its pool was full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

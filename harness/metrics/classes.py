@@ -1,7 +1,5 @@
 """The numbers of each class of requests: latencies, deadlines met, and what was done for it per second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

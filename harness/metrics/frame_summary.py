@@ -1,7 +1,5 @@
 """From the frame table to the numbers of one run of interaction sessions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@ A document may take longer than the steady window, and the last ones are cut. So
 whichever document, and not by documents that ended.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """From the tables of a live run to its numbers beside the ordinary ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ The scorer is lenient, as the paper's: an answer is right when one of its questi
 words, whatever else does; letter case, accents and punctuation do not matter.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every latency runs from the *scheduled* end of the user's turn, not from the sen
 cannot hide a slow server (coordinated omission). What was not measured is missing (NaN, NA), never 0 or True.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """How long whole sessions take: an agent's episode, a dialogue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How busy each stage was, of whatever name, and how many requests its steps decoded together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

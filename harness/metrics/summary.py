@@ -1,7 +1,5 @@
 """From the request table to the numbers of one run, each with its unit, its n and what is missing from it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From the table of turns to the numbers of one run, each with its n and what is missing from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

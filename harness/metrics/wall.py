@@ -3,8 +3,6 @@
 Metronome, Figures 1 and 4; defined in part 4 of the specification.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """How far predictions are from what was measured: a row for each load of a run, and over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A file of measured kernels for people: where its times are from, and how far off its grids are between points."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rehearsal.engines.devices.kernels.grids import HeldOut, Kernels, StageKernels

@@ -1,7 +1,5 @@
 """`rehearse list`: what there is to name, and the parameters of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 

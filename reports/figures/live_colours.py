@@ -1,7 +1,5 @@
 """Colours of loads, from calm to loud as the load grows, and how many of them one picture can take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """What stands beside a profile file: a page with its origin, tables and residual pictures, and the measured steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which metrics a table shows, and how a number is written."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ rules of `harness.client`: a user who interrupts goes on at once, one who takes 
 begins, else at the recorded time but never before the reply is over, else after thinking.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

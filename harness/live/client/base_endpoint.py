@@ -1,7 +1,5 @@
 """What the endpoints of a live run share: their logs, and the connections of those that speak over a WebSocket."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Chat completions of documents, which nobody waits for: one follows the other for as long as the run lasts."""
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.harness.client.params import ClientParams

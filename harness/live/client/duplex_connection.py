@@ -1,7 +1,5 @@
 """One session on an open microphone: what is heard of the user, which reply an event belongs to, and when it is cut."""
 
-from __future__ import annotations
-
 from binascii import Error, a2b_base64
 from math import inf, nan
 

@@ -3,8 +3,6 @@
 One connection and one open microphone for each session; what comes back is decoded and heard, and not only counted.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ A session's audio never stops: pieces go out as they are captured, and every fra
 servers of ours take such sessions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.harness.client.params import ClientParams

@@ -1,7 +1,5 @@
 """One word of speech before a run: whether the address makes any. What the user can mend is refused in one sentence."""
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.harness.live.client.synthesis_endpoint import request_body, speech_pool

@@ -4,8 +4,6 @@ What the user can mend is refused in one sentence. A server that is busy, slow o
 measures.
 """
 
-from __future__ import annotations
-
 import asyncio
 from urllib.parse import urlsplit, urlunsplit
 

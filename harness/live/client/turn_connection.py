@@ -1,7 +1,5 @@
 """One session of turns: which reply an event belongs to, how much of it was played, and what it cost."""
 
-from __future__ import annotations
-
 from rehearsal.harness.live.client.base_endpoint import TELL_S
 from rehearsal.harness.live.client.connection import Connection, ConnectionContext
 from rehearsal.harness.live.client.microphone import Silence, Speech, SpeechMessages

@@ -4,8 +4,6 @@ It speaks the target's dialect: one connection for each session, the user's audi
 client at the time at which they were read. What a reply cost is logged from what the server says of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
