@@ -25,11 +25,7 @@ def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
 
 
 def react(
-    driver: Driver,
-    shapes: Sequence[tuple[Group, Chunk | None]],
-    layers: int,
-    into: list[Reaction],
-    tries: int = TRIES,
+    driver: Driver, shapes: Sequence[tuple[Group, Chunk | None]], layers: int, into: list[Reaction]
 ) -> Script:
     """Interrupt steps of each shape at times drawn evenly over the step; what came of it goes `into`.
 
@@ -38,7 +34,7 @@ def react(
     """
     view = yield Plan()
     for group, chunk in shapes:
-        output = 3 * (tries + 2 * WHOLE)
+        output = 3 * (TRIES + 2 * WHOLE)
         decodes = [driver.request(driver.near(group.context), output) for _ in range(group.decodes)]
         view = yield from driver.decodes(view, decodes)
         running = {request.id for request in decodes}
@@ -51,7 +47,7 @@ def react(
             driver.skip(False)
             view = yield from _step(driver, view, running, chunk, None, whole)
         step_s = float(np.median(whole))
-        for _ in range(tries):
+        for _ in range(TRIES):
             delay_s = float(driver.rng.uniform(0, step_s))
             view = yield from _step(driver, view, running, chunk, delay_s, reactions)
         view = yield from driver.abort(view, decodes)
