@@ -61,7 +61,7 @@ def react(
                     median_s=round(median_s, 6),
                     p90_s=round(p90_s, 6),
                     interrupted=len(reactions),
-                    ran_out=tries - len(reactions),
+                    ran_out=TRIES - len(reactions),
                 )
             )
     return view

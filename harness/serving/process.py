@@ -25,8 +25,10 @@ READY_S = 180
 
 
 class ServerProcess:
-    """A server in a process of its own, as a context manager; it ends with the block, and with this process. On entry UserError with the sentence of the server when it cannot
-    begin; on exit RuntimeError when it has not lived until then.
+    """A server in a process of its own, as a context manager; it ends with the block, and with this process.
+
+    On entry UserError with the sentence of the server when it cannot begin; on exit RuntimeError when it has not lived
+    until then.
     """
 
     url: str

@@ -21,6 +21,11 @@ def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
     return complete
 
 
+def source_of(help: str) -> Any:
+    """The argument that says what is to be measured."""
+    return typer.Argument(metavar="CARD_YAML_OR_DIR", help=help, autocompletion=named("cards"))
+
+
 def _kinds(incomplete: str) -> list[tuple[str, str]]:
     return [(name, about.summary) for name, about in KINDS.items() if name.startswith(incomplete)]
 
