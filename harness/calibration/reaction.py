@@ -18,9 +18,9 @@ WHOLE = 3
 
 def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
     """A small and a large batch of decodes, and a prefill chunk among two."""
-    context = min(256, limits.request_tokens // 4)
-    chunk = Chunk(min(limits.step_tokens - 4, limits.request_tokens // 2, 512), 0, ends=False)
-    many = max(2, min(limits.seats // 2, limits.pool_tokens // (2 * context)))
+    context = min(256, limits.max_model_len // 4)
+    chunk = Chunk(min(limits.max_num_batched_tokens - 4, limits.max_model_len // 2, 512), 0, ends=False)
+    many = max(2, min(limits.max_num_seqs // 2, limits.pool_tokens // (2 * context)))
     return [(Group(1, context), None), (Group(many, context), None), (Group(2, context), chunk)]
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.live_window import Window, on_line_mean
+from rehearsal.harness.metrics.metric import Measured
 
-Measured = tuple[float | None, int, int]
-"""Value, n and missing."""
 NAMES = (
     "batch_tps",
     "batch_in_flight",

@@ -14,7 +14,7 @@ from typing import Any
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from rehearsal.harness.live.dialects.dialect import APPEND, UNDO, Dialect
+from rehearsal.harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
 from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
 from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from rehearsal.harness.records.log import EventLog
@@ -226,7 +226,7 @@ class Connection:
         if self._limit is not None:
             self._limit.cancel()
         self.ready = True
-        self.rate = event.rate or 0
+        self.rate = event.rate or RATE
         self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
         self.on_ready(at_s)
         acts, self._acts = self._acts, []

@@ -4,7 +4,7 @@ from rehearsal.harness.live.client.base_endpoint import TELL_S
 from rehearsal.harness.live.client.connection import Connection, ConnectionContext
 from rehearsal.harness.live.client.microphone import Silence, Speech, SpeechMessages
 from rehearsal.harness.live.client.prompts import words
-from rehearsal.harness.live.dialects.dialect import RATE, Cut, Dialect
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect
 from rehearsal.harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
 from rehearsal.harness.metrics.stages import AR_STAGES
 from rehearsal.workloads.trace import Turn
@@ -173,9 +173,6 @@ class TurnConnection(Connection):
             reply = self._of(event.response)
             if reply is not None:
                 self._log_played(reply, event.played, at_s)
-
-    def on_ready(self, at_s: float) -> None:
-        self.rate = self.rate or RATE
 
     def on_end(self) -> None:
         for audio in (self._speech, self._silence):
