@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.params import SpeakingParams
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
+
+LATER = ("talker", "vocoder")
+"""The stages behind the entry."""
 
 
 class Speaking:
@@ -45,7 +49,13 @@ class Speaking:
             )
 
     def check_deployment(self, params: SpeakingParams, deployment: Deployment) -> None:
-        """UserError for replicas that cannot be divided as the parameters ask."""
+        """UserError for stages that no reply passes, and for replicas that cannot be divided as the parameters ask."""
+        for stage in deployment.stages:
+            if deployment.role(stage) not in (ENTRY, *LATER):
+                raise UserError(
+                    f"deployment {deployment.name!r} has a stage {stage!r} behind {deployment.entry!r}, where replies "
+                    f"go to {' and '.join(LATER)} alone; set another deployment, or an engine that is made for it."
+                )
         if params.prefill is not None and params.decode is not None:
             deployment.divided(deployment.entry, {"prefill": params.prefill, "decode": params.decode})
 

@@ -11,6 +11,7 @@ from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
 
 if TYPE_CHECKING:
+    from rehearsal.harness.client.duplex_user import DuplexServer
     from rehearsal.harness.live.dialects.dialect import Dialect
 
 
@@ -37,4 +38,5 @@ class LiveDuplex(LiveTurns):
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
 
-        return DuplexEndpoint(trace, target, log, sends, failures)
+        server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
+        return server

@@ -12,7 +12,7 @@ from rehearsal.engines.calls.params import CallParams
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.models.token_ids import frame_tokens
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.client.interaction import Ending, serve_interactions
+from rehearsal.harness.client.interaction import Ending, InteractionServer, serve_interactions
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.target import TargetParams, check_secrets
 from rehearsal.harness.metrics.frame_summary import summarise_frames
@@ -100,7 +100,8 @@ class Frames:
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.frame_endpoint import FrameEndpoint
 
-        return FrameEndpoint(trace, target, log, sends, failures)
+        server: InteractionServer = FrameEndpoint(trace, target, log, sends, failures)
+        return server
 
     def floor(self, target: TargetParams) -> str:
         return "frames"

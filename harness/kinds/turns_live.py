@@ -20,6 +20,7 @@ from rehearsal.workloads.trace import Trace
 from rehearsal.workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
+    from rehearsal.harness.client.session import Server
     from rehearsal.harness.live.dialects.dialect import Dialect
 
 RAMP_S = 2.0
@@ -71,7 +72,8 @@ class LiveTurns:
             kind = SynthesisEndpoint if target.is_http else SynthesisStreamEndpoint
         else:
             kind = TextEndpoint if target.is_text else TurnEndpoint
-        return kind(trace, target, log, sends, failures)
+        server: Server = kind(trace, target, log, sends, failures)
+        return server
 
     def floor(self, target: TargetParams) -> str:
         return "text" if target.is_http else "voice"

@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(rehearse_all: RehearseAll) -
         (*RAG, "--device", "sockets"): ("rag cannot be served over sockets",),
         (*EDF, "--set", "order=edff"): ("unknown order 'edff'", "'edf'"),
         (*EDF, "--set", "order=shortest"): ("order=shortest cannot serve turns",),
-        (*EDF, "--set", "deployment=rag_2gpu"): ("no stage 'thinker'",),
+        (*EDF, "--set", "deployment=rag_2gpu"): ("'rag_2gpu'", "'generator' behind 'reranker'"),
     }
     done = rehearse_all(*(("run", *arguments) for arguments in cases))
     for process, words in zip(done, cases.values(), strict=True):
