@@ -6,7 +6,7 @@ import pandas as pd
 from rehearsal.harness.metrics import pool
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, Kinds
-from rehearsal.harness.metrics.metric import Measured, Metric, named, share, statistic
+from rehearsal.harness.metrics.metric import Measured, Metric, known, named, share, statistic
 from rehearsal.harness.metrics.silence import hard_stall, progressive, silence
 from rehearsal.harness.metrics.wall import time_of_wall
 
@@ -73,7 +73,7 @@ def _latencies(frames: pd.DataFrame, run_end_s: float, beat: Beat) -> dict[str, 
 
 def _stalls(frames: pd.DataFrame, steps: pd.DataFrame, beat: Beat) -> dict[str, Measured]:
     found, wall_s = silence(frames, beat), time_of_wall(frames, beat)
-    n = int(frames["latency_s"].notna().sum())
+    n = known(np.asarray(frames["latency_s"])).size
     beats = found.t_s.size
     return {
         "wall": (float(wall_s is not None) if n else None, n, 0),
