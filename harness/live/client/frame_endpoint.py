@@ -4,6 +4,7 @@ A session's audio never stops: pieces go out as they are captured, and every fra
 servers of ours take such sessions.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.harness.client.params import ClientParams
@@ -14,6 +15,7 @@ from rehearsal.harness.live.dialects.spoken import for_frames
 from rehearsal.workloads.trace import Turn
 
 
+@dataclass(eq=False)
 class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
     """Implements `harness.client.interaction.InteractionServer`. Nothing that a client calls blocks or raises."""
 
