@@ -168,7 +168,7 @@ def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
     return quotient(value(quantity, at(name, engine)), value(quantity, at(name, to)))
 
 
-def gains(loads: Mapping[float, str], quantity: Quantity, engine: str, to: str) -> dict[float, Measure]:
+def gains(loads: Mapping[Any, str], quantity: Quantity, engine: str, to: str) -> dict[Any, Measure]:
     """The same at each load, by its value on the axis."""
     return {x: against(quantity, name, engine, to) for x, name in loads.items()}
 
