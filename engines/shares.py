@@ -1,7 +1,5 @@
 """Which stages share a modelled GPU's SMs, and with what shares: `talker=0.8,vocoder=0.2`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rehearsal.engines.core.stage import Stage

@@ -1,7 +1,5 @@
 """Where the step times of a point on a modelled device are from, stage by stage, in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.engines.devices.extensions import StatedSteps

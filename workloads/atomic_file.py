@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and where a command may be told to write one."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -3,8 +3,6 @@
 A list of what there is, a mistyped name or a wrong value then costs milliseconds; `load_all` is for those who measure.
 """
 
-from __future__ import annotations
-
 from pkgutil import resolve_name
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Packages that only some workloads need, imported when they are needed."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 

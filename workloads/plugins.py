@@ -1,7 +1,5 @@
 """What other packages bring: their entry points, which take too long to look up to do so more than once."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import metadata
 from typing import Any

@@ -1,7 +1,5 @@
 """Named random streams: one seed, and a purpose per stream, so that changing one draw shifts no other."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

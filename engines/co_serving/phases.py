@@ -1,7 +1,5 @@
 """The two phases in which a step is filled: online requests, for which others give blocks back, then offline ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ below 2 %. Prompts begin where a step is no longer bound by reading weights: ove
 tokens comes near (with chunks of 16 to 256 tokens the error by ConServe's terms is 12 %).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

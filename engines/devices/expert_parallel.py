@@ -5,8 +5,6 @@ multiplied there, and come back. The layer is over when the last die is, so its 
 between dies (OmniInfer specification 2.3). Attention, shared experts and dense layers are not in here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

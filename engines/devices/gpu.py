@@ -5,8 +5,6 @@
 It imports the standard library alone: `make` runs it with the system's Python, before there is an environment.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

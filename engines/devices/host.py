@@ -4,8 +4,6 @@ Numbers for all models and GPUs, each calibrated on one part of real runs and he
 fidelity --truth`, docs/fidelity.md); a model's own host times stand in its file, or are `config_file.REQUEST_S`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from rehearsal.engines.models import Decoder

@@ -6,8 +6,6 @@ until its own weights are there. So the first K are loaded again when the next p
 rotates where K does not divide N, so that it is looked up by the layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rehearsal.engines.core.stage import Stage

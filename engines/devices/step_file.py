@@ -1,7 +1,5 @@
 """A file that `--profile` takes: steps measured here and fitted, or kernels measured elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 An image is one sequence without causality, so that every patch sees every other one of its window.
 """
 
-from __future__ import annotations
-
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.sharing import Part, SharedStep, tiled
 from rehearsal.engines.models import VisionEncoder

@@ -16,16 +16,14 @@ CANARY_EVERY_S = 0.5
 
 
 class Rhythm:
-    """When the next canary is due: with the first step after `every_s` of the last one's beginning."""
+    """When the next canary is due: with the first step after `CANARY_EVERY_S` of the last one's beginning."""
 
-    def __init__(self, every_s: float = CANARY_EVERY_S) -> None:
-        self._every_s = every_s
-        self._next_s = 0.0
+    _next_s = 0.0
 
     def due(self, now: float) -> bool:
         if now < self._next_s:
             return False
-        self._next_s = now + self._every_s
+        self._next_s = now + CANARY_EVERY_S
         return True
 
 

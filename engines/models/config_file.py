@@ -1,7 +1,5 @@
 """A published config.json as one of our model files: what it says, and what it could not."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A decoder from a config.json as Hugging Face publishes it, by the rules by which vLLM reads it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.engines.models import Decoder, LatentAttention

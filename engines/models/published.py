@@ -1,7 +1,5 @@
 """Models by the names under which they are published, as logs and results of servers have them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from rehearsal.engines.models import Model, load_model, yaml_files

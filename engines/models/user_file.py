@@ -1,8 +1,6 @@
 """A model by a file of the user's. A point's record keeps what the file holds, so that it tells of the very same model
 when the file is another one, or gone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass

@@ -5,8 +5,6 @@ stated rates. What follows is as in a server that hears: a detector of turns dec
 client that ends its own turns. A reply that was cut by something else than a turn goes on with what is left of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import Counter

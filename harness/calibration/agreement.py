@@ -6,8 +6,6 @@ end of turn to the last token, TTFT to the first. TTFT of single requests is nev
 changes it by tens of per cent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

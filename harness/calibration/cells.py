@@ -1,7 +1,5 @@
 """The grid of steps that a profile measures: decode batches, their contexts, and prefill chunks beside them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 
@@ -41,11 +39,11 @@ Cell = tuple[Group, Chunk | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds the grid: seats, tokens of a step, of a request and of the KV pool."""
+    """What bounds the grid: requests and tokens of a step, tokens of a request and of the KV pool."""
 
-    seats: int
-    step_tokens: int
-    request_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
     pool_tokens: int
 
 
@@ -62,11 +60,11 @@ def limits_of(engine: StageEngine, max_model_len: int) -> Limits:
 def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]:
     """Groups of decodes, none among them, each with the chunks that are added to it; None: decodes alone.
 
-    Batches double up to the last seat but one, contexts and chunks grow geometrically. Every group meets each size of
+    Batches double up to one below max_num_seqs, contexts and chunks grow geometrically. Every group meets each size of
     chunk once; how much of its prompt is cached already, and whether it ends, changes from group to group.
     """
-    longest = int((limits.request_tokens - GROWTH) / 1.25)
-    batches = _geometric(1, limits.seats - 1, 4 if quick else 2)
+    longest = int((limits.max_model_len - GROWTH) / 1.25)
+    batches = _geometric(1, limits.max_num_seqs - 1, 4 if quick else 2)
     contexts = _geometric(SHORTEST, max(SHORTEST, longest), (longest / SHORTEST) ** (1 / (2 if quick else 3)))
     groups = [Group(0, 0)] + [
         Group(decodes, context)
@@ -75,12 +73,12 @@ def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]
     ]
     found: dict[Group, list[Chunk | None]] = {}
     for index, group in enumerate(groups):
-        room = min(limits.step_tokens - group.decodes, limits.request_tokens // 2)
+        room = min(limits.max_num_batched_tokens - group.decodes, limits.max_model_len // 2)
         sizes = _geometric(SHORTEST // 4, room, 5 if quick else 2.5)
         left = limits.pool_tokens - group.decodes * (1.25 * group.context + GROWTH)
         chunks: list[Chunk | None] = [None] if group.decodes else []
         for position, tokens in enumerate(sizes):
-            most = int(min(limits.request_tokens - tokens - 8, left - tokens - 64))
+            most = int(min(limits.max_model_len - tokens - 8, left - tokens - 64))
             if most < 0:
                 continue
             cached = (0, most // 8, most // 2, 0, most)[(index + position) % 5]

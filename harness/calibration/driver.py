@@ -4,8 +4,6 @@ The script is a policy to the engine's own loop, so a round's time is what the l
 scheduling, hand-over, forward, sampling, update and delivery of the tokens, without the thinking of the policy itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections import Counter

@@ -7,8 +7,6 @@ and when each token reaches whom is the virtual loop's own work. *Prediction*: s
 model fitted to the other real run, or by a profile. *Noise*: the second real run against the first.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -85,7 +83,7 @@ MOST_REQUESTS = 1500
 """[chosen] bounds what is served in virtual time on a fast device, so that all of it stays below ten minutes."""
 
 SATURATION = {False: 5, True: 3}
-"""Requests a seat that are waiting at once when capacity is measured."""
+"""Requests for each that may run (max_num_seqs) that are waiting at once when capacity is measured."""
 
 Show = Callable[[str, int, int], None]
 """Called with what is being done, and how many of how many parts are done."""
@@ -177,8 +175,8 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
     total = 2 + 2 * len(LOADS[quick])
     show("capacity", 0, total)
     served = _deployment(deployment)
-    seats = served.stages[served.entry].max_num_seqs
-    burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * seats}, seed=1)
+    most = served.stages[served.entry].max_num_seqs
+    burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * most}, seed=1)
     saturated = capacity(in_fresh_process(log, serve_real, burst, device), burst)
     loads = []
     for share in LOADS[quick]:
@@ -195,7 +193,7 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
 
 
 def capacity(run: RealRun, served: Served) -> float:
-    """Requests/s that a saturated run sustains: tokens sampled a second while all seats were taken and more requests
+    """Requests/s that a saturated run sustains: tokens sampled a second while max_num_seqs ran and more requests
     waited, over the mean tokens of a reply. ValueError when that never was so."""
     running, waiting, begun_s = (np.asarray(run.steps[name]) for name in ("running", "waiting", "t_s"))
     full = np.flatnonzero((waiting > 0) & (running == running.max()))

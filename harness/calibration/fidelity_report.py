@@ -1,7 +1,5 @@
 """What `rehearse fidelity` stores: one report of everything judged, and two tables behind its picture."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ A canary runs before each cell, and one step settles before a measured one: it b
 the step before it would have left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from rehearsal.engines.core.policy import Plan, StageView

@@ -1,7 +1,5 @@
 """Profile a deployment on a real device, in a process of its own that has served nothing and ends with it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing

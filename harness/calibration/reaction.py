@@ -1,7 +1,5 @@
 """How soon a step ends once it is interrupted, beside the time of one layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,18 +18,14 @@ WHOLE = 3
 
 def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
     """A small and a large batch of decodes, and a prefill chunk among two."""
-    context = min(256, limits.request_tokens // 4)
-    chunk = Chunk(min(limits.step_tokens - 4, limits.request_tokens // 2, 512), 0, ends=False)
-    many = max(2, min(limits.seats // 2, limits.pool_tokens // (2 * context)))
+    context = min(256, limits.max_model_len // 4)
+    chunk = Chunk(min(limits.max_num_batched_tokens - 4, limits.max_model_len // 2, 512), 0, ends=False)
+    many = max(2, min(limits.max_num_seqs // 2, limits.pool_tokens // (2 * context)))
     return [(Group(1, context), None), (Group(many, context), None), (Group(2, context), chunk)]
 
 
 def react(
-    driver: Driver,
-    shapes: Sequence[tuple[Group, Chunk | None]],
-    layers: int,
-    into: list[Reaction],
-    tries: int = TRIES,
+    driver: Driver, shapes: Sequence[tuple[Group, Chunk | None]], layers: int, into: list[Reaction]
 ) -> Script:
     """Interrupt steps of each shape at times drawn evenly over the step; what came of it goes `into`.
 
@@ -40,7 +34,7 @@ def react(
     """
     view = yield Plan()
     for group, chunk in shapes:
-        output = 3 * (tries + 2 * WHOLE)
+        output = 3 * (TRIES + 2 * WHOLE)
         decodes = [driver.request(driver.near(group.context), output) for _ in range(group.decodes)]
         view = yield from driver.decodes(view, decodes)
         running = {request.id for request in decodes}
@@ -53,7 +47,7 @@ def react(
             driver.skip(False)
             view = yield from _step(driver, view, running, chunk, None, whole)
         step_s = float(np.median(whole))
-        for _ in range(tries):
+        for _ in range(TRIES):
             delay_s = float(driver.rng.uniform(0, step_s))
             view = yield from _step(driver, view, running, chunk, delay_s, reactions)
         view = yield from driver.abort(view, decodes)
@@ -67,7 +61,7 @@ def react(
                     median_s=round(median_s, 6),
                     p90_s=round(p90_s, 6),
                     interrupted=len(reactions),
-                    ran_out=tries - len(reactions),
+                    ran_out=TRIES - len(reactions),
                 )
             )
     return view

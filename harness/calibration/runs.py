@@ -1,7 +1,5 @@
 """One trace served for real, in a process of its own, and in virtual time with step times that are handed in."""
 
-from __future__ import annotations
-
 import multiprocessing
 import traceback
 from collections.abc import Callable

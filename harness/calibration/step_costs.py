@@ -5,8 +5,6 @@ its end: update, delivery, scheduling, hand-over, forward, sampling and whatever
 Between the same two points the loop on the virtual clock takes no time, and at both it looks at what has arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -53,7 +51,7 @@ def step_costs(steps: pd.DataFrame, seen: pd.DataFrame, canaries: pd.DataFrame) 
     )
 
 
-def fit_costs(costs: pd.DataFrame, column: str = "seconds") -> StepTime:
+def fit_costs(costs: pd.DataFrame) -> StepTime:
     """The segmented form fitted to a run's own steps; the sum of its predictions is the sum measured.
 
     Steps of about the same content (eight to a doubling) are one cell, of which the fit takes the median.
@@ -63,7 +61,7 @@ def fit_costs(costs: pd.DataFrame, column: str = "seconds") -> StepTime:
     samples = [
         Sample(tuple(cell), Totals(*held), seconds, at_s, 0.0)
         for cell, held, seconds, at_s in zip(
-            cells, values.tolist(), costs[column].tolist(), costs["begin_s"].tolist(), strict=True
+            cells, values.tolist(), costs["seconds"].tolist(), costs["begin_s"].tolist(), strict=True
         )
     ]
     return StepTime(fit(samples, terms(SEGMENTED, knots(samples))))

@@ -5,8 +5,6 @@ after a false alarm there may be two to one turn. What is logged as a turn's rep
 `reply_done`, `playback_done`, `barge_in`) is of the one that answers: the first with sound that begins after its end.
 """
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable

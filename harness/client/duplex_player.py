@@ -4,8 +4,6 @@ It starts at a reply's first packet and pauses when it runs dry, as `harness.met
 told by the energy of the samples; where there are none, as in virtual time, all of a packet is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf

@@ -3,21 +3,19 @@
 The same over sockets and in virtual time. The user ends a turn by falling silent and waits for a sound. From the first
 audible one on, the turn's event comes `event_after_s` later: an interruption goes straight on to the next turn, any
 other sound is laid over the reply. When playback is over the user thinks and goes on. A reply that cuts into a turn is
-heard, and spoken over. Times are deadlines on the event loop's clock, and messages travel `network_s`, as in
-`harness.client.session`.
+heard, and spoken over. Times are deadlines on the event loop's clock.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from math import inf, nan
+from math import inf
 from typing import Any, Protocol
 
 from rehearsal.harness.client.duplex_hearing import Hearing
 from rehearsal.harness.client.duplex_player import Tape
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import FAILED
+from rehearsal.harness.client.user import User
 from rehearsal.harness.records.log import EventLog
 from rehearsal.harness.worker import progress
 from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
@@ -47,21 +45,15 @@ class DuplexServer(Protocol):
     def playback_done(self, session: int, reply: int) -> None: ...
 
 
-class DuplexUser:
+class DuplexUser(User):
     """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
-    `due_s`: when what the user last did was due. Of what the server calls, `at_s` is when its message was read; None:
-    now. `pcm`: the packet's samples, 16 bits each, where there are any.
+    `pcm`: the packet's samples, 16 bits each, where there are any.
     """
 
     def __init__(self, session: Session, server: DuplexServer, log: EventLog, params: ClientParams) -> None:
-        self.session = session
-        self.server = server
+        super().__init__(session, server, log)
         self.params = params
-        self.network_s = session.turns[0].network_s
-        self.due_s = nan
-        self._log = log
-        self._loop = asyncio.get_running_loop()
         self._hearing = Hearing(session, self, log, params, self._changed)
         self._sound_end_s = -inf
         self._lost = False
@@ -69,9 +61,7 @@ class DuplexUser:
 
     async def run(self, begin_s: float) -> None:
         """Play the whole session, whose user was to come at `begin_s`; a turn that fails ends it."""
-        self._event("session_start", 0)
-        self.due_s = begin_s
-        self._send(self.server.open, self.session.id, self)
+        self._arrive(begin_s)
         says, turns = TURN, self.session.turns
         for turn, coming in zip(turns, (*turns[1:], None), strict=True):
             if not self.params.begins(begin_s):
@@ -86,31 +76,28 @@ class DuplexUser:
                 begin_s = await self._thought(turn, coming)
         self._hearing.end()
         self._lost = True
-        self.due_s = self._loop.time()
-        self._event("session_end", turns[-1].turn)
-        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
-        self.server.close(self.session.id)
+        await self._leave(turns[-1].turn)
 
     def reply_begun(self, reply: int, at_s: float | None = None) -> None:
-        self._receive(self._hearing.begun, at_s, reply)
+        self._receive(at_s, self._hearing.begun, reply)
 
     def text(self, reply: int, tokens: int, at_s: float | None = None) -> None:
-        self._receive(self._hearing.text, at_s, reply, tokens)
+        self._receive(at_s, self._hearing.text, reply, tokens)
 
     def audio(self, reply: int, audio_s: float, at_s: float | None = None, pcm: bytes | None = None) -> None:
-        self._receive(self._hearing.audio, at_s, reply, audio_s, pcm)
+        self._receive(at_s, self._hearing.audio, reply, audio_s, pcm)
 
     def reply_done(self, reply: int, at_s: float | None = None) -> None:
-        self._receive(self._hearing.done, at_s, reply)
+        self._receive(at_s, self._hearing.done, reply)
 
     def stopped(self, reply: int, at_s: float | None = None) -> None:
         """The server has cut its reply: the player drops what it holds of it."""
-        self._receive(self._hearing.stopped, at_s, reply)
+        self._receive(at_s, self._hearing.stopped, reply)
 
     def told(self, kind: str, at_s: float | None = None) -> None:
         """The server says that speech has begun (speech_started) or ended (speech_stopped), or was a turn
         (committed)."""
-        self._receive(self._hearing.told, at_s, kind)
+        self._receive(at_s, self._hearing.told, kind)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
         """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
@@ -125,11 +112,6 @@ class DuplexUser:
     def record(self, tape: Tape) -> None:
         """From now on what is heard goes to `tape` as well."""
         self._hearing.player.tape = tape
-
-    def rejected(self, at_s: float | None = None) -> None:
-        """The server does not let the session in."""
-        self._log.event(self._loop.time() if at_s is None else at_s, "shed", self.session.id, 0)
-        self.failed("rejected")
 
     async def _turn(self, turn: Turn, says: str, begin_s: float, more: bool) -> str:
         """Say it, as `says` calls it, and hear the server out. Returns FAILED or what the user says next; an
@@ -207,22 +189,7 @@ class DuplexUser:
         if not self._lost:
             self._log.event(end_s, "user_speech", self.session.id, turn.turn, kind, turn.event_s or 0.0)
 
-    def _event(self, kind: str, turn: int, value: float = nan) -> None:
-        self._log.event(self._loop.time(), kind, self.session.id, turn, value=value)
-
-    def _send(self, method: Callable[..., object], *args: Any) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, method, *args)
-        else:
-            method(*args)
-
-    def _receive(self, handler: Callable[..., object], at_s: float | None, *args: Any) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, self._dispatch, handler, None, *args)
-        else:
-            self._dispatch(handler, at_s, *args)
-
-    def _dispatch(self, handler: Callable[..., object], at_s: float | None, *args: Any) -> None:
+    def _hear(self, at_s: float | None, handler: Callable[..., object], *args: Any) -> None:
         if not self._lost:
             handler(self._loop.time() if at_s is None else at_s, *args)
 

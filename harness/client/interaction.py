@@ -6,11 +6,11 @@ while the engine stalls. Messages travel `network_s` in each direction and keep 
 
 import asyncio
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.user import User
 from rehearsal.harness.records.log import EventLog
 from rehearsal.harness.worker import progress
 from rehearsal.workloads.trace import Session, Trace, Turn
@@ -37,22 +37,17 @@ class Ending(Protocol):
         ...
 
 
-class InteractionClient:
+class InteractionClient(User):
     """One session's user. `run` goes through all frames; the other public methods are what the server calls.
 
     The user hangs up two frame periods after the last frame, at once when the server rejects the session (and does
-    not ask again), and when the session fails. `due_s` and `at_s` as of `harness.client.session.Client`.
+    not ask again), and when the session fails.
     """
 
     def __init__(self, session: Session, server: InteractionServer, log: EventLog) -> None:
-        self.session = session
-        self.server = server
-        self.network_s = session.turns[0].network_s
-        self._log = log
-        self._loop = asyncio.get_running_loop()
+        super().__init__(session, server, log)
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._next = 0
-        self.due_s = math.nan
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -60,30 +55,25 @@ class InteractionClient:
         begin_s = self.session.turns[0].arrival_s
         assert begin_s is not None
         await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
-        self._event("session_start", 0)
-        self.due_s = begin_s
-        self._send(self.server.open, self.session.id, self)
+        self._arrive(begin_s)
         self._await_frame()
         await self._over
         if self._timer is not None:
             self._timer.cancel()
-        self._event("session_end", max(0, self._next - 1))
-        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
-        self.due_s = self._loop.time()
-        self.server.close(self.session.id)
+        await self._leave(max(0, self._next - 1))
 
     def accepted(self, at_s: float | None = None) -> None:
-        self._receive("admitted", at_s)
+        self._receive(at_s, "admitted")
 
     def rejected(self, at_s: float | None = None) -> None:
-        self._receive("shed", at_s, last=True)
+        self._receive(at_s, "shed", 0, math.nan, True)
 
     def frame(self, frame: int, tokens: int, at_s: float | None = None) -> None:
-        self._receive("frame", at_s, frame, tokens)
+        self._receive(at_s, "frame", frame, tokens)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
         del reason  # the engine's log has it
-        self._receive("session_failed", at_s, last=True)
+        self._receive(at_s, "session_failed", 0, math.nan, True)
 
     def _await_frame(self) -> None:
         """Set the timer of the next frame's end, or of the end of the call."""
@@ -105,21 +95,9 @@ class InteractionClient:
         progress.turn_over()
         self._await_frame()
 
-    def _send(self, method: Callable[..., None], *args: Any) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, method, *args)
-        else:
-            method(*args)
-
-    def _receive(
-        self, kind: str, at_s: float | None, turn: int = 0, value: float = math.nan, last: bool = False
+    def _hear(
+        self, at_s: float | None, kind: str, turn: int = 0, value: float = math.nan, last: bool = False
     ) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, self._deliver, kind, None, turn, value, last)
-        else:
-            self._deliver(kind, at_s, turn, value, last)
-
-    def _deliver(self, kind: str, at_s: float | None, turn: int, value: float, last: bool) -> None:
         if self._over.done():
             return
         self._event(kind, turn, value, at_s)
@@ -129,10 +107,6 @@ class InteractionClient:
     def _end(self) -> None:
         if not self._over.done():
             self._over.set_result(None)
-
-    def _event(self, kind: str, turn: int, value: float = math.nan, at_s: float | None = None) -> None:
-        t = self._loop.time() if at_s is None else at_s
-        self._log.event(t, kind, self.session.id, turn, value=value)
 
 
 async def serve_interactions(

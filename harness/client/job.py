@@ -97,7 +97,7 @@ class Agent(Client):
         self._job.ended(turn, outcome not in (FAILED, ABORTED))
         return outcome
 
-    async def _leave(self) -> None:
+    async def _hang_up(self) -> None:
         """With its job."""
 
 

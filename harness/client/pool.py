@@ -41,9 +41,9 @@ class Pool:
 
     async def run(self) -> None:
         """Returns when the last session has ended."""
-        async with asyncio.TaskGroup() as seats:
+        async with asyncio.TaskGroup() as slots:
             for _ in range(self._size):
-                seats.create_task(self._seat())
+                slots.create_task(self._slot())
 
     def end(self) -> None:
         """There are no users any more."""
@@ -51,7 +51,7 @@ class Pool:
         for client in self._under_way:
             client.abort()
 
-    async def _seat(self) -> None:
+    async def _slot(self) -> None:
         """One session after the other."""
         for session in self._sessions:
             begin_s = session.turns[0].arrival_s

@@ -1,8 +1,7 @@
 """One user's call: speak, listen, interrupt, think, speak again.
 
 Times are absolute deadlines on the event loop's clock. A turn's latency counts from the *scheduled* end of the user's
-turn. Messages travel `network_s` in each direction and keep their order; without it, as over real sockets, they are
-handed over at once. The listener hears through `harness.metrics.playback.Playback`, reports playback every `ack_s`
+turn. The listener hears through `harness.metrics.playback.Playback`, reports playback every `ack_s`
 and interrupts at the time drawn in the trace, counted from the first audio it received.
 """
 
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.user import User
 from rehearsal.harness.clocks.clock import VirtualClockLoop
 from rehearsal.harness.metrics.playback import Playback
 from rehearsal.harness.records.log import EventLog
@@ -64,13 +64,12 @@ class Leaving(Protocol):
         ...
 
 
-class Client:
+class Client(User):
     """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
     `slots`: each turn acquires one of them before its user begins, and releases it when the reply is complete, cut or
     failed. None: a turn needs none. `in_background`: nobody waits for the replies, so no turn fails for taking long,
-    and `abort` ends the session. `due_s`: when what the user last did was due, in s on the loop's clock. Of what the
-    server calls, `at_s` is when its message was read; None: now.
+    and `abort` ends the session.
     """
 
     def __init__(
@@ -82,16 +81,11 @@ class Client:
         slots: asyncio.Semaphore | None = None,
         in_background: bool = False,
     ) -> None:
-        self.session = session
-        self.server = server
+        super().__init__(session, server, log)
         self.params = params
-        self._log = log
-        self._loop = asyncio.get_running_loop()
-        self.network_s = session.turns[0].network_s
         self._listening: Listening | None = None
         self._slots = slots
         self._has_slot = False
-        self.due_s = math.nan
         self._in_background = in_background
         self._ended_by: str | None = None
         self._pause: asyncio.Future[None] | None = None
@@ -102,9 +96,7 @@ class Client:
         Latencies count from scheduled times; on the wall clock we may be late, which the log says. A turn that fails
         ends the session, as a person would hang up, and so does the end of the time in which turns begin.
         """
-        self._event("session_start", 0)
-        self.due_s = begin_s
-        self._send(self.server.open, self.session.id, self)
+        self._arrive(begin_s)
         interrupted = False
         for turn in self.session.turns:
             if interrupted:
@@ -126,26 +118,20 @@ class Client:
             if outcome in (FAILED, ABORTED):
                 break
             interrupted = outcome == "barge_in"
-        self._event("session_end", self.session.turns[-1].turn)
-        self.due_s = self._loop.time()
-        await self._leave()
+        await self._leave(self.session.turns[-1].turn)
 
     async def _goes_on(self, turn: Turn) -> bool:
         """Whether the user comes to `turn`, when all has ended that it waits for."""
         del turn
         return True
 
-    async def _leave(self) -> None:
-        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
-        self.server.close(self.session.id)
-
     def text(self, turn: int, tokens: int, at_s: float | None = None) -> None:
         if self.network_s:  # as `_receive`, by the shortest way: nothing comes as often
             self._loop.call_at(
-                self._loop.time() + self.network_s, self._dispatch, Listening.on_text, turn, None, tokens
+                self._loop.time() + self.network_s, self._hear, None, Listening.on_text, turn, tokens
             )
         else:
-            self._dispatch(Listening.on_text, turn, at_s, tokens)
+            self._hear(at_s, Listening.on_text, turn, tokens)
 
     @staticmethod
     def texts(clients: "Listeners", told: "Told") -> None:
@@ -163,10 +149,10 @@ class Client:
                 client.text(request.turn, 1)
 
     def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:
-        self._receive(Listening.on_audio, turn, at_s, audio_s)
+        self._receive(at_s, Listening.on_audio, turn, audio_s)
 
     def reply_done(self, turn: int, at_s: float | None = None) -> None:
-        self._receive(Listening.on_reply_done, turn, at_s)
+        self._receive(at_s, Listening.on_reply_done, turn)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
         """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
@@ -176,11 +162,6 @@ class Client:
     def abort(self) -> None:
         """Nobody wants the replies any more: the turn under way is aborted, and the user hangs up."""
         self._end(ABORTED)
-
-    def rejected(self, at_s: float | None = None) -> None:
-        """The server does not let the session in."""
-        self._log.event(self._loop.time() if at_s is None else at_s, "shed", self.session.id, 0)
-        self.failed("rejected")
 
     def _end(self, outcome: str) -> None:
         self._ended_by = self._ended_by or outcome
@@ -268,22 +249,7 @@ class Client:
         finally:
             timer.cancel()
 
-    def _event(self, kind: str, turn: int) -> None:
-        self._log.event(self._loop.time(), kind, self.session.id, turn)
-
-    def _send(self, method: Callable[..., object], *args: Any) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, method, *args)
-        else:
-            method(*args)
-
-    def _receive(self, handler: "Callable[..., None]", turn: int, at_s: float | None, *args: Any) -> None:
-        if self.network_s:
-            self._loop.call_later(self.network_s, self._dispatch, handler, turn, None, *args)
-        else:
-            self._dispatch(handler, turn, at_s, *args)
-
-    def _dispatch(self, handler: "Callable[..., None]", turn: int, at_s: float | None, *args: Any) -> None:
+    def _hear(self, at_s: float | None, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
         listening = self._listening
         if listening is not None and listening.turn.turn == turn and not listening.over.done():
             handler(listening, self._loop.time() if at_s is None else at_s, *args)

@@ -4,8 +4,6 @@ Nothing heavy is loaded here: torch, and vLLM where that is asked for, are tried
 (`harness.doctor.probe`), which may crash or hang without harm. The network is left alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

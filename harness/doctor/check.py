@@ -1,7 +1,5 @@
 """One line of the doctor's table."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from dataclasses import dataclass
 from typing import Literal

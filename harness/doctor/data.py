@@ -1,7 +1,5 @@
 """Which recordings and public data sets are at hand, and what `rehearse data` could bring; without the network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rehearsal.harness.doctor.check import Check, version

@@ -1,7 +1,5 @@
 """What the machine brings: processor, memory, ports, and the packages that only some runs need."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 import re

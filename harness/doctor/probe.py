@@ -6,8 +6,6 @@ A line is written as soon as its step is done, so a step that kills the process 
 processor lacks, a library that does not fit) is the first one without a line.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

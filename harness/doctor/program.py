@@ -1,7 +1,5 @@
 """Python, vLLM, torch and what a run needs of the operating system to start its workers."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import json

@@ -6,8 +6,8 @@ Whatever takes a point to another machine has a `LocalExecutor` run it there, so
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -15,6 +15,8 @@ from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rehearsal.harness.experiments.experiment import Point
+    from rehearsal.harness.experiments.order import Order
+    from rehearsal.harness.records.record import Work
 
 WATCH_S = 0.5
 """[chosen] a person sees it move."""
@@ -37,6 +39,24 @@ class Executor(Protocol):
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
         ...
+
+
+@dataclass(eq=False)
+class WorkerExecutor:
+    """What is common to executors that start workers, each of which does `work` within `timeout_s` seconds.
+
+    `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
+    `preload` names the modules that a fork server imports; the tests leave vLLM out. `watch` is called every `WATCH_S`
+    with how much is done of the points that run, 1 for a whole one.
+    """
+
+    points_dir: Path
+    work: Work
+    _: KW_ONLY
+    timeout_s: float
+    order: Order | None = None
+    preload: Sequence[str] = ("rehearsal.harness.worker.preload",)
+    watch: Callable[[float], None] | None = None
 
 
 def no_room(point: Point, points_dir: Path) -> UserError:

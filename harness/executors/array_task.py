@@ -7,8 +7,6 @@
 A task that Slurm begins again elsewhere, as its node was lost, goes on with the point that it had.
 """
 
-from __future__ import annotations
-
 import pickle
 import signal
 import socket

@@ -3,8 +3,6 @@
 A point that raises, dies or exceeds its time becomes a failed record with its log, and the others go on.
 """
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os
@@ -14,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,14 +22,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.harness.executors import WATCH_S, Outcome, no_room
+from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
 from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.experiments.order import Order
 from rehearsal.harness.records import provenance
 from rehearsal.harness.records.record import (
     ERROR,
     MANIFEST,
-    Work,
     failed,
     is_failure,
     publish,
@@ -53,52 +50,36 @@ class _Running:
     share: Share | None
 
 
-class LocalExecutor:
+@dataclass(eq=False, kw_only=True)
+class LocalExecutor(WorkerExecutor):
     """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time. UserError
     when there is no room for a record; what is finished stays.
 
     `run` is a loop over `start` and `ended`, which are there for those that are given their points one by one.
 
-    `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
-    `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
-    worker from nothing instead, as real devices need (threads and device contexts do not survive a fork). `watch` is
-    called every `WATCH_S` with how much is done of the points that run, 1 for a whole one.
+    `spawn`: start every worker from nothing instead of forking it, as real devices need (threads and device contexts do
+    not survive a fork).
     """
 
-    def __init__(
-        self,
-        points_dir: Path,
-        work: Work,
-        *,
-        jobs: int,
-        timeout_s: float,
-        order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
-        spawn: bool = False,
-        watch: Callable[[float], None] | None = None,
-    ) -> None:
-        self._points_dir = points_dir
-        self._work = work
-        self._jobs = jobs
-        self._timeout_s = timeout_s
-        self._order = order
+    jobs: int
+    spawn: bool = False
+
+    def __post_init__(self) -> None:
         self.environment = provenance.environment()
         self._running: list[_Running] = []
-        self._spawn = spawn
-        self._watch = watch
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
-        self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
-        if not spawn:
-            self._context.set_forkserver_preload([fork_server.__name__, isolation.__name__, *preload])
+        self._context: Any = multiprocessing.get_context("spawn" if self.spawn else "forkserver")
+        if not self.spawn:
+            self._context.set_forkserver_preload([fork_server.__name__, isolation.__name__, *self.preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
-        waiting, order = deque(points), self._order or Order(tuple(points))
+        waiting, order = deque(points), self.order or Order(tuple(points))
         try:
             while waiting or self._running:
-                while waiting and len(self._running) < self._jobs:
+                while waiting and len(self._running) < self.jobs:
                     self.start(waiting.popleft(), order)
-                yield from self.ended(WATCH_S if self._watch else None)
+                yield from self.ended(WATCH_S if self.watch else None)
         finally:
             self.stop()
 
@@ -108,8 +89,8 @@ class LocalExecutor:
         folder = None if release is None else vllm_release.python_path(release)
         told = {} if folder is None else vllm_release.environment(folder)
         environment = {**self.environment, **order.facts(point)}
-        share = self._context.RawValue("d", 0.0) if self._watch else None
-        server = nullcontext() if self._spawn else fork_server.server_of(folder, told)
+        share = self._context.RawValue("d", 0.0) if self.watch else None
+        server = nullcontext() if self.spawn else fork_server.server_of(folder, told)
         with (
             _no_main(),
             _no_interrupt(),
@@ -119,7 +100,7 @@ class LocalExecutor:
                 environment["packages"] = provenance.packages()
             process = self._context.Process(
                 target=isolation.run_point,
-                args=(self._work, self._points_dir, point, environment, share),
+                args=(self.work, self.points_dir, point, environment, share),
                 name=point.label,
             )
             process.start()  # returns once the server has forked, so its own imports are not counted
@@ -129,17 +110,17 @@ class LocalExecutor:
 
     def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
         """What has ended, once something has; nothing where that takes longer than `patience_s`."""
-        first_limit = min(worker.begin for worker in self._running) + self._timeout_s
+        first_limit = min(worker.begin for worker in self._running) + self.timeout_s
         left_s = max(0.0, first_limit - time.monotonic())
         ends = [worker.process.sentinel for worker in self._running]
         connection.wait(ends, timeout=left_s if patience_s is None else min(left_s, patience_s))
         for worker in list(self._running):
-            late = time.monotonic() - worker.begin > self._timeout_s
+            late = time.monotonic() - worker.begin > self.timeout_s
             if worker.process.exitcode is not None or late:
                 self._running.remove(worker)
                 yield self._finish(worker)
-        if self._watch:
-            self._watch(sum(worker.share.value for worker in self._running if worker.share))
+        if self.watch:
+            self.watch(sum(worker.share.value for worker in self._running if worker.share))
 
     def stop(self) -> None:
         """End what runs, and leave nothing of it."""
@@ -157,7 +138,7 @@ class LocalExecutor:
             process.kill()
         process.join()
         wall_s = time.monotonic() - worker.begin
-        record, failure = self._points_dir / point.id, failed(self._points_dir, point.id)
+        record, failure = self.points_dir / point.id, failed(self.points_dir, point.id)
         if failure.exists():
             shutil.rmtree(failure)
         if (record / MANIFEST).exists():
@@ -174,12 +155,12 @@ class LocalExecutor:
             if not is_full(error):
                 raise
             shutil.rmtree(folder, ignore_errors=True)
-            raise no_room(point, self._points_dir) from None
+            raise no_room(point, self.points_dir) from None
         return Outcome(point, "failed", failure, wall_s, reason)
 
     def _reason(self, exitcode: int | None, folder: Path, late: bool) -> str:
         if late:
-            return f"took longer than {self._timeout_s:g} s"
+            return f"took longer than {self.timeout_s:g} s"
         if (folder / ERROR).exists():
             return (folder / ERROR).read_text().strip()
         if exitcode is not None and exitcode < 0:
@@ -189,7 +170,7 @@ class LocalExecutor:
 
     def _folder(self, worker: _Running) -> Path:
         assert worker.process.pid is not None, "a started process has a pid"
-        return temporary(self._points_dir, worker.point.id, worker.process.pid)
+        return temporary(self.points_dir, worker.point.id, worker.process.pid)
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 Where no file system is shared, its records stay in a temporary folder and go home as bytes (`Slot`, `receive`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -4,27 +4,23 @@ Nothing but Ray is shared with the nodes: each has its own installation, whose c
 home through Ray. The point of a node that is lost is measured again on another.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import socket
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rehearsal.harness.executors import WATCH_S, Outcome
+from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor
 from rehearsal.harness.executors.node import Ended, Task, give_up, receive
 from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records.record import Work
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.optional import optional
 
@@ -52,37 +48,21 @@ class _Slot:
     share: float = 0.0
 
 
-class RayExecutor:
+@dataclass(eq=False, kw_only=True)
+class RayExecutor(WorkerExecutor):
     """Implements `Executor`; while `connected`. `jobs`: points at a time, None: as many as the cluster has
     processors, of which each takes one. The rest as of `LocalExecutor`.
 
     UserError when a node has other code, none is left, or there is no room for a record.
     """
 
-    def __init__(
-        self,
-        points_dir: Path,
-        work: Work,
-        *,
-        jobs: int | None,
-        timeout_s: float,
-        order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
-        watch: Callable[[float], None] | None = None,
-    ) -> None:
-        self._points_dir = points_dir
-        self._work = work
-        self._jobs = jobs
-        self._timeout_s = timeout_s
-        self._order = order
-        self._preload = preload
-        self._watch = watch
+    jobs: int | None
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         if not points:
             return
-        order = self._order or Order(tuple(points))
-        task = Task(self._work, order, self._timeout_s, self._preload)
+        order = self.order or Order(tuple(points))
+        task = Task(self.work, order, self.timeout_s, self.preload)
         yield from _Run(self, task).outcomes(deque(points))
 
 
@@ -100,7 +80,7 @@ class _Run:
         self._lost: Counter[str] = Counter()
 
     def outcomes(self, waiting: deque[Point]) -> Generator[Outcome, None, None]:
-        jobs = self._of._jobs or self._processors()
+        jobs = self._of.jobs or self._processors()
         if not jobs:
             raise UserError(
                 "the Ray cluster has no processors; add nodes, or give --jobs if it adds them itself."
@@ -114,8 +94,8 @@ class _Run:
                 ready, _ = self._ray.wait([*self._asked], timeout=WATCH_S)
                 for ref in ready:
                     yield from self._answered(self._asked.pop(ref), ref, waiting)
-                if self._of._watch:
-                    self._of._watch(sum(slot.share for slot in self._asked.values()))
+                if self._of.watch:
+                    self._of.watch(sum(slot.share for slot in self._asked.values()))
         finally:
             self._stop()
 
@@ -144,7 +124,7 @@ class _Run:
             slot.node, slot.environment = self._welcome(*answer)
         elif isinstance(answer, Ended):
             slot.point, slot.share = None, 0.0
-            yield receive(answer, self._of._points_dir)
+            yield receive(answer, self._of.points_dir)
         else:
             slot.share = answer
         if slot.point is None:
@@ -180,8 +160,8 @@ class _Run:
                 f"its worker was lost {CHANCES} times, the last time on node {slot.node} (out of memory?)"
             )
             environment = {**self._order.facts(point), **slot.environment}
-            yield give_up(point, reason, environment, slot.begun, self._of._points_dir)
-        if not self._processors() and self._of._jobs is None:
+            yield give_up(point, reason, environment, slot.begun, self._of.points_dir)
+        if not self._processors() and self._of.jobs is None:
             raise UserError("the Ray cluster has lost all its nodes; what is finished stays.")
         if waiting:
             self._open()

@@ -5,16 +5,14 @@ and say in the folder `slurm` beside them how far they are (`harness.executors.a
 unless a task was lost, of which it has the logs.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.harness.executors import WATCH_S, Outcome
+from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor
 from rehearsal.harness.executors.array_task import (
     Array,
     State,
@@ -26,7 +24,7 @@ from rehearsal.harness.executors.array_task import (
 from rehearsal.harness.executors.node import Task, give_up
 from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records.record import MANIFEST, Work, failed
+from rehearsal.harness.records.record import MANIFEST, failed
 from rehearsal.workloads.atomic_file import TEMPORARY
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.optional import optional
@@ -55,43 +53,29 @@ def check(options: Mapping[str, str]) -> None:
         )
 
 
-class SlurmExecutor:
+@dataclass(eq=False, kw_only=True)
+class SlurmExecutor(WorkerExecutor):
     """Implements `Executor`. `options`: of sbatch, by their long names. `jobs`: tasks of the array, each with one
     point at a time; None: `MOST_TASKS` at most. The rest as of `LocalExecutor`.
 
     UserError when Slurm refuses the array or ends it early, a node has other code, or there is no room for a record.
     """
 
-    def __init__(
-        self,
-        points_dir: Path,
-        work: Work,
-        *,
-        options: Mapping[str, str],
-        jobs: int | None,
-        timeout_s: float,
-        order: Order | None = None,
-        preload: Sequence[str] = ("rehearsal.harness.worker.preload",),
-        watch: Callable[[float], None] | None = None,
-    ) -> None:
-        self._points_dir = points_dir.absolute()
-        self._folder = self._points_dir.parent / FOLDER
-        self._work = work
-        self._options = dict(options)
-        self._jobs = jobs
-        self._timeout_s = timeout_s
-        self._order = order
-        self._preload = preload
-        self._watch = watch
+    options: Mapping[str, str]
+    jobs: int | None
+
+    def __post_init__(self) -> None:
+        self.points_dir = self.points_dir.absolute()
+        self._folder = self.points_dir.parent / FOLDER
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         if not points:
             return
         self._end_left()
-        order = self._order or Order(tuple(points))
-        task = Task(self._work, order, self._timeout_s, self._preload)
-        write_array(self._folder, Array(task, points, self._points_dir))
-        tasks = self._submit(min(len(points), self._jobs or MOST_TASKS))
+        order = self.order or Order(tuple(points))
+        task = Task(self.work, order, self.timeout_s, self.preload)
+        write_array(self._folder, Array(task, points, self.points_dir))
+        tasks = self._submit(min(len(points), self.jobs or MOST_TASKS))
         waiting = {point.id: point for point in points}
         over = False
         try:
@@ -109,7 +93,7 @@ class SlurmExecutor:
         executor = submitit.SlurmExecutor(self._folder / "submitted", max_num_timeout=0)
         # No time unless the user gives one: the partition's own.
         executor.update_parameters(
-            job_name="rehearsal", time=None, array_parallelism=count, additional_parameters=self._options
+            job_name="rehearsal", time=None, array_parallelism=count, additional_parameters=dict(self.options)
         )
         try:
             jobs = executor.map_array(measure_claimed, [self._folder] * count, range(count))
@@ -127,11 +111,11 @@ class SlurmExecutor:
                 if state.refused:
                     raise UserError(state.refused)
                 for id, status, wall_s, reason in state.ended:
-                    folder = self._points_dir / id if status == "ok" else failed(self._points_dir, id)
+                    folder = self.points_dir / id if status == "ok" else failed(self.points_dir, id)
                     if id in waiting and (folder / MANIFEST).exists():  # it may become visible here later
                         yield Outcome(waiting.pop(id), status, folder, wall_s, reason)
-            if self._watch:
-                self._watch(sum(state.share for state in states if state.current in waiting))
+            if self.watch:
+                self.watch(sum(state.share for state in states if state.current in waiting))
             if over:
                 return
             if time.monotonic() - looked > LOOK_S:
@@ -152,7 +136,7 @@ class SlurmExecutor:
             task, state = tasks[claim.task], states[claim.task]
             reason = f"its job {task.job_id} on node {state.node} was ended: {_said(task.stderr())}"
             environment = {**order.facts(point), **state.environment}
-            yield give_up(point, reason, environment, claim.since, self._points_dir)
+            yield give_up(point, reason, environment, claim.since, self.points_dir)
         if begun < len(waiting):
             said = _said(next((text for task in tasks if (text := task.stderr())), None))
             raise UserError(
@@ -173,7 +157,7 @@ class SlurmExecutor:
             _slurm("scancel", _array(job_id))
             while _left(job_id) and time.monotonic() < limit:
                 time.sleep(WATCH_S)
-        for draft in self._points_dir.glob(f"{TEMPORARY}*"):
+        for draft in self.points_dir.glob(f"{TEMPORARY}*"):
             shutil.rmtree(draft, ignore_errors=True)
 
 

@@ -4,8 +4,6 @@ What drifts while a matrix is measured (heat, other work on the machine) falls o
 shuffled order it falls on all alike (Metronome, Appendix C).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which profile a point of a modelled device replays with: the one given, or the one its deployment ships with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.engines.devices.kernels.grids import Kernels, check_kernels

@@ -4,8 +4,6 @@ Systems that serve turns serve it behind `engines.turn_taking.listening`. What t
 row in the request table has all that was done for it, whatever it took for its end before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Turns: users wait for replies, to which they listen, and which they may interrupt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal

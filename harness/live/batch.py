@@ -1,7 +1,5 @@
 """Documents beside the users of an endpoint: whom they go to, and what they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

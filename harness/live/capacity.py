@@ -5,8 +5,6 @@ late: no endpoint gets faster by dropping its callers. What could not be measure
 nothing of the endpoint: such a number is tried again, and where that does not help, the search ends INCONCLUSIVE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

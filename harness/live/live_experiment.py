@@ -1,7 +1,5 @@
 """What `rehearse live URL` asks for, as an ordinary experiment whose engine is whatever stands behind the URL."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

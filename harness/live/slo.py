@@ -11,8 +11,6 @@ Frames: 95 % come back within their period and with text; one that is in time an
 Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, inference policies, constraints of Server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rehearsal.harness.experiments.experiment import Experiment

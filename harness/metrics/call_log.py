@@ -4,8 +4,6 @@ A stretch is logged at its end, with its length: `user_speech` with what the use
 and `server_speech` (as it arrived) with the number of the reply. `told` names what the client learnt from the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf

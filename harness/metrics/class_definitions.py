@@ -3,8 +3,6 @@
 No class has a dot in its name and no other metric has one, so a name says by itself whose number it is.
 """
 
-from __future__ import annotations
-
 from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
 
 SEPARATOR = "."

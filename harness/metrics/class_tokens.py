@@ -1,16 +1,13 @@
 """What the log says of each class of requests beyond the request table: every token, and whether its pool was full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
 from rehearsal.harness.metrics.classes import steady
+from rehearsal.harness.metrics.metric import Metric, statistic
 from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.harness.metrics.summary import Metric
 from rehearsal.workloads.columns.classes import class_of
 
 KEY = ["session", "turn"]
@@ -61,7 +58,7 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
         read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
         tokens = float(useful + own.loc[read, "input_tokens"].sum())
         known = {
-            **_itl(said["gap_s"].dropna().to_numpy()),
+            **{f"itl_{p}": statistic(said["gap_s"].dropna().to_numpy(), p) for p in ("p50", "p99")},
             "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
             "pool_dry_s": (None, 0, 0),
         }
@@ -77,10 +74,3 @@ def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) ->
     """The events of these kinds that are of the requests, with class and status."""
     found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
     return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
-
-
-def _itl(gaps_s: np.ndarray) -> dict[str, tuple[float | None, int, int]]:
-    return {
-        f"itl_p{p}": (float(np.percentile(gaps_s, p)) if gaps_s.size else None, gaps_s.size, 0)
-        for p in (50, 99)
-    }

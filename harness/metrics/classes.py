@@ -1,7 +1,5 @@
 """The numbers of each class of requests: latencies, deadlines met, and what was done for it per second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,12 +8,11 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.class_definitions import in_class
+from rehearsal.harness.metrics.metric import Measured, statistic
 from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, UNFINISHED
 
 Turns = Mapping[str, np.ndarray]
 """Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""
-Measured = tuple[float | None, int, int]
-"""Value, n and missing."""
 
 
 def by_class(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Measured]:
@@ -33,24 +30,19 @@ def by_class(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Meas
         n = int(rows.sum())
         for status in (COMPLETED, ABORTED):
             found[status] = (float((own["status"] == status).sum()), n, 0)
-        found["preemptions"] = _sum(own["preemptions"])
+        found["preemptions"] = statistic(own["preemptions"], "sum")
         found["priority"] = (float(urgency[name]), n, 0)
         measured |= {in_class(str(name), metric): value for metric, value in found.items()}
     return measured
 
 
 def _latencies(turns: Turns, warm: np.ndarray) -> dict[str, Measured]:
-    measured = {}
-    for name, column, percentiles in (("ttft", "ttft_s", (50, 90, 99)), ("tbt", "tbt_mean_s", (50, 99))):
-        values = turns[column][warm]
-        known = values[~np.isnan(values)]
-        for p in percentiles:
-            value = float(np.percentile(known, p, method="linear")) if known.size else None
-            measured[f"{name}_p{p}"] = (value, known.size, values.size - known.size)
-        if name == "ttft":
-            value = float(known.max()) if known.size else None
-            measured["ttft_max"] = (value, known.size, values.size - known.size)
-    return measured
+    columns = {"ttft": ("ttft_s", ("p50", "p90", "p99", "max")), "tbt": ("tbt_mean_s", ("p50", "p99"))}
+    return {
+        f"{name}_{each}": statistic(turns[column][warm], each)
+        for name, (column, statistics) in columns.items()
+        for each in statistics
+    }
 
 
 def _deadlines(turns: Turns) -> dict[str, Measured]:
@@ -87,7 +79,7 @@ def steady(starts_s: np.ndarray) -> tuple[float, float]:
 def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
     first_s, last_s = span(turns, run_end_s)
     span_s = last_s - first_s
-    tokens, n, missing = _sum(turns["generated_entry"])
+    tokens, n, missing = statistic(turns["generated_entry"], "sum")
     good = float(_met(turns).sum())
     return {
         "goodput_rps": (good / span_s if span_s > 0 else None, turns["status"].size, 0),
@@ -155,8 +147,3 @@ def attainment(
 def _share(met: np.ndarray, due: np.ndarray, unknown: np.ndarray) -> Measured:
     n = int(due.sum())
     return (float(met[due].mean()) if n else None, n, int(unknown[due].sum()))
-
-
-def _sum(values: np.ndarray) -> Measured:
-    known = values[~np.isnan(values)]
-    return (float(known.sum()) if known.size else None, known.size, values.size - known.size)

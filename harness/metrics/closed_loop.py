@@ -4,8 +4,6 @@ Over a window between ramp and drain: it begins when the first requests, which a
 and ends when none is left to replace one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

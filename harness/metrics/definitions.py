@@ -4,8 +4,6 @@ Where a trace has classes of requests, each class has metrics of its own besides
 `harness.metrics.class_definitions`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

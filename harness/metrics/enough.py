@@ -5,8 +5,6 @@ between the two largest, as its rank from 0, (n − 1) × q (Hyndman and Fan 199
 n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from math import ceil

@@ -6,8 +6,6 @@ delay of (g - 0.2 s) / 2: one mapping, by which ITU-T G.114 (05/2003) can be rea
 affected by up to 150 ms, and that networks should not be planned for more than 400 ms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

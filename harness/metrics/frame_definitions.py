@@ -3,8 +3,6 @@
 Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 """
 
-from __future__ import annotations
-
 import re
 
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, split

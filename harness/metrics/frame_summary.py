@@ -1,21 +1,17 @@
 """From the frame table to the numbers of one run of interaction sessions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics import pool
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, Kinds
+from rehearsal.harness.metrics.metric import Measured, Metric, known, named, share, statistic
 from rehearsal.harness.metrics.silence import hard_stall, progressive, silence
-from rehearsal.harness.metrics.summary import Metric
 from rehearsal.harness.metrics.wall import time_of_wall
 
 TOUCH_AFTER_S = 2.0
 """[chosen] The very first sessions' first frames are no touch of admission's target."""
-
-_Measured = tuple[float | None, int, int]
 
 
 def summarise_frames(
@@ -36,14 +32,10 @@ def summarise_frames(
         | _sessions(log)
         | _engine(log, steps, run_end_s)
     )
-    return {
-        name: Metric(value, definition.unit, n, missing)
-        for name, definition in FRAME_DEFINITIONS.items()
-        for value, n, missing in [measured[name]]
-    }
+    return named(measured, FRAME_DEFINITIONS)
 
 
-def _speech(frames: pd.DataFrame, beat: Beat) -> dict[str, _Measured]:
+def _speech(frames: pd.DataFrame, beat: Beat) -> dict[str, Measured]:
     arrive_s, beat_s, session, status, judged = (
         np.asarray(frames[name]) for name in ("arrive_s", "beat_s", "session", "status", "judged")
     )
@@ -53,16 +45,16 @@ def _speech(frames: pd.DataFrame, beat: Beat) -> dict[str, _Measured]:
     between_s = np.diff(arrive_s)[follows]
     between_s = between_s[between_s > 0]  # frames of one Step arrive together; a missing one has no time
     return {
-        "frames_with_speech": _share(spoke),
-        "cadence_nonempty": _share(spoke & timely),
-        "on_time": _share(timely),
-        "jitter_p99": _percentile(np.abs(between_s - beat.budget_s), "p99"),
+        "frames_with_speech": share(spoke),
+        "cadence_nonempty": share(spoke & timely),
+        "on_time": share(timely),
+        "jitter_p99": statistic(np.abs(between_s - beat.budget_s), "p99"),
         "frames": (float(len(frames)), len(frames), 0),
         "empty_frames": (float((status[judged] == EMPTY).sum()), int(judged.sum()), 0),
     }
 
 
-def _latencies(frames: pd.DataFrame, run_end_s: float, beat: Beat) -> dict[str, _Measured]:
+def _latencies(frames: pd.DataFrame, run_end_s: float, beat: Beat) -> dict[str, Measured]:
     latency_s, first = np.asarray(frames["latency_s"]), np.asarray(frames["first"])
     late_half = np.asarray(frames["dispatch_s"]) >= run_end_s / 2
     groups = {
@@ -70,18 +62,18 @@ def _latencies(frames: pd.DataFrame, run_end_s: float, beat: Beat) -> dict[str, 
         "first_frame_latency": (first, ("p50", "p90", "max")),
         "steady_latency": (~first & late_half, ("p50", "p90", "p99")),
     }
-    measured: dict[str, _Measured] = {
-        f"{name}_{statistic}": _percentile(latency_s[among], statistic)
+    measured: dict[str, Measured] = {
+        f"{name}_{each}": statistic(latency_s[among], each)
         for name, (among, statistics) in groups.items()
-        for statistic in statistics
+        for each in statistics
     }
     missed = float((latency_s > beat.budget_s).sum())
-    return measured | {"deadline_misses": (missed, *_known(latency_s))}
+    return measured | {"deadline_misses": (missed, *statistic(latency_s, "max")[1:])}
 
 
-def _stalls(frames: pd.DataFrame, steps: pd.DataFrame, beat: Beat) -> dict[str, _Measured]:
+def _stalls(frames: pd.DataFrame, steps: pd.DataFrame, beat: Beat) -> dict[str, Measured]:
     found, wall_s = silence(frames, beat), time_of_wall(frames, beat)
-    n, _ = _known(np.asarray(frames["latency_s"]))
+    n = known(np.asarray(frames["latency_s"])).size
     beats = found.t_s.size
     return {
         "wall": (float(wall_s is not None) if n else None, n, 0),
@@ -93,7 +85,7 @@ def _stalls(frames: pd.DataFrame, steps: pd.DataFrame, beat: Beat) -> dict[str, 
     }
 
 
-def _pool(frames: pd.DataFrame, steps: pd.DataFrame, log: Kinds) -> dict[str, _Measured]:
+def _pool(frames: pd.DataFrame, steps: pd.DataFrame, log: Kinds) -> dict[str, Measured]:
     names = ("peak", "end", "plateau", "slope", "per_session")
     if not len(frames) or not len(steps):
         unknown = [f"pool_{name}" for name in names]
@@ -131,7 +123,7 @@ def _on_line(log: Kinds, times_s: np.ndarray) -> np.ndarray:
     )
 
 
-def _ticks(log: Kinds, beat: Beat) -> dict[str, _Measured]:
+def _ticks(log: Kinds, beat: Beat) -> dict[str, Measured]:
     ticks, ends, skipped, caps = (log.of(kind) for kind in ("tick", "tick_end", "tick_skipped", "cap"))
     returned_s = dict(zip(ends["turn"].tolist(), ends["t"].tolist(), strict=True))
     touch_s, touch_admitted = None, None
@@ -151,7 +143,7 @@ def _ticks(log: Kinds, beat: Beat) -> dict[str, _Measured]:
     }
 
 
-def _sessions(log: Kinds) -> dict[str, _Measured]:
+def _sessions(log: Kinds) -> dict[str, Measured]:
     offered, admitted, shed, failed = (
         log.of(kind)["t"].size for kind in ("session_start", "admitted", "shed", "session_failed")
     )
@@ -166,7 +158,7 @@ def _sessions(log: Kinds) -> dict[str, _Measured]:
     }
 
 
-def _engine(log: Kinds, steps: pd.DataFrame, run_end_s: float) -> dict[str, _Measured]:
+def _engine(log: Kinds, steps: pd.DataFrame, run_end_s: float) -> dict[str, Measured]:
     replicas = np.unique(np.asarray(steps["replica"])).size
     busy = float(np.asarray(steps["dt_s"]).sum() / (run_end_s * replicas)) if replicas and run_end_s else None
     recycles = log.of("recycle")
@@ -183,19 +175,3 @@ def _engine(log: Kinds, steps: pd.DataFrame, run_end_s: float) -> dict[str, _Mea
         "generated_tokens": (float(returned.sum()), returned.size, 0),
         "makespan": (makespan_s, log.of("session_start")["t"].size, 0),
     }
-
-
-def _share(flags: np.ndarray) -> _Measured:
-    return (float(flags.mean()) if flags.size else None, flags.size, 0)
-
-
-def _known(values: np.ndarray) -> tuple[int, int]:
-    """How many there are, and how many are missing."""
-    missing = int(np.isnan(values).sum())
-    return values.size - missing, missing
-
-
-def _percentile(values: np.ndarray, statistic: str) -> _Measured:
-    known = values[~np.isnan(values)]
-    q = 100.0 if statistic == "max" else float(statistic[1:])
-    return (float(np.percentile(known, q)) if known.size else None, *_known(values))

@@ -4,8 +4,6 @@ A Step returns what a session said since the last one, so a frame's tokens mostl
 2.1). Due times are scheduled ones: neither a late client nor a skipped tick moves them (coordinated omission).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

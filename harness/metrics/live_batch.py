@@ -4,15 +4,12 @@ A document may take longer than the steady window, and the last ones are cut. So
 whichever document, and not by documents that ended.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.live_window import Window, on_line_mean
+from rehearsal.harness.metrics.metric import Measured
 
-Measured = tuple[float | None, int, int]
-"""Value, n and missing."""
 NAMES = (
     "batch_tps",
     "batch_in_flight",

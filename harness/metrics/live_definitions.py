@@ -4,8 +4,6 @@ A send is one message or request of a client. Its slip is how much later it went
 that had to be ready for it. Sources of the wording: `harness.live.client.send_log`, `harness.live.run.floor`.
 """
 
-from __future__ import annotations
-
 from rehearsal.harness.metrics.definitions import Definition
 
 _SENDS = "over all messages and requests that clients sent"

@@ -4,8 +4,6 @@ Its loop serves sockets and engines alike; a lag that is long beside a packet sa
 so what users felt was not the engine's doing. Names: `engines.endpoint.metrics`. Other servers do not say.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From the tables of a live run to its numbers beside the ordinary ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,8 +18,8 @@ from rehearsal.harness.metrics.live_window import (
     on_line_mean,
     sessions_rps,
 )
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Measured, Metric, named, share
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED, turn_keys
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",
@@ -29,8 +27,6 @@ FLOOR = {
     "floor_ttfp_bias_p99": "bias_p99_s",
 }
 """metric -> its name in a floor."""
-
-_Measured = tuple[float | None, int, int]
 
 
 def summarise_live(
@@ -44,7 +40,7 @@ def summarise_live(
     window: Window = WHOLE,
     scrape: pd.DataFrame | None = None,
     lost_sessions: int = 0,
-    batch: Mapping[str, _Measured] | None = None,
+    batch: Mapping[str, Measured] | None = None,
 ) -> dict[str, Metric]:
     """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
@@ -58,7 +54,7 @@ def summarise_live(
     slips = slips[~np.isnan(slips)]
     connects = events["value"].to_numpy(float)[kinds == "connected"]
     closed = failures["reason"].astype(str).str.startswith("closed").to_numpy(bool)
-    measured: dict[str, _Measured] = {
+    measured: dict[str, Measured] = {
         "send_slip_p50": _quantile(slips, 0.5),
         "send_slip_p99": _quantile(slips, 0.99),
         "send_slip_p999": _quantile(slips, 0.999),
@@ -77,19 +73,15 @@ def summarise_live(
         "lost_sessions": (float(lost_sessions), came, 0),
         **(batch or without_batch(None)),
     }
-    return {
-        name: Metric(value, definition.unit, n, missing)
-        for name, definition in LIVE_DEFINITIONS.items()
-        for value, n, missing in [measured[name]]
-    }
+    return named(measured, LIVE_DEFINITIONS)
 
 
-def _quantile(values: np.ndarray, q: float, expected: int = 0) -> _Measured:
+def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
     missing = max(0, expected - values.size)
     return (float(np.quantile(values, q)) if values.size else None, values.size, missing)
 
 
-def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window) -> dict[str, _Measured]:
+def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window) -> dict[str, Measured]:
     names = (
         *("steady_begin", "steady_end", "on_line_mean", "sessions_rps"),
         *("turns_in_ramp", "turns_in_drain"),
@@ -105,38 +97,35 @@ def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window)
     return {name: (value, n, 0) for name, value in zip(names, values, strict=True)}
 
 
-def _server_lag(scrape: pd.DataFrame | None, window: Window) -> dict[str, _Measured]:
+def _server_lag(scrape: pd.DataFrame | None, window: Window) -> dict[str, Measured]:
     lag = None if scrape is None else loop_lag(scrape, window)
     p99_s, max_s, n = (None, None, 0) if lag is None else (lag.p99_s, lag.max_s, lag.n)
     return {"server_lag_p99": (p99_s, n, 0), "server_lag_max": (max_s, n, 0)}
 
 
-def _floor(value: float | None) -> _Measured:
+def _floor(value: float | None) -> Measured:
     return (value, int(value is not None), int(value is None))
 
 
-def _continuity(requests: pd.DataFrame | None) -> dict[str, _Measured]:
+def _continuity(requests: pd.DataFrame | None) -> dict[str, Measured]:
     names = {f"continuity_{gap_ms}ms": gap_ms / 1e3 for gap_ms in GAPS_MS}
     if requests is None:
         return dict.fromkeys(names, (None, 0, 0))
     heard = requests.loc[requests["continuous"].notna()]
     gaps_s = heard["max_gap_s"].to_numpy(float)
-    return {
-        name: (float((gaps_s <= most_s + 1e-9).mean()) if gaps_s.size else None, gaps_s.size, 0)
-        for name, most_s in names.items()
-    }
+    return {name: share(gaps_s <= most_s + 1e-9) for name, most_s in names.items()}
 
 
-def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, _Measured]:
+def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, Measured]:
     if requests is None:
         return {"audio_received_s": (None, 0, 0), "wasted_audio_ratio": (None, 0, 0)}
     spoken = requests["spoken"].to_numpy(bool)
-    turns, status = _keys(requests)[spoken], requests["status"].to_numpy()[spoken]
+    turns, status = turn_keys(requests)[spoken], requests["status"].to_numpy()[spoken]
     heard_s = requests["heard_s"].to_numpy(float)[spoken]
     packets = events.loc[np.isin(events["kind"].to_numpy(), ["audio", "late_audio"])]
     order = np.argsort(turns)
-    place = np.searchsorted(turns[order], _keys(packets))
-    among = np.append(turns[order], -1)[place] == _keys(packets)
+    place = np.searchsorted(turns[order], turn_keys(packets))
+    among = np.append(turns[order], -1)[place] == turn_keys(packets)
     received_s = np.zeros(turns.size)
     np.add.at(received_s, order[place[among]], packets["value"].to_numpy(float)[among])
     ended = np.isin(status, [COMPLETED, BARGED_IN])
@@ -148,8 +137,3 @@ def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, _Me
         "audio_received_s": (float(received_s.sum()) if turns.size else None, turns.size, 0),
         "wasted_audio_ratio": (ratio, n, turns.size - n),
     }
-
-
-def _keys(rows: pd.DataFrame) -> np.ndarray:
-    """One integer per (session, turn)."""
-    return (rows["session"].to_numpy(np.int64) << 16) + rows["turn"].to_numpy(np.int64)

@@ -6,8 +6,6 @@ metrics of turns are over the steady window alone. A turn belongs to the phase i
 request goes out then, and its latencies count from there. It is followed to its own end, be that in the drain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

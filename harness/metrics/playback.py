@@ -15,8 +15,6 @@ d_j = t_j - (audio before j), gap_j is by how much d_j exceeds the largest d so 
 max d - d_0. So one pass yields both.
 """
 
-from __future__ import annotations
-
 from math import inf, nan
 
 CONTINUITY_GAP_S = 0.100

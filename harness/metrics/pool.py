@@ -3,8 +3,6 @@
 The pool-fill model is Metronome's equation 1: rho(t) = rho0 + N r t, full at t_sat. Specification 2.3 and part 4.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ The scorer is lenient, as the paper's: an answer is right when one of its questi
 words, whatever else does; letter case, accents and punctuation do not matter.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from rehearsal.harness.metrics.metric import Measured, Metric, named
 from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from rehearsal.harness.metrics.summary import Metric
 from rehearsal.workloads.audio.question_file import read_questions
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.generators.questions import QuestionParams, asked, params_of, segment_of
@@ -118,7 +116,7 @@ def _metrics(
 ) -> dict[str, Metric]:
     kind, segment = np.asarray(answers["kind"]), np.asarray(answers["segment"])
     answered = np.asarray(answers["answered"], bool)
-    measured: dict[str, tuple[float | None, int, int]] = dict.fromkeys(QUALITY_DEFINITIONS, (None, 0, 0))
+    measured: dict[str, Measured] = dict.fromkeys(QUALITY_DEFINITIONS, (None, 0, 0))
     if params.mode == "free":
         mid = (kind == "question") & (segment > 0)
         if mid.any():
@@ -135,10 +133,7 @@ def _metrics(
         measured["answer_stated"] = stated / params.sessions, params.sessions, 0
         share = float(right.mean()) if right.size else None
         measured["frames_right"] = share, right.size, planned - right.size
-    return {
-        name: Metric(value, QUALITY_DEFINITIONS[name].unit, n, missing)
-        for name, (value, n, missing) in measured.items()
-    }
+    return named(measured, QUALITY_DEFINITIONS)
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -3,8 +3,6 @@
 Sources: Metronome section 5.4, Table 2 and Appendix D; specification 2.9.
 """
 
-from __future__ import annotations
-
 from rehearsal.harness.metrics.definitions import Definition
 
 _SEGMENT = "output in the segment of a question that states a keyword of it, sessions without output included"

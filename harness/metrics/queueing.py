@@ -1,7 +1,5 @@
 """What theory expects of a queue: one server, Poisson arrivals, service of any law (M/G/1)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests per second of the steady-state window of a run (LiveServe section 7.1): all, and the effective ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import ceil, inf
 

@@ -4,8 +4,6 @@ Every latency runs from the *scheduled* end of the user's turn, not from the sen
 cannot hide a slow server (coordinated omission). What was not measured is missing (NaN, NA), never 0 or True.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 
@@ -135,7 +133,7 @@ class _Turns:
         self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None, by_class: bool
     ) -> None:
         self._entry = entry
-        keys = _keys(trace)
+        keys = turn_keys(trace)
         by_key = np.argsort(keys)
         self.keys = keys[by_key]
         self.spoken = trace["reply_audio_s"].notna().to_numpy()[by_key]
@@ -196,7 +194,7 @@ class _Turns:
         return {row: player for row, player in places if row >= 0}
 
     def _read(self, piece: pd.DataFrame) -> None:
-        keys = _keys(piece)
+        keys = turn_keys(piece)
         rows = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         known = self.keys[rows] == keys if len(self.keys) else np.zeros(len(keys), bool)
         unknown = keys[~known & (piece["kind"] == "turn_start").to_numpy()]
@@ -295,7 +293,7 @@ def _name(key: int) -> str:
     return f"session {key >> 16} turn {key & 0xFFFF}"
 
 
-def _keys(rows: pd.DataFrame) -> np.ndarray:
+def turn_keys(rows: pd.DataFrame) -> np.ndarray:
     """One integer per (session, turn), in their order."""
     return (rows["session"].to_numpy(np.int64) << 16) + rows["turn"].to_numpy(np.int64)
 
@@ -348,7 +346,7 @@ def _arrived(turns: _Turns) -> np.ndarray:
 
 
 def _classes(turns: _Turns, trace: pd.DataFrame, names: np.ndarray) -> dict[str, np.ndarray]:
-    rows = turns.of_started(np.argsort(_keys(trace)))
+    rows = turns.of_started(np.argsort(turn_keys(trace)))
     due = {name: trace[name].to_numpy(float)[rows] for name in DEADLINES}
     priority = np.nan_to_num(trace["priority"].to_numpy(float)[rows]).astype(int)
     return {"request_class": names[rows], "priority": priority, **due, "tbt_p99_s": _tbt_p99(turns)}

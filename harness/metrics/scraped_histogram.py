@@ -1,7 +1,5 @@
 """Prometheus histograms in what was scraped during a run: what a server observed between two of its answers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from math import inf

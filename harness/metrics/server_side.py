@@ -6,8 +6,6 @@ but its own. What is above the server's number is the HTTP server, the socket an
 there is no TTFT to compare: vLLM counts one from each piece of audio, a user from the end of all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,35 +1,27 @@
 """How long whole sessions take: an agent's episode, a dialogue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
 
+from rehearsal.harness.metrics.metric import Measured, statistic
 from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
 
 STATISTICS = ("p50", "p90", "mean")
 
 
-def of_sessions(
-    turns: Mapping[str, np.ndarray], planned: np.ndarray | None
-) -> dict[str, tuple[float | None, int, int]]:
+def of_sessions(turns: Mapping[str, np.ndarray], planned: np.ndarray | None) -> dict[str, Measured]:
     """Value, n and missing of the metrics of sessions, by name.
 
     `turns`: columns of a request table as arrays; `planned`: the session of each turn of the trace, None: they are
     those that were started. Sessions of one turn are requests, so a trace that has no others has no such metric.
     """
     time_s, pace = _whole(turns, turns["session"] if planned is None else planned)
-    known = ~np.isnan(time_s)
-    n, missing = int(known.sum()), int((~known).sum())
-    measured: dict[str, tuple[float | None, int, int]] = {}
-    for name, values in (("session_time", time_s[known]), ("session_pace", pace[known])):
-        for statistic in STATISTICS:
-            value = None
-            if n:
-                value = values.mean() if statistic == "mean" else np.percentile(values, int(statistic[1:]))
-            measured[f"{name}_{statistic}"] = (None if value is None else float(value), n, missing)
-    return measured
+    return {
+        f"{name}_{each}": statistic(values, each)
+        for name, values in (("session_time", time_s), ("session_pace", pace))
+        for each in STATISTICS
+    }
 
 
 def _whole(turns: Mapping[str, np.ndarray], planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

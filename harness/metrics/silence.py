@@ -3,8 +3,6 @@
 Specification part 4 and finding 2. A dashboard of latencies and deadline misses shows neither.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,14 +1,10 @@
 """How busy each stage was, of whatever name, and how many requests its steps decoded together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
+from rehearsal.harness.metrics.metric import Measured
 from rehearsal.harness.metrics.stages import STAGES
-
-Measured = tuple[float | None, int, int]
-"""Value, n and missing."""
 
 
 def stage_use(steps: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, Measured]:

@@ -1,7 +1,5 @@
 """How far a number moves by chance: across seeds, between two variants on the same seeds, over the turns of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, comb, inf, isnan, log, sqrt

@@ -1,9 +1,5 @@
 """From the request table to the numbers of one run, each with its unit, its n and what is missing from it."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -15,6 +11,7 @@ from rehearsal.harness.metrics.definitions import (
     TTFP_TARGET_S,
     stage_use_definitions,
 )
+from rehearsal.harness.metrics.metric import Measured, Metric, named, share, statistic
 from rehearsal.harness.metrics.rates import completed_rps, effective_rps
 from rehearsal.harness.metrics.requests import (
     ABORTED,
@@ -29,21 +26,6 @@ from rehearsal.harness.metrics.sessions import of_sessions
 from rehearsal.harness.metrics.stage_use import stage_use
 from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One number: `value` is None when nothing was measured, never 0 in its place."""
-
-    value: float | None
-    unit: str
-    n: int
-    """Observations behind the value."""
-    missing: int
-    """Observations that belong to it and were not made."""
-
-
-# A value with its n and missing, before the unit from DEFINITIONS joins them.
-_Measured = tuple[float | None, int, int]
 # The columns of the request table as arrays; all but the status as floats, NaN where missing.
 _Columns = dict[str, np.ndarray]
 
@@ -92,11 +74,7 @@ def summarise(
     for stage in others:
         meanings |= stage_use_definitions(stage)
     meanings |= {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in classes}
-    return {
-        name: Metric(value, definition.unit, n, missing)
-        for name, definition in meanings.items()
-        for value, n, missing in [measured[name]]
-    }
+    return named(measured, meanings)
 
 
 def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
@@ -111,7 +89,7 @@ def _warm(turns: _Columns, warmup_turns: int) -> np.ndarray:
     return warm
 
 
-def _distributions(turns: _Columns, warm: np.ndarray) -> dict[str, _Measured]:
+def _distributions(turns: _Columns, warm: np.ndarray) -> dict[str, Measured]:
     measured = {}
     for name, distribution in DISTRIBUTIONS.items():
         over = warm.copy() if distribution.after_warm_up else np.ones_like(warm)
@@ -119,25 +97,12 @@ def _distributions(turns: _Columns, warm: np.ndarray) -> dict[str, _Measured]:
             over &= turns["spoken"] > 0
         if distribution.whole_only:
             over &= ~np.isin(turns["status"], [BARGED_IN, ABORTED])
-        values = _known(turns[distribution.column][over])
-        missing = int(over.sum()) - values.size
-        for statistic in distribution.statistics:
-            value = _statistic(values, statistic) if values.size else None
-            measured[f"{name}_{statistic}"] = (value, values.size, missing)
+        for each in distribution.statistics:
+            measured[f"{name}_{each}"] = statistic(turns[distribution.column][over], each)
     return measured
 
 
-def _statistic(values: np.ndarray, statistic: str) -> float:
-    if statistic == "mean":
-        return float(values.mean())
-    return float(np.percentile(values, float(statistic[1:]), method="linear"))
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    return values[~np.isnan(values)]
-
-
-def _waste(turns: _Columns) -> dict[str, _Measured]:
+def _waste(turns: _Columns) -> dict[str, Measured]:
     measured = {}
     for name, stages in [("", AR_STAGES), *((f"_{stage}", (stage,)) for stage in AR_STAGES)]:
         generated = np.array([turns[f"generated_{stage}"] for stage in stages])
@@ -156,7 +121,7 @@ def _waste(turns: _Columns) -> dict[str, _Measured]:
     return measured
 
 
-def _rates(turns: _Columns) -> dict[str, _Measured]:
+def _rates(turns: _Columns) -> dict[str, Measured]:
     rate, inside, outside, missing = completed_rps(turns)
     effective, spoken = effective_rps(turns)
     return {
@@ -166,32 +131,21 @@ def _rates(turns: _Columns) -> dict[str, _Measured]:
     }
 
 
-def _shares(turns: _Columns, run_end_s: float) -> dict[str, _Measured]:
+def _shares(turns: _Columns, run_end_s: float) -> dict[str, Measured]:
     spoken = turns["spoken"] > 0
     in_target = turns["audio_ttfp_s"] <= TTFP_TARGET_S
     makespan_s = float(run_end_s - turns["turn_start_s"].min()) if spoken.size else None
     return {
-        "continuity": _share(turns["continuous"]),
-        "continuity_fixed_timeline": _share(turns["continuous_fixed"]),
-        "ttfp_in_target": _share(in_target[spoken]),
+        "continuity": share(turns["continuous"]),
+        "continuity_fixed_timeline": share(turns["continuous_fixed"]),
+        "ttfp_in_target": share(in_target[spoken]),
         "makespan": (makespan_s, spoken.size, 0),
-        "barge_in_rate": _share(turns["status"][spoken] == BARGED_IN),
-        "barge_in_missed_rate": _share(turns["barge_in_missed"][spoken]),
+        "barge_in_rate": share(turns["status"][spoken] == BARGED_IN),
+        "barge_in_missed_rate": share(turns["barge_in_missed"][spoken]),
     }
 
 
-def _sum(values: np.ndarray) -> _Measured:
-    known = _known(values)
-    return (float(known.sum()) if known.size else None, known.size, values.size - known.size)
-
-
-def _share(flags: np.ndarray) -> _Measured:
-    """Share of True; a missing flag is one that does not apply."""
-    flags = _known(flags.astype(float))
-    return (float(flags.mean()) if flags.size else None, flags.size, 0)
-
-
-def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
+def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, Measured]:
     status = turns["status"]
     n = status.size
     never_started = 0 if planned_turns is None else planned_turns - n
@@ -200,23 +154,23 @@ def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
         **{
             name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
         },
-        "preemptions": _sum(turns["preemptions"]),
+        "preemptions": statistic(turns["preemptions"], "sum"),
     }
 
 
-def _reloads(turns: _Columns, steps: pd.DataFrame) -> dict[str, _Measured]:
+def _reloads(turns: _Columns, steps: pd.DataFrame) -> dict[str, Measured]:
     waited_s = turns["reload_s"]
     own = np.asarray(steps["stage"]) == ENTRY
     prefill = float(_floats(steps, "prefill_tokens")[own].sum()) if own.any() else None
     return {
-        "reloaded_turns": _share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
-        "reloaded_blocks": _sum(turns["reload_blocks"]),
-        "preloaded_blocks": _sum(turns["preloaded_blocks"]),
+        "reloaded_turns": share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
+        "reloaded_blocks": statistic(turns["reload_blocks"], "sum"),
+        "preloaded_blocks": statistic(turns["preloaded_blocks"], "sum"),
         "prefill_tokens_entry": (prefill, int(own.sum()), 0),
     }
 
 
-def _kv_occupancy(steps: pd.DataFrame, run_end_s: float) -> dict[str, _Measured]:
+def _kv_occupancy(steps: pd.DataFrame, run_end_s: float) -> dict[str, Measured]:
     stages = np.asarray(steps["stage"])
     used, blocks, t_s, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "t_s", "dt_s"))
     replicas, ends_s = np.asarray(steps["replica"]), t_s + dt_s

@@ -1,7 +1,5 @@
 """From a sweep of offered loads to the useful RPS: the highest load whose listeners hear unbroken speech."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median

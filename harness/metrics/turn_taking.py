@@ -4,8 +4,6 @@ Times of sound decide. What a server tells divides a delay into parts, and says 
 or over, which no sound can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from math import inf, nan
 

@@ -1,7 +1,5 @@
 """The vocabulary of turn-taking; what public benchmarks call the same things stands in docs/turn-taking.md."""
 
-from __future__ import annotations
-
 from rehearsal.harness.metrics.definitions import Definition
 from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 

@@ -1,13 +1,11 @@
 """From the table of turns to the numbers of one run, each with its n and what is missing from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Measured, Metric, named, share, statistic
 from rehearsal.harness.metrics.turn_taking import COLUMNS
 from rehearsal.harness.metrics.turn_taking_definitions import (
     DELAYS,
@@ -16,7 +14,6 @@ from rehearsal.harness.metrics.turn_taking_definitions import (
     TURN_TAKING_DEFINITIONS,
 )
 
-_Measured = tuple[float | None, int, int]
 _Columns = Mapping[str, np.ndarray]
 _TEXTS = ("said", "event")
 
@@ -25,16 +22,9 @@ def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
     """All metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
     turns = _columns(table)
     measured = {
-        f"{name}_{statistic}": _statistic(values, statistic)
-        for name in DELAYS
-        for values in [_delays(turns, name)]
-        for statistic in STATISTICS
+        f"{name}_{each}": statistic(_delays(turns, name), each) for name in DELAYS for each in STATISTICS
     } | _rates(turns)
-    return {
-        name: Metric(value, definition.unit, n, missing)
-        for name, definition in TURN_TAKING_DEFINITIONS.items()
-        for value, n, missing in [measured[name]]
-    }
+    return named(measured, TURN_TAKING_DEFINITIONS)
 
 
 def delays(table: pd.DataFrame, name: str) -> np.ndarray:
@@ -65,36 +55,21 @@ def _concerned(turns: _Columns, name: str) -> np.ndarray:
     return ended & ~np.isnan(turns["end_of_turn_delay_s"])
 
 
-def _rates(turns: _Columns) -> dict[str, _Measured]:
+def _rates(turns: _Columns) -> dict[str, Measured]:
     event, interrupted, spoke = turns["event"], turns["interrupted"], turns["user_speech_s"] > 0
     speech_s, over_s = (float(turns[name][spoke].sum()) for name in ("user_speech_s", "talk_over_s"))
-    recall, n, missing = _share(interrupted[event == "interruption"])
+    recall, n, missing = statistic(interrupted[event == "interruption"], "mean")
     return {
         "talk_over_share": (over_s / speech_s if speech_s else None, int(spoke.sum()), 0),
-        "takeover": _share_of_known(turns["takeover"]),
-        "cut_in": _share_of_known(turns["cut_in"]),
-        "false_interruption": _share(interrupted[np.isin(event, FALSE_ALARMS)]),
-        **{f"false_interruption_{kind}": _share(interrupted[event == kind]) for kind in FALSE_ALARMS},
+        "takeover": share(turns["takeover"]),
+        "cut_in": share(turns["cut_in"]),
+        "false_interruption": statistic(interrupted[np.isin(event, FALSE_ALARMS)], "mean"),
+        **{
+            f"false_interruption_{kind}": statistic(interrupted[event == kind], "mean")
+            for kind in FALSE_ALARMS
+        },
         "interruption_recall": (recall, n, missing),
         "interruption_misses": (None if recall is None else float(round(n * (1 - recall))), n, missing),
-        "correction_recall": _share(turns["gave_way"][event == "correction"]),
-        "resumption": _share_of_known(turns["resumed"]),
+        "correction_recall": statistic(turns["gave_way"][event == "correction"], "mean"),
+        "resumption": share(turns["resumed"]),
     }
-
-
-def _share(flags: np.ndarray) -> _Measured:
-    """Share of 1 among the known; the others are missing."""
-    return _statistic(flags, "mean")
-
-
-def _share_of_known(flags: np.ndarray) -> _Measured:
-    """The same where what is not known does not apply to the turn."""
-    return _share(flags[~np.isnan(flags)])
-
-
-def _statistic(values: np.ndarray, statistic: str) -> _Measured:
-    known = values[~np.isnan(values)]
-    value = None
-    if known.size:
-        value = float(known.mean() if statistic == "mean" else np.percentile(known, float(statistic[1:])))
-    return value, int(known.size), int(values.size - known.size)

@@ -3,8 +3,6 @@
 Metronome, Figures 1 and 4; defined in part 4 of the specification.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -19,7 +17,7 @@ AT_WALL = 0.95
 PERCENTILES = (50, 90, 99)
 
 
-def bucket_latencies(frames: pd.DataFrame, bucket_s: float = BUCKET_S) -> pd.DataFrame:
+def bucket_latencies(frames: pd.DataFrame) -> pd.DataFrame:
     """Latency by elapsed time: columns t_s (begin of the bucket), n, p50, p90 and p99 in s; first frames included.
 
     `frames` is a frame table. A frame belongs to the bucket in which its Step was dispatched. Buckets without frames
@@ -29,10 +27,10 @@ def bucket_latencies(frames: pd.DataFrame, bucket_s: float = BUCKET_S) -> pd.Dat
     order = np.argsort(dispatch_s, kind="stable")
     order = order[~np.isnan(latency_s[order])]
     dispatch_s, latency_s = dispatch_s[order], latency_s[order]
-    buckets = _buckets(dispatch_s, bucket_s)
+    buckets = _buckets(dispatch_s, BUCKET_S)
     begins = np.flatnonzero(np.diff(buckets, prepend=-1))
     rows = [
-        (bucket_s * buckets[begin], len(part), *np.percentile(part, PERCENTILES))
+        (BUCKET_S * buckets[begin], len(part), *np.percentile(part, PERCENTILES))
         for begin, part in zip(begins, np.split(latency_s, begins)[1:], strict=True)
     ]
     return pd.DataFrame(rows, columns=["t_s", "n", *(f"p{p}" for p in PERCENTILES)])

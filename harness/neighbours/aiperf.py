@@ -1,7 +1,5 @@
 """What aiperf measured of each request: its `profile_export.jsonl` (aiperf 0.13, common/models/record_models.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

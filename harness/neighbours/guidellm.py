@@ -1,7 +1,5 @@
 """guidellm's results (0.3 to 0.8) as loads; names as `harness.truth.guidellm`, which reads what was answered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ comparison is made by the code that makes them for runs of ours. What such a fil
 the tool sent, and each single token; those of a reply are laid evenly between its first and its last.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

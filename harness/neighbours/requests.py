@@ -1,7 +1,5 @@
 """One load of another tool's file, request by request, before it is a record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

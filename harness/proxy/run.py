@@ -19,7 +19,13 @@ from rehearsal.harness.proxy.forward import Forward, error
 from rehearsal.harness.proxy.pool import Pool
 from rehearsal.harness.proxy.probe import keep_looking
 from rehearsal.harness.serving.config import token
-from rehearsal.harness.serving.listening import address_of, allow_descriptors, bound, interruptible
+from rehearsal.harness.serving.listening import (
+    address_of,
+    allow_descriptors,
+    asked_to_stop,
+    bound,
+    interruptible,
+)
 
 CONNECT_S = 5.0
 """[chosen] in which a server must take a connection."""
@@ -67,18 +73,7 @@ async def _serve(
     draining: Callable[[], None] | None,
     asked: list[int],
 ) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    main = asyncio.current_task()
-    assert main is not None
-
-    def asked_to_stop(number: int) -> None:
-        asked.append(number)
-        if stop.is_set():
-            main.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop, number)
+    stop = asked_to_stop(asked)
     async with running(config, listener) as (site, pool):
         ready(f"http://{address_of(listener)}")
         await stop.wait()

@@ -1,5 +1,6 @@
 """The socket that a server listens on, and the signals that end it."""
 
+import asyncio
 import contextlib
 import errno
 import resource
@@ -47,6 +48,22 @@ def allow_descriptors() -> None:
     """Allows as many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def asked_to_stop(asked: list[int]) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT, which join `asked`; a second one cancels the task that asks for it here."""
+    stop, loop, main = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
+    assert main is not None
+
+    def on_signal(number: int) -> None:
+        asked.append(number)
+        if stop.is_set():
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return stop
 
 
 @contextlib.contextmanager

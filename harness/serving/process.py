@@ -20,21 +20,23 @@ BAD_INPUT = 2
 """Exit status of a server that was asked for what cannot be."""
 
 
+READY_S = 180
+"""[chosen] in which a server must be ready."""
+
+
 class ServerProcess:
     """A server in a process of its own, as a context manager; it ends with the block, and with this process.
 
-    `core`: of the processor, to which it is bound. On entry UserError with the sentence of the server when it cannot
-    begin; on exit RuntimeError when it has not lived until then.
+    On entry UserError with the sentence of the server when it cannot begin; on exit RuntimeError when it has not lived
+    until then.
     """
 
     url: str
     metrics_url: str
     pid: int
 
-    def __init__(self, config: ServeConfig, *, timeout_s: float = 180, core: int | None = None) -> None:
+    def __init__(self, config: ServeConfig) -> None:
         self._config = config
-        self._timeout_s = timeout_s
-        self._core = core
         self._process: subprocess.Popen[bytes]
         self._said: IO[bytes]
 
@@ -61,8 +63,6 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then ends that one
         )
         self.pid = self._process.pid
-        if self._core is not None:
-            os.sched_setaffinity(self.pid, {self._core})
 
     def wait(self) -> None:
         """Until it serves. UserError with its sentence when it cannot begin."""
@@ -99,8 +99,8 @@ class ServerProcess:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(self._config.model_dump_json().encode() + b"\n")
             process.stdin.flush()
-        if not select.select([process.stdout], [], [], self._timeout_s)[0]:
-            raise RuntimeError(f"the server is not ready after {self._timeout_s:g} s: {self.said()}")
+        if not select.select([process.stdout], [], [], READY_S)[0]:
+            raise RuntimeError(f"the server is not ready after {READY_S:g} s: {self.said()}")
         line = process.stdout.readline()
         if line:
             return Ready(**json.loads(line))

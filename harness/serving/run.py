@@ -16,7 +16,13 @@ from rehearsal.harness.clocks.clock import WallClockLoop
 from rehearsal.harness.clocks.model_clock import ModelClockLoop
 from rehearsal.harness.metrics.histogram import quantile
 from rehearsal.harness.serving.config import ServeConfig, check, parameters, profile, token
-from rehearsal.harness.serving.listening import address_of, allow_descriptors, bound, interruptible
+from rehearsal.harness.serving.listening import (
+    address_of,
+    allow_descriptors,
+    asked_to_stop,
+    bound,
+    interruptible,
+)
 from rehearsal.harness.serving.starting import starting
 
 if TYPE_CHECKING:
@@ -114,18 +120,7 @@ async def _serve(
     endpoint = websocket_server.WebSocketServer(
         sessions.connect, config.limits, token(config.token_env), render, sessions.complete, sessions.model
     )
-    stop = asyncio.Event()
-    main = asyncio.current_task()
-    assert main is not None
-
-    def asked_to_stop(number: int) -> None:
-        asked.append(number)
-        if stop.is_set():
-            main.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop, number)
+    stop = asked_to_stop(asked)
     engines = server.start()
     extra = [loop.create_task(_tell(status, sessions.stats, endpoint, lag), name="status")] if status else []
     waiting = loop.create_task(stop.wait(), name="stop")

@@ -3,8 +3,6 @@
 Models load in the thread of the event loop, for ten seconds and more; who asks in that time is answered from another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

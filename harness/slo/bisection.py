@@ -3,8 +3,6 @@
 It is taken for monotone: a value that passes speaks for the smaller ones, one that fails for the larger ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ All seeds are tried together until that value is known. Those that still met the
 go on by themselves, so that the largest value of each seed tells how far they differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median

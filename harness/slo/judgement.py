@@ -8,8 +8,6 @@ PASS: the interval lies within the target and every run by itself meets it. FAIL
 else is INCONCLUSIVE, too few turns for the percentile among it, as the interval then has no end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

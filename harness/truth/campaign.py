@@ -12,8 +12,6 @@ prompts: what it wrote down of itself (default_args/*/results/config.yaml) is it
 questions, one after the other, again and again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 GROUPS, PROMPTS = 10, 100

@@ -1,7 +1,5 @@
 """A JSON or YAML document of a tool, gzip or not, and values in it by name."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import zlib

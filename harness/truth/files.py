@@ -1,7 +1,5 @@
 """Which files of a folder make it a measured run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A folder of measured runs: each folder with a file of requests is one, and summaries hold many."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rehearsal.harness.truth.files import files_of

@@ -4,8 +4,6 @@ Versions differ in names (0.3: `start_time`, `args.strategy`; 0.6: `request_star
 value is looked for under all of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ generated. Where the server ignored the end of sequence (`ignore_eos`), a reques
 Older versions have the counts in `info`, newer ones in `info.request_metrics` and `info.response_metrics`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How far virtual time was from real servers, by model and GPU: what `rehearse fidelity --truth` found, as a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files

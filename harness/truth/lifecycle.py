@@ -4,8 +4,6 @@ Its mean between tokens is of pieces of the stream, several of which may come at
 by tokens that it counted itself. So the mean here is (e2e - ttft) / (tokens asked for - 1), as inference-sim's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

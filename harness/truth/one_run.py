@@ -1,7 +1,5 @@
 """One folder, one run: whichever of its files say what the server and the client measured, put together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

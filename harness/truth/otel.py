@@ -4,8 +4,6 @@ vLLM writes a span `llm_request` for each request that ended (`--otlp-traces-end
 aborted has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests as the server measured them beside the same as the client did, in the parts of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rehearsal.harness.truth.run import Request

@@ -1,7 +1,5 @@
 """Measured runs served again in virtual time, and what they would have been."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed

@@ -1,7 +1,5 @@
 """What a measured run becomes in virtual time: a deployment as its server was, and a trace of its requests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

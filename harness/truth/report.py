@@ -1,7 +1,5 @@
 """How far predictions are from what was measured: a row for each load of a run, and over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,38 +112,27 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
         "step_times": prediction.step_times,
         "assumed": list(prediction.assumed),
     }
+
+    def row(part: str, kind: Kind, requests: int, latencies: dict[str, Error]) -> Row:
+        calibrated = used.get((run.name, part), "")
+        own = {"part": part, "kind": kind, "requests": requests, "calibrated": calibrated}
+        return Row.model_validate({"run": run.name, **own, "latencies": latencies, **about})
+
     if isinstance(run, SummaryRun):
         errors = {
             name: _in_sum(run, name, prediction.requests[f"predicted_{name}"].to_numpy(float))
             for name in LATENCIES
         }
-        kind: Kind = "in sum"
-        return [
-            Row(
-                run=run.name,
-                part=run.workload,
-                kind=kind,
-                requests=len(prediction.requests),
-                latencies=errors,
-                calibrated=used.get((run.name, run.workload), ""),
-                **about,
-            )
-        ]
-    rows = []
-    for part, here in prediction.requests.groupby("part", sort=False):
-        saturated = bool(here["saturated"].iloc[0])
-        rows.append(
-            Row(
-                run=run.name,
-                part=str(part),
-                kind="saturated" if saturated else "below saturation",
-                requests=len(here),
-                latencies={name: _by_request(here, name) for name in LATENCIES},
-                calibrated=used.get((run.name, str(part)), ""),
-                **about,
-            )
+        return [row(run.workload, "in sum", len(prediction.requests), errors)]
+    return [
+        row(
+            str(part),
+            "saturated" if here["saturated"].iloc[0] else "below saturation",
+            len(here),
+            {name: _by_request(here, name) for name in LATENCIES},
         )
-    return rows
+        for part, here in prediction.requests.groupby("part", sort=False)
+    ]
 
 
 def _by_request(requests: pd.DataFrame, name: str) -> Error:

@@ -1,7 +1,5 @@
 """What a real server was and what it did: request by request, or as means and tails of a whole experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One request as a file has it, before it is known which run, part and prefix it belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

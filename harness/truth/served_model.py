@@ -1,7 +1,5 @@
 """Which model a run served: by the name that it is published under, its weights as the server had them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

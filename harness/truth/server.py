@@ -1,7 +1,5 @@
 """What served a run, from what its folder says: vLLM's log first, then the settings that it was started with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

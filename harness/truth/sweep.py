@@ -5,8 +5,6 @@ where the server has stood empty for a while, with a request after which the nex
 the server refused are not seen: a gap may be several periods long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

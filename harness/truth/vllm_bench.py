@@ -3,8 +3,6 @@
 Without `--save-detailed` the result has no lists of requests.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What vLLM's log says of its settings; lines may be cut off, so a value counts only with what follows it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ chose, the *bot*'s own code, or the *pipeline* between them. To a caller there i
 playback outside the agent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ model's first token, its first sentence and its first sound, and the whole as `e
 pipeline's; where they overlap, as a model asked before the turn is over does, the rest is below 0 and is called so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

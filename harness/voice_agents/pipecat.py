@@ -5,8 +5,6 @@ Either the breakdowns as JSON (`LatencyBreakdown.model_dump_json()`, one a line)
 begins with `config: ` is a setting, `bot` and `pipecat` are those, and others are services.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args

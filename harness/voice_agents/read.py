@@ -1,7 +1,5 @@
 """A file of turns that a voice agent wrote, whoever's it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

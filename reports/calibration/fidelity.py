@@ -1,7 +1,5 @@
 """A fidelity report for readers: the rows of its table, its picture as files, and what other reports quote of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,10 +1,9 @@
 """A file of measured kernels for people: where its times are from, and how far off its grids are between points."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rehearsal.engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
+from rehearsal.harness.calibration.agreement import percent
 from rehearsal.reports.tables.plain_tables import Table, print_tables
 
 
@@ -18,8 +17,8 @@ def tables(kernels: Kernels) -> list[Table]:
         (
             _name(each),
             grid,
-            _share(source.measured),
-            _share(source.estimated),
+            percent(source.measured),
+            percent(source.estimated),
             ", ".join(source.kernels) or "–",
         )
         for each in kernels.kernels
@@ -55,8 +54,4 @@ def _name(stage: StageKernels) -> str:
 
 
 def _error(held_out: HeldOut | None) -> str:
-    return "–" if held_out is None else f"{_share(held_out.median)} ({_share(held_out.worst)})"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return "–" if held_out is None else f"{percent(held_out.median)} ({percent(held_out.worst)})"

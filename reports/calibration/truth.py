@@ -1,7 +1,5 @@
 """Predictions held against real runs, for readers: the rows of the table, and the picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A group of figure cards as a reader sees it: the runs of every panel, from the results directory they share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ All of it is read from a finished run of the paper's cards: nothing is promised 
 exact in virtual time, so what another machine measures is held against it with `diff`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Our number beside a published one: what the same question gives here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import median
 

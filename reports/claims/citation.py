@@ -1,7 +1,5 @@
 """Who is to be cited, as CITATION.cff has it (citation-file-format.github.io, version 1.2.0)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

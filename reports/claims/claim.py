@@ -27,8 +27,6 @@ count: reproduced is a share inside, and one outside is not reproduced only when
 apart (p < 0.05). Where it does not count, a tally is judged by its interval: reproduced when it reaches into the band.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A published number: what the paper measured, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@
 A *measure* gives a number for each seed of a card's runs; a *tally* says for each run whether it has something.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean

@@ -13,8 +13,6 @@ relative to another, `runs` for a count of runs, `level` for what has none unles
 says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ workloads) and the command line needs the cards and the report. Each command imp
 runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its workers.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

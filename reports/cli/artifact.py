@@ -1,7 +1,5 @@
 """`rehearse artifact`: a paper's artifact appendix from a finished run of its cards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`rehearse data`: bring recorded speech and public data sets to this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

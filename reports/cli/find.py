@@ -11,7 +11,7 @@ import typer
 
 from rehearsal.harness.executors.place import Place
 from rehearsal.reports.cards.source import default_out, points_at_a_time, resolve
-from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.listing import source_of
 from rehearsal.reports.cli.measuring import measure_points, show_points
 from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 from rehearsal.reports.cli.settings import (
@@ -48,14 +48,7 @@ Key = tuple[str, tuple[tuple[str, Any], ...]]
 
 
 def find(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="CARD_YAML_OR_DIR",
-            help="A card, a YAML file, or a results directory.",
-            autocompletion=named("cards"),
-        ),
-    ],
+    source: Annotated[str, source_of("A card, a YAML file, or a results directory.")],
     slo: Annotated[str, option("--slo", 'What must hold: "ttfp_p90<=500ms continuity>=95%".', "TARGETS")],
     over: Annotated[str, option("--over", "The parameter whose largest value is searched.", "NAME")] = "c",
     lowest: Annotated[float | None, option("--from", "The smallest value to try; default: 1.", "N")] = None,

@@ -1,7 +1,5 @@
 """`rehearse gap`: the user's gap as a voice agent accounts for it, beside what callers measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

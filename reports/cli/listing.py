@@ -1,7 +1,5 @@
 """`rehearse list`: what there is to name, and the parameters of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +19,11 @@ def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
         return [(row["name"], row["summary"]) for row in rows if row["name"].startswith(incomplete)]
 
     return complete
+
+
+def source_of(help: str) -> Any:
+    """The argument that says what is to be measured."""
+    return typer.Argument(metavar="CARD_YAML_OR_DIR", help=help, autocompletion=named("cards"))
 
 
 def _kinds(incomplete: str) -> list[tuple[str, str]]:

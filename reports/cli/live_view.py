@@ -1,7 +1,5 @@
 """What a live run shows while it goes on: a table that changes on a terminal, else a line each few seconds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

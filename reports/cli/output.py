@@ -1,7 +1,5 @@
 """Tables for programs: any table's rows as CSV or JSON, with numbers as they are and not as they are shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Progress of long work: a bar on a terminal, otherwise a plain line for each point or part."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`rehearse proxy`: several servers behind one address, until Ctrl-C."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

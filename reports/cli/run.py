@@ -11,7 +11,7 @@ from rehearsal.harness.executors.place import Place
 from rehearsal.reports.cards.source import default_out, figures, points_at_a_time, resolve
 from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
-from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.listing import named, source_of
 from rehearsal.reports.cli.measuring import measure_points, show_points
 from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
 from rehearsal.reports.cli.report import present
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
 
 def run(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="CARD_YAML_OR_DIR",
-            help="A card, a group of figure cards, a YAML file, or a results directory.",
-            autocompletion=named("cards"),
-        ),
+        str, source_of("A card, a group of figure cards, a YAML file, or a results directory.")
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[int | None, number("--seeds", "Use the seeds 0 to N-1.")] = None,

@@ -1,7 +1,5 @@
 """How long a run will go on, from how long its first points took: points differ by their engine and their users."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median

@@ -1,7 +1,5 @@
 """`rehearse trace`: make a trace as a file, take one from a run, convert it, and look into it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

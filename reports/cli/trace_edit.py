@@ -1,7 +1,5 @@
 """`rehearse trace edit`: traces labelled, merged, cut, thinned, stretched or looped into a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import isfinite
 from pathlib import Path

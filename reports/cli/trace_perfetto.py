@@ -1,7 +1,5 @@
 """`rehearse trace perfetto`: a run's timeline for Perfetto's viewer."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`rehearse trace stat`, `plot` and `fidelity`: what a trace holds, in numbers and in pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The verdict on a live run in the terminal: the sentence first, then what it rests on."""
 
-from __future__ import annotations
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table

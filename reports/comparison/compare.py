@@ -5,8 +5,6 @@ that both have are compared, seed by seed. A cell in which the two did not serve
 judged.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

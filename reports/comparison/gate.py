@@ -6,8 +6,6 @@ than `LEAST_SEEDS` seeds could never show that: a metric that fewer have on both
 hold. It also fails when it is gone on a seed, or when more points failed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ DIR/DATE/fidelity/       what `rehearse fidelity` wrote
 DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict, why}}}
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of those over few. What an idle GPU draws nobody measured, so that it is left ou
 the time is told beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -6,8 +6,6 @@ AIConfigurator meters the GPU while it repeats one kernel. Decodes and experts o
 and experts of many tokens compute.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -10,8 +10,6 @@ Goodput is the turns a second that ended, or were cut short by their user, and m
 single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 

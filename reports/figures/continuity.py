@@ -1,7 +1,5 @@
 """How many replies are heard without a break, as the load grows (LiveServe, Fig. 11 right)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rehearsal.reports.claims.paper import Published

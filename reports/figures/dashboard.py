@@ -4,8 +4,6 @@ The paper's silent collapse in one picture: the upper panel stays green while th
 Figures 1 and 4b).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rehearsal.reports.claims.paper import Published

@@ -4,8 +4,6 @@ The same picture as LiveServe's Fig. 15 right. What is generated far ahead of pl
 interrupts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

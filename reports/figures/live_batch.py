@@ -1,7 +1,5 @@
 """What batch costs users: their P99, or continuity, over the tokens per second that documents beside them got."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rehearsal.reports.claims.paper import Published

@@ -1,7 +1,5 @@
 """Colours of loads, from calm to loud as the load grows, and how many of them one picture can take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -22,8 +20,8 @@ def colours(count: int) -> list[str]:
     return [to_hex(colormaps["viridis"](place)) for place in places]
 
 
-def few(items: Sequence[Item], most: int = MOST) -> list[Item]:
+def few(items: Sequence[Item]) -> list[Item]:
     """All of them, or of too many the first, the last and evenly what lies between."""
-    if len(items) <= most:
+    if len(items) <= MOST:
         return list(items)
-    return [items[place] for place in np.linspace(0, len(items) - 1, most).round().astype(int)]
+    return [items[place] for place in np.linspace(0, len(items) - 1, MOST).round().astype(int)]

@@ -1,7 +1,5 @@
 """Why turns failed, counted at each load; a session that was turned away is one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

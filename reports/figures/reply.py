@@ -1,7 +1,5 @@
 """One spoken reply as curves over time: what each stage has made of it, and what the listener has heard."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Turns that every variant served from the same trace, so that one can be looked at under each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures as files and as parts of a page: deterministic bytes, ids that no other picture has."""
 
-from __future__ import annotations
-
 import io
 import re
 from html import escape

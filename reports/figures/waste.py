@@ -1,7 +1,5 @@
 """How much was generated and never heard, as users interrupt more often (LiveServe, Fig. 16 left)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rehearsal.reports.claims.paper import Published

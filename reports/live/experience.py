@@ -4,8 +4,6 @@ P.804 has people rate each of these phases of a conversation apart. What is meas
 it would be noticed in; nobody rated anything, and nothing is put into one number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ any. aiperf's is that of 0.13 (common/models/export_models.py, JsonExportData 1.
 were answered in the steady window, latencies from the scheduled end of the user's turn.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A search that was made, `find.json` beside its points: what was tried, what it found, and what that costs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """A voice agent's gap, part by part, as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

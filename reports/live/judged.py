@@ -1,7 +1,5 @@
 """What a measured point says of the targets of a search."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A point whose generator was late is INVALID: it counts as failed, and its tables
 the same, because they are what says why.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a server said of its own latencies beside what its users measured, as a table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

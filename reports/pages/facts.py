@@ -1,7 +1,5 @@
 """What the modelled GPUs stand on and no data sheet says: the fitted and the chosen constants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

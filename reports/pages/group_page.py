@@ -1,7 +1,5 @@
 """report.html of a group of figure cards: the claims, then each figure in the paper's form with what it rests on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

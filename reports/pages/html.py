@@ -4,8 +4,6 @@ The page refers to nothing outside itself but the logs of failed points and the 
 also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

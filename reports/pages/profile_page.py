@@ -1,7 +1,5 @@
 """What stands beside a profile file: a page with its origin, tables and residual pictures, and the measured steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from rehearsal.engines.devices.profile import Error, Profile
+from rehearsal.harness.calibration.agreement import percent
 from rehearsal.reports.figures import residuals
 from rehearsal.reports.figures.style import style
 from rehearsal.reports.figures.svg import embedded
@@ -55,10 +54,10 @@ def tables(profile: Profile) -> list[Table]:
                 ("what", "value"),
                 [
                     ("canary kernel, median", _ms(drift.canary_median_s)),
-                    ("canary's drift, P90 over P10 of ten spans, less one", _share(drift.canary_spread)),
-                    ("drift of steps over their fit, likewise", _share(drift.step_spread)),
-                    ("steps left out: others had the machine", _share(stage.left_out)),
-                    ("spread of single steps around the fit (CV)", _share(stage.residual_cv)),
+                    ("canary's drift, P90 over P10 of ten spans, less one", percent(drift.canary_spread)),
+                    ("drift of steps over their fit, likewise", percent(drift.step_spread)),
+                    ("steps left out: others had the machine", percent(stage.left_out)),
+                    ("spread of single steps around the fit (CV)", percent(stage.residual_cv)),
                 ],
             )
         )
@@ -117,11 +116,7 @@ def _render(profile: Profile, pictures: list[dict[str, Any]], path: Path) -> str
 
 
 def _shares(error: Error) -> tuple[str, str]:
-    return _share(error.median), _share(error.p90)
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return percent(error.median), percent(error.p90)
 
 
 def _ms(seconds: float) -> str:

@@ -1,7 +1,5 @@
 """What was run and on what, told from the records themselves."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime

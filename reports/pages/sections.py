@@ -1,7 +1,5 @@
 """The report's tables as plain data, from a run: the template only lays them out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

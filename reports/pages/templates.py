@@ -1,7 +1,5 @@
 """Pages from the templates that stand beside the code."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 

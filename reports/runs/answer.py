@@ -1,7 +1,5 @@
 """One sentence that answers what an experiment asks, with its setting: for the head of the report and the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

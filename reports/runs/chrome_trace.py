@@ -6,8 +6,6 @@ and decode, and of the user speaking, waiting, reading and listening. Written as
 time; in memory is only what is under way.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ where several are run; a *cell* is the rest of the grid, which all variants shar
 modes of one engine with a baseline that has no such parameter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Which GPUs a replica of a record's deployment ran on."""
 
-from __future__ import annotations
-
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.experiments.experiment import Point

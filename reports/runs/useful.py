@@ -1,7 +1,5 @@
 """Useful RPS: of the loads that a run swept, the highest whose listeners hear unbroken speech."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

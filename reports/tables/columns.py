@@ -1,7 +1,5 @@
 """Which metrics a table shows, and how a number is written."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -273,15 +271,15 @@ PERCENTILE = re.compile(r"p(\d{2})")
 """A percentile by itself: that of what users wait for first."""
 
 
-def parse_columns(text: str, option: str = "--columns") -> tuple[str, ...]:
+def parse_columns(text: str) -> tuple[str, ...]:
     """The metrics in `ttfp_p95,p99,continuity`, by their names; `ttfp` is short for `audio_ttfp`, and a percentile by
     itself stays as it is, since each kind of run waits for something else. UserError for what is none of them."""
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not names:
         raise UserError(
-            f"{option} {text!r} names no metric; write for example {option} p50,p95,p99,continuity."
+            f"--columns {text!r} names no metric; write for example --columns p50,p95,p99,continuity."
         )
-    return tuple(dict.fromkeys(metric_named(name, option) for name in names))
+    return tuple(dict.fromkeys(metric_named(name, "--columns") for name in names))
 
 
 def metric_named(name: str, option: str, bare: bool = True) -> str:

@@ -1,7 +1,5 @@
 """Rows as the text of a CSV file, with numbers as they are and not as they are shown."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Metrics that differ in their statistic alone, told once: P50, P90 and mean of the same thing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The table of a run: a row per engine and cell of the grid, with the median over seeds and its range."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path

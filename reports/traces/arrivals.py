@@ -1,7 +1,5 @@
 """When users come: how many by when, and how evenly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -75,17 +75,17 @@ def plain(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:g}"))
 
 
-def thinned(values: np.ndarray, points: int = POINTS) -> np.ndarray:
-    """Positions in `values` of at most `points` evenly spread ones, first and last among them."""
-    return np.unique(np.linspace(0, len(values) - 1, min(points, len(values))).astype(int))
+def thinned(values: np.ndarray) -> np.ndarray:
+    """Positions in `values` of at most `POINTS` evenly spread ones, first and last among them."""
+    return np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).astype(int))
 
 
-def probabilities(n: int, points: int = POINTS) -> np.ndarray:
+def probabilities(n: int) -> np.ndarray:
     """Ascending probabilities at which to compare quantiles of n values; of many, denser in both tails."""
-    if n <= points:
+    if n <= POINTS:
         return (np.arange(n) + 0.5) / n
-    middle = (np.arange(points // 2) + 0.5) / (points // 2)
-    tail = np.geomspace(1 / n, 0.5, points // 4) / 2
+    middle = (np.arange(POINTS // 2) + 0.5) / (POINTS // 2)
+    tail = np.geomspace(1 / n, 0.5, POINTS // 4) / 2
     return np.unique(np.concatenate([tail, middle, 1 - tail]))
 
 

@@ -1,7 +1,5 @@
 """The pauses between arrivals, beside the law they were drawn from, another trace, or a Poisson process."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

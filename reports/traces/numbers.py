@@ -1,7 +1,5 @@
 """The statistics of a trace as tables of text, for the terminal and the page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.reports.tables.plain_tables import Table

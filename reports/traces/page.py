@@ -1,7 +1,5 @@
 """trace.html: one self-contained page with a trace's origin, its statistics and its pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What one user sends: the sound, where a detector hears speech in it, and where the user interrupts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -89,11 +89,11 @@ def test_chunks_have_the_context_and_the_size_that_the_cell_says():
 def test_the_grid_stays_within_its_limits():
     for limits in (Limits(32, 256, 4096, 30000), Limits(4, 64, 512, 2000), Limits(256, 8192, 32768, 400_000)):
         cells = grid(limits)
-        assert any(group.decodes == limits.seats - 1 for group in cells)
+        assert any(group.decodes == limits.max_num_seqs - 1 for group in cells)
         for group, chunks in cells.items():
             for chunk in filter(None, chunks):
-                assert group.decodes + chunk.tokens <= limits.step_tokens
-                assert chunk.cached + chunk.tokens + 4 <= limits.request_tokens
+                assert group.decodes + chunk.tokens <= limits.max_num_batched_tokens
+                assert chunk.cached + chunk.tokens + 4 <= limits.max_model_len
                 assert group.decodes * group.context + chunk.cached + chunk.tokens <= limits.pool_tokens
 
 

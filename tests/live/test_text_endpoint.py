@@ -150,7 +150,7 @@ def test_requests_are_written_down_with_their_due_time():
 
 
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rehearsal.harness.live.client.text_endpoint.OPENED", 0)
+    monkeypatch.setattr("rehearsal.harness.live.client.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
     assert (out.sends["slip_s"] > 0).all()

@@ -1,7 +1,5 @@
 """Traces of calls that somebody has recorded and annotated: what their loaders find, made into turns and sounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who speaks when in a recording, as corpora write it down: RTTM lines and Praat's TextGrids."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ through them in their order, from a place of its own, so it repeats none before 
 the workload says what is heard in each frame.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Everything that libsndfile reads (wav, flac, ogg, opus, mp3, aiff, au); by FFmpe
 and NIST SPHERE (sph), also compressed with Shorten as many corpora of telephone calls are.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

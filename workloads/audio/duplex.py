@@ -6,8 +6,6 @@ token ids and share a prefix cache, others do not (identical synthetic chunks wo
 nothing).
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Levels are those of the speech: its RMS, as `Phrases` have no silences. Whoever 
 same room and at the same telephone; the noise that is asked for with `snr_db` lies under the turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 A trace made of annotated calls has one recording a session, on whose own clock its turns and events lie.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ server is met at the same place of its reply: as late as in the recording, were 
 turn. Sources: the benchmark's dataset/README.md and its evaluation scripts, which read these fields.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

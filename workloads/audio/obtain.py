@@ -4,8 +4,6 @@ All leave a folder of usable recordings for workload `speech`, with manifest.jso
 checksum of each. What is there already is not fetched again.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ with a fault at a place where the trace has none. So the stretches of speech in 
 between them. A hesitation is then put in as silence of a drawn length, at a place between two of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate
 

@@ -5,8 +5,6 @@ One object a line: `file`, the recording's name below the folder; `keywords`, of
 first question, whose keywords are then its own).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

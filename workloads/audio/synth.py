@@ -4,8 +4,6 @@ It has the rhythm and the spectrum that detectors of speech look for, so it load
 recogniser makes of it means nothing. Everything made with it says "synthetic speech".
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache

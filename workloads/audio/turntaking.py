@@ -3,8 +3,6 @@
 An offset is the time from the end of one speaker's turn to the begin of the other's; negative is an overlap.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

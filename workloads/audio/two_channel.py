@@ -5,8 +5,6 @@ Source of the classes: talk is a turn until the other takes the floor; less than
 backchannel (Full-Duplex-Bench takes the same second for what is no turn), and a begin there otherwise an interruption.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

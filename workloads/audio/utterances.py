@@ -1,7 +1,5 @@
 """What a user says in one turn: speech cut out of recordings, from its first sound to its last."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

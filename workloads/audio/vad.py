@@ -5,8 +5,6 @@ used: torch is not imported. On 36 recordings from four sources, first onsets li
 94 % (webrtc) and 89 % (silero, which answers every 32 ms); for any bound from 20 to 35 dB webrtc stays at 91 % or more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Spoken dialogues whose turns are real recordings: workload `speech`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar

@@ -3,8 +3,6 @@
 The columns are younger than the first traces and most leave them empty; an empty class is "" here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

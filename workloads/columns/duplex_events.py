@@ -1,7 +1,5 @@
 """What an open microphone hears beside turns in one breath: hesitations, and sounds while others have the floor."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 DUPLEX_COLUMNS = ("pause_after_s", "pause_s", "event", "event_after_s", "event_s")

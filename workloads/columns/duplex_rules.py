@@ -3,8 +3,6 @@
 The columns are younger than the first traces and most leave them empty; no event is "" here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ is drawn once and dealt out afterwards (`workloads.transforms.shard`): drawn in 
 process.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

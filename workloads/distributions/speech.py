@@ -1,7 +1,5 @@
 """Speech in seconds: how fast people and models talk, how long users speak and pause, when they interrupt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and besi
 which maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

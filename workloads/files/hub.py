@@ -6,8 +6,6 @@ not come whole the first rows are streamed, see `workloads.files.hub_rows`. The 
 another hub than huggingface.co.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

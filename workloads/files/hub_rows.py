@@ -5,8 +5,6 @@ that says where they came from, with their checksum: while it agrees, nothing is
 was filled elsewhere serves a machine without one. No code of the set's repository runs. Needs the extra `data`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

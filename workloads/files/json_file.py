@@ -1,7 +1,5 @@
 """A JSON-lines file, or one JSON document that is a list, of other people's data as checked columns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ A row has a `context`, an `input` that is asked of it (empty where a summary is 
 right: the first is taken.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Rows are counted as in the file. A loader asks for columns, which checks them; a
 rows passed every check and `notes` what happened to the others, so that no row is lost in silence.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence

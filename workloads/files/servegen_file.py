@@ -12,8 +12,6 @@ Shape and scale were fitted to the gaps within a window, and where bursts are sh
 1/rate. So rate and CV are taken as they are, and of the fit only which law it is.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ that is in another piece. An exchange is a human's message followed by the model
 is counted in the notes by the reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

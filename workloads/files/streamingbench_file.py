@@ -6,8 +6,6 @@ whose `question_id` is that of its video and a number, with its options written 
 `time_stamp` is H:MM:SS, with one digit or two.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A line of the segment files (`short_*.txt`) is a part of a meeting: {"av_num", "
 "discussion": summary}. The parts of a meeting are put together again.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

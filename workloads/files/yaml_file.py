@@ -1,7 +1,5 @@
 """YAML: of ours as it stands; of a user's so that nothing in it is passed over, or it is refused with the line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Traces in the formats of other programs; this package reads and writes, one file a format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -5,8 +5,6 @@ only), and 8 columns with session ids as in BurstGPT_3. Request tokens include t
 `Elapsed time` stays empty: how long a reply takes is the server's to say.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -7,8 +7,6 @@ Whoever edits a turn removes `hash` from the header: a file that has one must ma
 file is noticed. Columns that may be None may be left out. Times are kept to whole microseconds.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

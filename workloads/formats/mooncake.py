@@ -6,8 +6,6 @@ states another context, which then is a new prefix. A last block that is not ful
 is longer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

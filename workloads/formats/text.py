@@ -1,7 +1,5 @@
 """Text files that are complete or absent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sessions of several turns as columns: numbering, times of turns, and a context that grows and is cut."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

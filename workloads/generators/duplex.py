@@ -4,8 +4,6 @@ Each kind of event has draws of its own for whether, when and for how long, so m
 has one event: where two kinds fall on one, that which takes the floor stays, then the first in the order of `EVENTS`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is said in an exchange of user and model, spoken or typed: the columns that all such workloads share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

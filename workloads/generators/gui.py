@@ -4,8 +4,6 @@ A request is one screenshot with an instruction, and a short action as the reply
 a Poisson process, as in Nova's evaluation; `gui_episodes` has the tasks that they are steps of.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

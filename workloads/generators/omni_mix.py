@@ -1,7 +1,5 @@
 """Voice dialogues and viewers of videos on one service: workload `omni_mix`, LiveServe's mixed workload."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

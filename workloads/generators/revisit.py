@@ -7,8 +7,6 @@ above 1) has evicted the target's by then, and its second turn shows what bringi
 fixed times, so run it in an open loop (no `c`), with `gap_s` long enough for a context to be read and answered.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

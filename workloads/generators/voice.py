@@ -1,7 +1,5 @@
 """Spoken dialogues of one or more turns, in which users may interrupt: workload `voice`."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

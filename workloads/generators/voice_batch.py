@@ -3,8 +3,6 @@
 What ConServe asks of a chat service, asked of a voice service: how much batch work it can carry while it talks.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replay of the Azure LLM inference traces of 2023 and 2024: workload `azure`; single requests."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@ Both published layouts are read by column name: 6 columns, and 8 columns with `S
 The recorded request tokens include the conversation so far, see `workloads.replays.replay.split_history`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rehearsal.workloads.files.csv_file import CsvFile

@@ -10,8 +10,6 @@ asks so little that its full blocks are that prompt alone. Two things tell them 
   conversation and a system prompt with a few users look alike.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ equal content up to there: `workloads.replays.conversations` finds those who con
 sessions share (a system prompt, a document) is not kept: the notes say how much reuse that was.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

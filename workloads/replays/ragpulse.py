@@ -6,8 +6,6 @@ Times are seconds in quotes. How many tokens the history of a request has is in 
 new. Without it, the whole input is new and a session's context is the input and reply before.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

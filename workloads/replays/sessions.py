@@ -4,8 +4,6 @@ Where the log states the whole input and the history in it, the history is taken
 retrieved passages, system prompt) is new. Else the query is new and the session's own turns are its history.
 """
 
-from __future__ import annotations
-
 from rehearsal.workloads.files.csv_file import CsvFile
 from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay
 from rehearsal.workloads.trace import Trace

@@ -1,7 +1,5 @@
 """A trace that exists already, exported, edited or recorded from a run: workload `file`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -3,8 +3,6 @@
 All functions take times in s, ascending, and give None where there is too little to measure.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 MIN_WINDOWS = 10

@@ -1,7 +1,5 @@
 """What a trace holds: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Every generator runs as a user would run it; what it makes is set beside the row
 fit is poor the note says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 `workloads.transforms.transform` does the same to traces of any origin and looks first whether it can be done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -7,8 +7,6 @@ begins, else at the recorded time but never before the reply is over, else after
 they called.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ longer what was asked for: counts of a "Poisson" process were nine times over-di
 the gaps still looked exponential. Here workers only read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Sessions are taken whole, as users are. The arrivals are changed, what the users
 not. Each step adds a note to the header, with the hash of the trace that it was made of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

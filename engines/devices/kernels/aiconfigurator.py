@@ -3,8 +3,6 @@
 It answers for a kernel at any size: as measured, between measured sizes, or from the bytes that it moves.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which measured kernels a stage's steps are timed by: those given, or those that come with Rehearsal; or none."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """One decoder as the kernels of a step: products, norms, attention, experts, all-reduces."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

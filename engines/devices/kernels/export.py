@@ -1,7 +1,5 @@
 """Grids of a decoder's kernels: which sizes are asked for, and how far a grid is off at sizes that it does not hold."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime

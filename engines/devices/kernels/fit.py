@@ -6,8 +6,6 @@ Each kind of kernel is a roofline of its own: s a layer at least, and the longer
 and operations over a share of the peak. The middle of |log(predicted / measured)| is made as small as it goes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

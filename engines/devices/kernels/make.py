@@ -1,7 +1,5 @@
 """Grids of what a user names: a deployment, whose replicas are split as it says, or a model."""
 
-from __future__ import annotations
-
 from rehearsal.engines.deployment import deployment_names, is_file, load_deployment
 from rehearsal.engines.devices.kernels.export import kernels_of
 from rehearsal.engines.devices.kernels.grids import Kernels

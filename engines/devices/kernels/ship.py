@@ -4,8 +4,6 @@ Needs the package of `engines.devices.kernels.aiconfigurator`. A stage that the 
 and named.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

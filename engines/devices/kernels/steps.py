@@ -1,7 +1,5 @@
 """Step times from measured kernels, in the place of a decoder's roofline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from rehearsal.engines.devices.hardware import Gpu

@@ -4,8 +4,6 @@ Beyond a grid's last point the line from the two before goes on; before its firs
 than what was measured. Logarithms differ in their last bits between machines, so what comes of them is rounded.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise

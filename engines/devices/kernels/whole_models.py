@@ -6,8 +6,6 @@ it writes them itself, so that a kernel which ours leave out shows. Needs the pa
 `engines.devices.kernels.aiconfigurator`.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

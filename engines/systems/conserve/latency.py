@@ -1,7 +1,5 @@
 """How long a step takes by ConServe's model (section 4.2), and how much more fits into one that has a time limit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

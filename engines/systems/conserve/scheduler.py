@@ -1,8 +1,6 @@
 """ConServe's scheduler of one stage replica: tokens by predicted time (Algorithm 1), and room within a step for online
 requests that come while it runs (Algorithm 2)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

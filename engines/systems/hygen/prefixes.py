@@ -1,7 +1,5 @@
 """HyGen's prefix sharing maximization: offline requests form a tree by their prefixes, and are served depth first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

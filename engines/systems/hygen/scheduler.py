@@ -1,7 +1,5 @@
 """HyGen's two-phase scheduler of one stage replica: online requests, then offline ones up to a latency budget."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

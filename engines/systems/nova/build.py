@@ -1,7 +1,5 @@
 """Nova's loops as what drives a replica, and a stage as they run it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

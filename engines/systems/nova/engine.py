@@ -5,8 +5,6 @@ them under way as pipeline parallelism would. Vision comes before it: a request 
 has been encoded. Who may run beside whom, and on what share of the GPU, is the rule's (`engines.systems.nova.rules`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """How many SMs decode gets beside vision and beside a prefill: equations (1) to (5) of Nova."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Nova's profiler: two stages side by side on every division of the SMs, timed before anything is served."""
 
-from __future__ import annotations
-
 from rehearsal.engines.core.device import Row
 from rehearsal.engines.devices.roofline import Work
 from rehearsal.engines.devices.sharing import SharedStep, alone_s, partitioned

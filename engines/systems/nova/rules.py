@@ -4,8 +4,6 @@ A rule is asked whenever something has come or ended. Within a stage who came fi
 one request at a time, decode all that it has.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol

@@ -4,8 +4,6 @@ This is an error of attention and no accuracy of any model: it says that a patte
 nothing about which layers of a trained model can spare their middle.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import torch

@@ -5,8 +5,6 @@ for another die's, or an expert of it gets a replica in an empty slot), and the 
 single best edit is made. Imbalance is the fullest die's load over the emptiest's.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rehearsal.engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of

@@ -4,8 +4,6 @@ A *routing trace* is a Parquet file with a row for each step, layer and expert t
 `layer`, `expert` and `tokens`, all integers from 0 on.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The routed experts of a decode group, put together from their parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

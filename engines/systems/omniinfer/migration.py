@@ -5,8 +5,6 @@ A layer's new experts are copied into spare buffers of their dies while its old 
 the layer is switched at once, with the next step. So in every step each layer has one layout, and a complete one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

@@ -4,8 +4,6 @@ The most layers compressed for which a score stays above a threshold. What the s
 model's weights it is no accuracy (`attention_error`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

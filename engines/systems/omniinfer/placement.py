@@ -6,8 +6,6 @@ the imbalance is the fullest die's load over the mean (4). Where the paper leave
 followed; `oss` takes that in every respect.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from typing import Literal

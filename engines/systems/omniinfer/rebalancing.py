@@ -1,7 +1,5 @@
 """OmniPlacement's dynamic scheduler (section 4.1, Algorithm 2): layouts that follow the load while steps go on."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@
 Prompts are random tokens, 8 to 150 each, and all are there from the start, so that steps prefill first and then decode.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

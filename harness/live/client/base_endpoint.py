@@ -1,8 +1,7 @@
 """What the endpoints of a live run share: their logs, and the connections of those that speak over a WebSocket."""
 
-from __future__ import annotations
-
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rehearsal.harness.client.params import ClientParams
@@ -22,28 +21,26 @@ LEAVE_S = TELL_S + GOODBYE_S
 C = TypeVar("C", bound=Connection)
 
 
+@dataclass(eq=False)
 class BaseEndpoint:
     """The target of a run and the three logs that are kept of it. Must be made on the loop that it is to run on."""
 
-    def __init__(
-        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> None:
-        self.trace, self.target = trace, target
-        self.log, self.sends, self.failures = log, sends, failures
-        self._loop = asyncio.get_running_loop()
+    trace: Trace
+    target: TargetParams
+    log: EventLog
+    sends: SendLog
+    failures: FailureLog
+    _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
 
 
+@dataclass(eq=False)
 class WebSocketEndpoint(BaseEndpoint, Generic[C]):
     """One connection for each session, by the session's number, and those that are about to close."""
 
-    def __init__(
-        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> None:
-        super().__init__(trace, target, log, sends, failures)
-        self._connections: dict[int, C] = {}
-        self._closing: set[C] = set()
-        self._context: ConnectionContext
-        self._speech: SpeechMessages
+    _connections: dict[int, C] = field(init=False, default_factory=dict)
+    _closing: set[C] = field(init=False, default_factory=set)
+    _context: ConnectionContext = field(init=False)
+    _speech: SpeechMessages = field(init=False)
 
     async def aclose(self) -> None:
         """Hang up whatever is still connected, and wait until the servers know."""
@@ -56,6 +53,15 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
         self._context = ConnectionContext.of(dialect, serves, self.log, self.sends, self.failures)
         self._speech = SpeechMessages(self.trace, dialect, self.target.chunk_ms / 1e3)
         self._speech.encode()
+
+    def close(self, session: int) -> None:
+        """The user has hung up."""
+        connection = self._connections.pop(session)
+        self._hang_up(connection)
+        self._keep_until_closed(connection)
+
+    def _hang_up(self, connection: C) -> None:
+        connection.hang_up(connection.due_s)
 
     def _keep_until_closed(self, connection: C) -> None:
         self._closing.add(connection)

@@ -1,12 +1,10 @@
 """Chat completions of documents, which nobody waits for: one follows the other for as long as the run lasts."""
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.session import Client
-from rehearsal.harness.live.client.text_endpoint import Chat, TextEndpoint
+from rehearsal.harness.live.client.text_endpoint import TextEndpoint
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 
@@ -35,14 +33,14 @@ class BatchEndpoint(TextEndpoint):
 
     async def aclose(self) -> None:
         """Documents under way are cut: nobody has failed them."""
-        for chat in self._chats.values():
-            chat.stop()
+        for asking in self._asking.values():
+            asking.stop()
         await super().aclose()
 
     def _make_next(self) -> None:
         session = next(self._coming, None)
         if session is not None:
-            self._ready[session.id] = Chat(self, session)
+            self._ready[session.id] = self._make(session)
 
 
 async def work_off(trace: Trace, endpoint: BatchEndpoint, log: EventLog, params: ClientParams) -> None:

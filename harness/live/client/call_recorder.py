@@ -3,8 +3,6 @@
 Sound stands at its time since the call began, so the sides are aligned as somebody who was there would have heard them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -14,7 +14,7 @@ from typing import Any
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from rehearsal.harness.live.dialects.dialect import APPEND, UNDO, Dialect
+from rehearsal.harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
 from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
 from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from rehearsal.harness.records.log import EventLog
@@ -82,6 +82,11 @@ class Connection:
         self._connecting: asyncio.Task[None] | None = None
         self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
+
+    @property
+    def due_s(self) -> float:
+        """When what the client just did was due here."""
+        return self.listener.due_s + self.listener.network_s
 
     def connect(self) -> None:
         """Call the server, once."""
@@ -221,7 +226,7 @@ class Connection:
         if self._limit is not None:
             self._limit.cancel()
         self.ready = True
-        self.rate = event.rate or 0
+        self.rate = event.rate or RATE
         self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
         self.on_ready(at_s)
         acts, self._acts = self._acts, []

@@ -1,7 +1,5 @@
 """One session on an open microphone: what is heard of the user, which reply an event belongs to, and when it is cut."""
 
-from __future__ import annotations
-
 from binascii import Error, a2b_base64
 from math import inf, nan
 
@@ -10,7 +8,7 @@ from rehearsal.harness.client.duplex_user import TURN
 from rehearsal.harness.live.client.call_recorder import CallRecorder
 from rehearsal.harness.live.client.connection import Connection, ConnectionContext
 from rehearsal.harness.live.client.open_microphone import OpenMicrophone, Sounds
-from rehearsal.harness.live.dialects.dialect import RATE, Cut
+from rehearsal.harness.live.dialects.dialect import Cut
 from rehearsal.harness.live.dialects.events import (
     Audio,
     Cleared,
@@ -102,9 +100,6 @@ class DuplexConnection(Connection):
             self.listener.told("speech_stopped", at_s)
         elif isinstance(event, Committed):
             self.listener.told("committed", at_s)
-
-    def on_ready(self, at_s: float) -> None:
-        self.rate = self.rate or RATE
 
     def on_end(self) -> None:
         if self._microphone is not None:

@@ -3,8 +3,6 @@
 One connection and one open microphone for each session; what comes back is decoded and heard, and not only counted.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +40,16 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
             tape = self._tapes[session] = CallRecorder(begin_s, self._context.dialect.input_rate, longest_s)
         self._connections[session].begin(begin_s, tape)
 
-    def close(self, session: int) -> None:
-        """The user has hung up."""
-        connection = self._connections.pop(session)
-        connection.hang_up(connection.listener.due_s)
-        self._keep_until_closed(connection)
-
     def says(self, turn: Turn, kind: str, begin_s: float) -> None:
         connection = self._connections[turn.session]
         connection.hear(turn, kind, begin_s + connection.listener.network_s)
 
     def playback_ack(self, session: int, reply: int, played_s: float, playing: bool, at_s: float) -> float:
         connection = self._connections[session]
-        due_s = connection.listener.due_s + connection.listener.network_s
         if connection.listener.network_s:
-            self._loop.call_at(at_s, connection.ack, reply, played_s, playing, due_s)
+            self._loop.call_at(at_s, connection.ack, reply, played_s, playing, connection.due_s)
         else:
-            connection.ack(reply, played_s, playing, due_s)
+            connection.ack(reply, played_s, playing, connection.due_s)
         return 0.0
 
     def playback_done(self, session: int, reply: int) -> None:

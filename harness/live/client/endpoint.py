@@ -1,7 +1,5 @@
 """Which endpoint a live run needs, by the kind of its workload."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rehearsal.harness.kinds import kind_of

@@ -1,7 +1,5 @@
 """One interaction session: its frames go out as they are captured, and every answer is told to the client."""
 
-from __future__ import annotations
-
 from rehearsal.harness.live.client.connection import Connection, ConnectionContext
 from rehearsal.harness.live.client.microphone import Speech, SpeechMessages
 from rehearsal.harness.live.dialects.events import Event, FrameDone

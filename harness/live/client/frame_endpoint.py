@@ -4,30 +4,23 @@ A session's audio never stops: pieces go out as they are captured, and every fra
 servers of ours take such sessions.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.client.base_endpoint import WebSocketEndpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.frame_connection import FrameConnection
-from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.dialects.spoken import for_frames
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace, Turn
+from rehearsal.workloads.trace import Turn
 
 
+@dataclass(eq=False)
 class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
     """Implements `harness.client.interaction.InteractionServer`. Nothing that a client calls blocks or raises."""
 
-    def __init__(
-        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> None:
-        super().__init__(trace, target, log, sends, failures)
-        self._frames = {session.id: session.turns for session in trace.sessions}
+    def __post_init__(self) -> None:
+        self._frames = {session.id: session.turns for session in self.trace.sessions}
 
     async def prepare(self) -> None:
         """Before time 0: find out the dialect, and encode all frames. UserError where the target takes none."""
@@ -52,8 +45,3 @@ class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
 
     def append(self, turn: Turn) -> None:
         self._connections[turn.session].complete(turn)
-
-    def close(self, session: int) -> None:
-        connection = self._connections.pop(session)
-        connection.hang_up(connection.listener.due_s)
-        self._keep_until_closed(connection)

@@ -5,8 +5,6 @@ be shorter, at the exact end of the speech. Pieces that sound alike are one mess
 that say how long they speak, but not what, speak synthetic speech of that length, all the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Callable

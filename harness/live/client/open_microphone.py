@@ -4,8 +4,6 @@ trace mixed in from the very sample at which they begin.
 Packet k is due when it has been captured, at the microphone's begin + (k + 1) packets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

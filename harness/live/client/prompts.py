@@ -1,7 +1,5 @@
 """What typed turns say: as many short words as the trace has tokens, drawn so that no two turns begin alike."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rehearsal.workloads.seeds import stream

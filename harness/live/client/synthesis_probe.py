@@ -1,11 +1,7 @@
 """One word of speech before a run: whether the address makes any. What the user can mend is refused in one sentence."""
 
-from __future__ import annotations
-
-import asyncio
-
 from rehearsal.harness.live.client.synthesis_endpoint import request_body, speech_pool
-from rehearsal.harness.live.client.text_probe import LATER, Answer, said_words
+from rehearsal.harness.live.client.text_probe import LATER, Answer, ask, said_words
 from rehearsal.harness.live.dialects.detect import refused_token
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.errors import UserError
@@ -13,17 +9,8 @@ from rehearsal.workloads.errors import UserError
 
 async def ask_one_word(target: TargetParams) -> None:
     """UserError when `target` makes no speech, whatever its load. One that is busy, slow or broken is not refused."""
-    pool, answer = speech_pool(target), Answer()
-    asked = pool.post(request_body("word", target), answer)
-    try:
-        async with asyncio.timeout(target.connect_timeout_s):
-            reason = await answer.ended
-    except TimeoutError:
-        return
-    finally:
-        asked.abort()
-        await pool.aclose()
-    why = _why_not(target, answer, reason)
+    answer, reason = await ask(speech_pool(target), request_body("word", target), target)
+    why = None if reason is None else _why_not(target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
 

@@ -1,7 +1,5 @@
 """Speech synthesis over WebSockets: one connection a session, the words of its replies as a model would write them."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from rehearsal.harness.live.client.connection import ConnectionContext

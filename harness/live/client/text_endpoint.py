@@ -6,105 +6,45 @@ later turn is made as soon as the reply before it has ended, so that no request 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.http_endpoint import HttpEndpoint, Requests
 from rehearsal.harness.live.client.prompts import words
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.http import Exchange, HttpPool
+from rehearsal.harness.live.transport.http import HttpPool
 from rehearsal.harness.metrics.stages import ENTRY
-from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.columns.jobs import OWN, links
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Session, Trace, Turn
-
-OPENED = 64
-"""Connections that are open before the run; more are opened as they are needed. [chosen]"""
-FULL = (429, 503)
-"""HTTP statuses of a server that takes nobody more. [config: RFC 9110, RFC 6585]"""
+from rehearsal.workloads.trace import Session, Turn
 
 
-class TextEndpoint(BaseEndpoint):
-    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
+class TextEndpoint(HttpEndpoint["Chat"]):
+    """Chat completions."""
 
-    def __init__(
-        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> None:
-        super().__init__(trace, target, log, sends, failures)
-        self._sessions = {session.id: session for session in trace.sessions}
-        self._chats: dict[int, Chat] = {}
-        self._ready: dict[int, Chat] = {}
-        self._pool: HttpPool
-
-    async def prepare(self) -> None:
-        """Before time 0: open connections and make all first requests. UserError where nobody answers."""
-        await self.connect(self.trace.sessions)
-        for session in self.trace.sessions:
-            self._ready[session.id] = Chat(self, session)
-
-    async def connect(self, sessions: Sequence[Session]) -> None:
-        """Open connections for so many. UserError where nobody answers."""
-        self.target = await resolve(self.target)
-        self._pool = pool_of(self.target)
-        await open_pool(self._pool, self.target, min(OPENED, len(sessions)))
-
-    def expect(self, params: ClientParams) -> None:
-        """Connections are open already, and belong to no session."""
+    def _pool_of(self, target: TargetParams) -> HttpPool:
+        return pool_of(target)
 
     def open(self, session: int, listener: Any) -> None:
-        chat = self._chats[session] = self._ready.pop(session)
-        chat.listener = listener
-        chat.begin()
-
-    def close(self, session: int) -> None:
-        self._chats.pop(session).stop()
+        super().open(session, listener)
+        self._asking[session].begin()
 
     def said_in(self, session: int) -> list[_Message]:
         """A conversation up to its last reply; nothing of one that is not open."""
-        chat = self._chats.get(session)
+        chat = self._asking.get(session)
         return [] if chat is None else chat.said
 
-    def speech_start(self, turn: Turn) -> None:
-        """What is said goes out as text, when it has been said."""
-
-    def commit(self, turn: Turn, end_s: float) -> None:
-        self._chats[turn.session].ask(turn, end_s, self._pool)
-
-    def lost(self, session: int) -> None:
-        """A turn of it has failed."""
-
-    def reports(self, session: int, turn: int, source: object) -> bool:
-        return False
-
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        """Nothing is played."""
-        return 0.0
-
-    def playback_done(self, session: int, turn: int) -> None:
-        """Nothing is played."""
-
-    def barge_in(self, session: int, played_s: float) -> None:
-        """A reply that nobody listens to is not spoken over; whoever does hangs up."""
-        self._chats[session].stop()
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
+    def _make(self, session: Session) -> Chat:
+        return Chat(self, session)
 
 
-class Chat:
-    """One session's conversation and the request under way. The receiver of its answer."""
+class Chat(Requests):
+    """One session's conversation."""
 
     def __init__(self, endpoint: TextEndpoint, session: Session) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint, session)
         self._turns = session.turns
         self._next = 0
         self.said: list[_Message] = []
@@ -112,14 +52,6 @@ class Chat:
         self._asked: list[_Message] = []
         """The messages of the request that was made last."""
         self._body = b""
-        self._exchange: Exchange | None = None
-        self._turn: Turn
-        self._status = 0
-        self._rest = b""
-        self._words_said: list[str] = []
-        self._usage: int | None = None
-        self._ended = False
-        self.listener: Any = None
         first = session.turns[0]
         if first.prefix is None and first.history_tokens:
             self.said = [_Message.of("user", self._words(first, first.history_tokens, "history"))]
@@ -131,51 +63,18 @@ class Chat:
         if self._turns[0].prefix == OWN:
             self._prepare()
 
-    def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
-        """Send the request of `turn`, the next one, which was to end at `end_s`."""
-        self._turn = turn
-        self._status, self._rest, self._words_said, self._usage, self._ended = 0, b"", [], None, False
-        self._due_s: float | None = end_s + self.listener.network_s
-        self._exchange = pool.post(self._body, self)
-        self._note_sent()
+    def _begin(self, turn: Turn) -> bytes:
+        self._rest, self._words_said, self._usage, self._ended = b"", list[str](), None, False
+        return self._body
 
-    def stop(self) -> None:
-        """Want no more of the answer under way."""
-        if self._exchange is not None:
-            self._exchange.abort()
-            self._exchange = None
-
-    def status(self, code: int, at_s: float) -> None:
-        self._note_sent()
-        self._status = code
-
-    def data(self, chunk: bytes, at_s: float) -> None:
-        if self._status != 200:
-            return
+    def _read(self, chunk: bytes, at_s: float) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
                 self._event(line[5:].strip(), at_s)
 
-    def done(self, at_s: float) -> None:
-        if self._exchange is None:
-            return
-        if self._status != 200:
-            self._lose(f"http {self._status}", at_s, refused=self._status in FULL and self._next == 0)
-        elif not self._ended:
-            self._lose("cut short", at_s)
-        else:
-            self._end(at_s)
-
-    def failed(self, reason: str, at_s: float) -> None:
-        self._lose(reason, at_s)
-
-    def _note_sent(self) -> None:
-        """Write down once when the request went out; one that had to wait for a connection is known by its answer."""
-        sent_s = None if self._exchange is None else self._exchange.sent_s
-        if self._due_s is not None and sent_s is not None:
-            self._endpoint.sends.add("request", self._turn.session, self._due_s, sent_s)
-            self._due_s = None
+    def _lacks(self) -> str:
+        return "" if self._ended else "cut short"
 
     def _event(self, data: bytes, at_s: float) -> None:
         if data == b"[DONE]":
@@ -199,25 +98,14 @@ class Chat:
                 self.listener.text(self._turn.turn, 1, at_s)
 
     def _end(self, at_s: float) -> None:
-        turn, self._exchange = self._turn, None
+        turn = self._turn
         if self._usage is not None:
             self._endpoint.log.event(at_s, "finish", turn.session, turn.turn, ENTRY, self._usage)
-        self.listener.reply_done(turn.turn, at_s)
+        super()._end(at_s)
         self._next += 1
         self.said = [*self._asked, _Message.of("assistant", "".join(self._words_said))]
         if self._next < len(self._turns):
             self._prepare()
-
-    def _lose(self, reason: str, at_s: float, refused: bool = False) -> None:
-        if self._exchange is None:
-            return
-        self.stop()
-        self._endpoint.failures.add(at_s, self._turn.session, self._turn.turn, reason)
-        self._endpoint.lost(self._turn.session)
-        if refused:
-            self.listener.rejected(at_s)
-        else:
-            self.listener.failed(reason, at_s)
 
     def _prepare(self) -> None:
         """Make the next request's body."""
@@ -286,18 +174,6 @@ class _Chunk(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 _encode = msgspec.json.Encoder().encode
-
-
-async def open_pool(pool: HttpPool, target: TargetParams, connections: int) -> None:
-    """Have so many idle. UserError where nobody answers."""
-    try:
-        async with asyncio.timeout(target.connect_timeout_s):
-            await pool.open(connections)
-    except (OSError, TimeoutError) as error:
-        why = getattr(error, "strerror", None) or str(error) or "nothing came back"
-        raise UserError(
-            f"url {target.url} does not answer: {why}; start the server, or correct the url."
-        ) from None
 
 
 def pool_of(target: TargetParams) -> HttpPool:

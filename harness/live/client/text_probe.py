@@ -4,8 +4,6 @@ What the user can mend is refused in one sentence. A server that is busy, slow o
 measures.
 """
 
-from __future__ import annotations
-
 import asyncio
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,6 +12,7 @@ import msgspec
 from rehearsal.harness.live.client.text_endpoint import message, pool_of, request_body
 from rehearsal.harness.live.dialects.detect import MOST_WORDS, refused_token
 from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.http import HttpPool
 from rehearsal.harness.live.transport.stranger import asked
 from rehearsal.workloads.errors import UserError
 
@@ -55,6 +54,20 @@ class Answer:
             self.ended.set_result(reason)
 
 
+async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer, str | None]:
+    """What comes to one request, and why it is no answer, "" where it is one; None: nothing came in time."""
+    answer = Answer()
+    asking = pool.post(body, answer)
+    try:
+        async with asyncio.timeout(target.connect_timeout_s):
+            return answer, await answer.ended
+    except TimeoutError:
+        return answer, None
+    finally:
+        asking.abort()
+        await pool.aclose()
+
+
 async def ask_one_token(target: TargetParams) -> int:
     """The HTTP status; 0: no answer in time. UserError when `target` streams no chat completions, whatever its load."""
     answer, why = await _asked(target, 0)
@@ -80,17 +93,9 @@ async def ask_one_document(target: TargetParams) -> None:
 
 async def _asked(target: TargetParams, priority: int) -> tuple[Answer, str | None]:
     """What comes to a request for one token, and why that is no chat completion; None: it is, or may be later."""
-    pool, answer = pool_of(target), Answer()
-    asked = pool.post(request_body([message("user", "word")], 1, target, priority), answer)
-    try:
-        async with asyncio.timeout(target.connect_timeout_s):
-            reason = await answer.ended
-    except TimeoutError:
-        return answer, None
-    finally:
-        asked.abort()
-        await pool.aclose()
-    return answer, _why_not(target, answer, reason)
+    body = request_body([message("user", "word")], 1, target, priority)
+    answer, reason = await ask(pool_of(target), body, target)
+    return answer, None if reason is None else _why_not(target, answer, reason)
 
 
 def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:

@@ -1,12 +1,10 @@
 """One session of turns: which reply an event belongs to, how much of it was played, and what it cost."""
 
-from __future__ import annotations
-
 from rehearsal.harness.live.client.base_endpoint import TELL_S
 from rehearsal.harness.live.client.connection import Connection, ConnectionContext
 from rehearsal.harness.live.client.microphone import Silence, Speech, SpeechMessages
 from rehearsal.harness.live.client.prompts import words
-from rehearsal.harness.live.dialects.dialect import RATE, Cut, Dialect
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect
 from rehearsal.harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
 from rehearsal.harness.metrics.stages import AR_STAGES
 from rehearsal.workloads.trace import Turn
@@ -59,11 +57,6 @@ class TurnConnection(Connection):
         self._replies: dict[str, _Reply] = {}
         """Those that have begun, by the server's id; the last stays until the next begins."""
         self._leaving = False
-
-    @property
-    def due_s(self) -> float:
-        """When what the client just did was due here."""
-        return self.listener.due_s + self.listener.network_s
 
     def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
         """The user of `turn` begins at `begin_s`."""
@@ -180,9 +173,6 @@ class TurnConnection(Connection):
             reply = self._of(event.response)
             if reply is not None:
                 self._log_played(reply, event.played, at_s)
-
-    def on_ready(self, at_s: float) -> None:
-        self.rate = self.rate or RATE
 
     def on_end(self) -> None:
         for audio in (self._speech, self._silence):

@@ -4,8 +4,6 @@ It speaks the target's dialect: one connection for each session, the user's audi
 client at the time at which they were read. What a reply cost is logged from what the server says of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
@@ -31,11 +29,8 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
     def _make(self, session: int) -> TurnConnection:
         return TurnConnection(self._context, session)
 
-    def close(self, session: int) -> None:
-        """The user has hung up."""
-        connection = self._connections.pop(session)
+    def _hang_up(self, connection: TurnConnection) -> None:
         connection.leave_when_told()
-        self._keep_until_closed(connection)
 
     def speech_start(self, turn: Turn) -> None:
         connection = self._connections[turn.session]

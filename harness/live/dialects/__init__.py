@@ -1,7 +1,5 @@
 """One protocol a module: what a client sends in it, and what the server's events mean."""
 
-from __future__ import annotations
-
 from rehearsal.harness.live.dialects.dialect import Dialect
 from rehearsal.harness.live.dialects.openai import OpenAI
 from rehearsal.harness.live.dialects.rehearsal import Rehearsal

@@ -1,7 +1,5 @@
 """What a target speaks, from its first words; whether it can be reached; and whether it begins a session."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from urllib.parse import urlsplit

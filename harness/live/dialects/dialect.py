@@ -4,8 +4,6 @@ All dialects are JSON text messages over a WebSocket and share the names of Open
 reading of events stands in one place; a dialect says what differs.
 """
 
-from __future__ import annotations
-
 import json
 from binascii import b2a_base64
 from collections.abc import Callable
@@ -37,6 +35,13 @@ class Cut(NamedTuple):
     item: str | None
     played_s: float
     done: bool = False
+
+    def truncated(self) -> list[bytes]:
+        """Tells a server of OpenAI's events how much of its item was played."""
+        if self.item is None:
+            return []
+        place = {"item_id": self.item, "content_index": 0, "audio_end_ms": int(1e3 * self.played_s)}
+        return [encode("conversation.item.truncate", event_id=f"{UNDO}-truncate", **place)]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """What servers' messages mean, whatever the protocol."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,12 +1,10 @@
 """OpenAI's Realtime API over WebSocket (GA names; openai.types.realtime of the official client)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect, encode, with_query
 from rehearsal.workloads.trace import Turn
 
 
@@ -70,17 +68,7 @@ class OpenAI(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         messages = [] if self.server_vad else self.cancel(cut)
-        if cut.item is not None:
-            messages.append(
-                encode(
-                    "conversation.item.truncate",
-                    event_id=f"{UNDO}-truncate",
-                    item_id=cut.item,
-                    content_index=0,
-                    audio_end_ms=int(1e3 * cut.played_s),
-                )
-            )
-        return messages
+        return messages + cut.truncated()
 
     def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
         if not self.hints:

@@ -2,8 +2,6 @@
 tells its seconds, and who needs its samples decodes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """Our own server's protocol: OpenAI's, with playback reports, lengths of replies and interaction sessions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ Binary messages, each a frame in protobuf: raw audio, or an RTVI message as JSON
 replies; a reply is from the first word of its model, or from when the bot begins to speak, to when it stops.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ the server answers with what it grants. A native session listens and speaks by i
 takes turns has a VAD of its own, or takes commits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -74,14 +72,4 @@ class SGLangDuplex(Dialect):
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Not granted everywhere; an error about it counts for nothing."""
         messages = self.cancel(cut) if self.target.turn_detection == "client" else []
-        if cut.item is not None:
-            messages.append(
-                encode(
-                    "conversation.item.truncate",
-                    event_id=f"{UNDO}-truncate",
-                    item_id=cut.item,
-                    content_index=0,
-                    audio_end_ms=int(1e3 * cut.played_s),
-                )
-            )
-        return messages
+        return messages + cut.truncated()

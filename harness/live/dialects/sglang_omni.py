@@ -4,8 +4,6 @@ OpenAI's events by their beta names over a flat session. The server's VAD ends a
 message for either end of a turn, and one of a type that it does not know ends the connection.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Which dialect each kind of user speaks to a target, and what a target cannot be asked: said before anything runs."""
 
-from __future__ import annotations
-
 from rehearsal.harness.live.dialects import DIALECTS, dialect_of
 from rehearsal.harness.live.dialects.dialect import Dialect
 from rehearsal.harness.live.target import TargetParams

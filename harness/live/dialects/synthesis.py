@@ -5,8 +5,6 @@ The session is configured once and each flush is an utterance. vLLM-Omni does no
 does; both answer an utterance with the audio of its sentences and `session.done`.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ A commit starts a generation that reads the audio as it comes, and a final commi
 interrupts hangs up. Of vLLM-Omni, a transcript that ends before any audio has come ends the reply.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

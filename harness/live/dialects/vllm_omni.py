@@ -1,7 +1,5 @@
 """vLLM-Omni's duplex sessions on /v1/realtime (vllm_omni 0.30: clients/duplex.py, entrypoints/openai/realtime)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

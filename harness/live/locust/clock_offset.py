@@ -5,8 +5,6 @@ An answer was given after its question was sent and before it was received; each
 both sides, whatever the network did, and the bounds of all exchanges hold together. (Marzullo, 1984; NTP, RFC 5905)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -12,8 +12,6 @@ that are not finished are measured one after the other, and `rehearse report res
 has the times to first packet, the complete replies and the failures as they come, and sessions on line as its users.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Sequence

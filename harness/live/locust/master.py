@@ -4,8 +4,6 @@ Nobody draws anything: sessions and their times stand in the trace, and the work
 sent when stands in `harness.live.locust.worker`.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 import uuid

@@ -1,7 +1,5 @@
 """A shard of a plan as one message, so that a host plays it which shares no disk with the one that wrote the plan."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -16,8 +16,6 @@ takes the last second of its part with it, no more. Between master (M) and worke
     W → M  rehearsal_done     status, error, clock          exit status, and how far the master's clock is ahead by now
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -3,8 +3,6 @@
 An Arrow stream: unlike Parquet, what stands in it is readable before it is closed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

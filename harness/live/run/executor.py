@@ -1,7 +1,5 @@
 """Live points, one after the other, in this process: the load generators are processes of their own already."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,7 +1,5 @@
 """A look at the target before anything that takes time: whether it answers, what it speaks, and whether it is ours."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

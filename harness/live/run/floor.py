@@ -4,8 +4,6 @@ The same processes, clients and endpoints as in a run, against the null server. 
 in their order; the null server's own delays are in its truth, so they are not counted as the client's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Of a server that answers at once: one that does not makes its users wait, and the run longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from heapq import heappop, heappush

@@ -4,8 +4,6 @@ They know nothing of each other. This process starts them, polls the target's me
 them ends before its time is written down and stops no other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

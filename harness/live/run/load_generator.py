@@ -15,8 +15,6 @@ and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.arrow_stream`
 failures.arrows, and at the end done.json; and the sound of the first calls, where it is asked for.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import ctypes

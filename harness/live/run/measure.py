@@ -1,7 +1,5 @@
 """One live run: floor, load generators, what they left, and its numbers as an ordinary measurement."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import tempfile

@@ -4,8 +4,6 @@ A shard that was lost takes nothing from the others. Its own sessions that were 
 way of each, or else its next one, with the reason. What it saw in its last `shard.FLUSH_S` is gone with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

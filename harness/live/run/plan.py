@@ -8,8 +8,6 @@ PLAN/batch/              the plan of the batch beside, where there is one
 The start of the run is not in it: processes are told once they are ready, as an instant of CLOCK_MONOTONIC.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

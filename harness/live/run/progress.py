@@ -6,8 +6,6 @@ latency), reply_s (of those complete since then, from the end of the user's spee
 slip_p99_ms (of the sends since then; null: none), sent.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any

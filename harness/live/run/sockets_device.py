@@ -4,8 +4,6 @@ The server is a process of its own with the modelled devices on the wall clock; 
 which tells it how long each reply is. Network delays of the trace are added by the clients, as in virtual time.
 """
 
-from __future__ import annotations
-
 from rehearsal.harness.experiments.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.run.measure import measure_target

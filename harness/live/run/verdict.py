@@ -5,8 +5,6 @@ planned one, or the server, one of ours, was starved. Failed: the server's own d
 median user waited for ever, whatever those waited who were answered.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

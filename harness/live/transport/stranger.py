@@ -4,8 +4,6 @@ Asked once, with one HTTP request in plain and one within TLS, so that a user is
 library says of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

@@ -168,6 +168,11 @@ def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
     return quotient(value(quantity, at(name, engine)), value(quantity, at(name, to)))
 
 
+def gains(loads: Mapping[Any, str], quantity: Quantity, engine: str, to: str) -> dict[Any, Measure]:
+    """The same at each load, by its value on the axis."""
+    return {x: against(quantity, name, engine, to) for x, name in loads.items()}
+
+
 def optimal(name: str) -> Measure:
     """The upper bound of offline throughput: Non-Preemptive's with the better of two step sizes."""
     return largest(value(TPS, at(name, NON_PREEMPTIVE)), value(TPS, of(f"{name}: {BOUND}", NON_PREEMPTIVE)))

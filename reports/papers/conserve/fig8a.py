@@ -15,30 +15,26 @@ QUICK = {"requests": "40"}
 PAPER = {"ttft": 1.68, "tbt": 2.38, "throughput": 3.62}
 
 
-def _gains(quantity: str, engine: str, to: str) -> dict[float, Any]:
-    return {x: against(quantity, name, engine, to) for x, name in LOADS.items()}
-
-
 CLAIMS = [
     claim(
         "fig8a-ttft",
         "P99 TTFT lower by 1.68 × on average than the best baseline's, which is Sarathi-P",
         times(1.68, within=0.3),
-        average(*_gains(TTFT, SARATHI, OURS).values()),
+        average(*gains(LOADS, TTFT, SARATHI, OURS).values()),
         "× {ours:.2f}: Sarathi-P takes seats and memory from online requests as well, latest first, as vLLM does",
     ),
     claim(
         "fig8a-tbt",
         "P99 TBT lower by 2.38 ×",
         times(2.38, within=0.4),
-        average(*_gains(TBT, SARATHI, OURS).values()),
+        average(*gains(LOADS, TBT, SARATHI, OURS).values()),
         "× {ours:.2f}: t_TBT is the limit at every burstiness",
     ),
     claim(
         "fig8a-throughput",
         "offline throughput × 3.62",
         times(3.62, within=0.7),
-        average(*_gains(TPS, OURS, SARATHI).values()),
+        average(*gains(LOADS, TPS, OURS, SARATHI).values()),
         "× {ours:.2f}: Sarathi-P loses what it computes again",
     ),
 ]

@@ -17,22 +17,18 @@ QUICK = {"requests": "40"}
 PAPER = {"most": (2048, 16384)}
 
 
-def _gains(quantity: str, engine: str, to: str) -> dict[int, Any]:
-    return {x: against(quantity, name, engine, to) for x, name in LOADS.items()}
-
-
 CLAIMS = [
     claim(
         "fig8b-ttft",
         "P99 TTFT lower than Sarathi-P's on average",
         times((1.05, 10.0), words="above 1"),
-        average(*_gains(TTFT, SARATHI, OURS).values()),
+        average(*gains(LOADS, TTFT, SARATHI, OURS).values()),
     ),
     claim(
         "fig8b-throughput",
         "most offline throughput is gained between 2K and 16K: the gain at 4K is above that at 1K",
         times((1.02, 10.0), words="above 1"),
-        quotient(_gains(TPS, OURS, SARATHI)[4096], _gains(TPS, OURS, SARATHI)[1024]),
+        quotient(gains(LOADS, TPS, OURS, SARATHI)[4096], gains(LOADS, TPS, OURS, SARATHI)[1024]),
         "× {ours:.2f}: with neither is much recomputed",
     ),
 ]

@@ -17,10 +17,6 @@ QUICK = {"requests": "40"}
 PAPER = {"most": (128, 512)}
 
 
-def _gains(quantity: str, engine: str, to: str) -> dict[int, Any]:
-    return {x: against(quantity, name, engine, to) for x, name in LOADS.items()}
-
-
 CLAIMS = [
     claim(
         "fig8c-idle",
@@ -32,7 +28,7 @@ CLAIMS = [
         "fig8c-tbt",
         "P99 TBT lower than Sarathi-P's on average",
         times((1.05, 10.0), words="above 1"),
-        average(*_gains(TBT, SARATHI, OURS).values()),
+        average(*gains(LOADS, TBT, SARATHI, OURS).values()),
     ),
 ]
 

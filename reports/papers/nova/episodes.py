@@ -66,8 +66,8 @@ def _over(quantity: Quantity, agents: int, engine: str) -> Measure:
     return quotient(value(quantity, _at(agents, engine)), value(quantity, _at(agents)))
 
 
-def _lowest(quantity: Quantity, counts: tuple[int, ...], engines: tuple[str, ...] = BASELINES) -> Measure:
-    return smallest(*(_over(quantity, agents, engine) for agents in counts for engine in engines))
+def _lowest(quantity: Quantity, counts: tuple[int, ...]) -> Measure:
+    return smallest(*(_over(quantity, agents, engine) for agents in counts for engine in BASELINES))
 
 
 def _highest(quantity: Quantity, counts: tuple[int, ...], engines: tuple[str, ...] = BASELINES) -> Measure:

@@ -1,7 +1,5 @@
 """What a release of vLLM changed for whom: the same users before the schedulers of three releases."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from itertools import pairwise

@@ -51,10 +51,10 @@ class _Instance(Generic[Key]):
         batch = self.batch
         return None if batch is None else batch.begun_s + self.times.predict(batch.tokens)
 
-    def opens_s(self, lead_s: float) -> float | None:
+    def opens_s(self) -> float | None:
         """From when on it is about to begin its next batch; None: it has none under way."""
         free_s = self.free_s
-        return None if free_s is None else free_s - SPREADS * self.times.spread_s - lead_s
+        return None if free_s is None else free_s - SPREADS * self.times.spread_s - LEAD_S
 
     def done_s(self, tokens: int, now: float, room: float) -> float:
         """When so many tokens more would be computed behind what it has (s), in as many batches as that takes. Of one
@@ -63,10 +63,10 @@ class _Instance(Generic[Key]):
         batches = 1 if room == math.inf else -(-tokens // int(room))
         return free_s + self.times.predict(tokens) + (batches - 1) * self.times.predict(0)
 
-    def takes(self, now: float, lead_s: float, room: float) -> bool:
+    def takes(self, now: float, room: float) -> bool:
         """Whether what is handed over now is computed next. An instance that is overdue is at work, nobody knows for
         how long."""
-        free_s, opens_s = self.free_s, self.opens_s(lead_s)
+        free_s, opens_s = self.free_s, self.opens_s()
         begins = free_s is None or opens_s is None or opens_s <= now <= free_s + (free_s - opens_s)
         return begins and sum(self.next.values()) < room
 
@@ -105,7 +105,6 @@ class PrefillQueue(Generic[Key]):
         choose: Callable[[Key, Sequence[int]], int | None],
         submit: Callable[[Key, int], None],
         begun: Callable[[Key], None] = lambda key: None,
-        lead_s: float = LEAD_S,
         room: float = math.inf,
     ) -> None:
         times = BatchTimes()  # instances of a stage are alike
@@ -114,7 +113,6 @@ class PrefillQueue(Generic[Key]):
         self._choose = choose
         self._submit = submit
         self._begun = begun
-        self._lead_s = lead_s
         self._room = room
         self._held: dict[Key, _Held[Key]] = {}
         self._at: dict[Key, int] = {}
@@ -195,11 +193,11 @@ class PrefillQueue(Generic[Key]):
         """When `due` has to be asked again although nothing has happened (s), later than `now`; None: it need not."""
         if not self._held:
             return None
-        opens = [each.opens_s(self._lead_s) for each in self._instances]
+        opens = [each.opens_s() for each in self._instances]
         return min((at_s for at_s in opens if at_s is not None and at_s > now), default=None)
 
     def _takes(self, node: int, now: float) -> bool:
-        return self._instances[node].takes(now, self._lead_s, self._room)
+        return self._instances[node].takes(now, self._room)
 
     def _begin(self, instance: _Instance[Key], now: float) -> None:
         for key in instance.begin(now, self._room):

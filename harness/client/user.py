@@ -1,0 +1,71 @@
+"""What users of all kinds of workload share: a session, its server, and messages that travel `network_s` each way.
+
+Messages keep their order; without `network_s`, as over real sockets, they are handed over at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from math import nan
+from typing import Any
+
+from rehearsal.harness.records.log import EventLog
+from rehearsal.workloads.trace import Session
+
+
+class User:
+    """One session's user. Subclasses hear what the server says in `_hear`.
+
+    `due_s`: when what the user last did was due, s on the loop's clock. Of what the server calls, `at_s` is when its
+    message was read; None: now.
+    """
+
+    def __init__(self, session: Session, server: Any, log: EventLog) -> None:
+        self.session, self.server, self._log = session, server, log
+        self.network_s = session.turns[0].network_s
+        self.due_s = nan
+        self._loop = asyncio.get_running_loop()
+
+    def failed(self, reason: str, at_s: float | None = None) -> None:
+        """The session is lost. Whoever calls keeps the reason."""
+        raise NotImplementedError
+
+    def rejected(self, at_s: float | None = None) -> None:
+        """The server does not let the session in."""
+        self._event("shed", at_s=at_s)
+        self.failed("rejected")
+
+    def _hear(self, at_s: float | None, *args: Any) -> None:
+        """What the server said has arrived."""
+        raise NotImplementedError
+
+    def _arrive(self, begin_s: float) -> None:
+        """Open the session, which was to begin at `begin_s`."""
+        self._event("session_start")
+        self.due_s = begin_s
+        self._send(self.server.open, self.session.id, self)
+
+    async def _leave(self, turn: int) -> None:
+        """The user has had enough after `turn`."""
+        self.due_s = self._loop.time()
+        self._event("session_end", turn)
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Say goodbye, which arrives behind everything that was said before."""
+        await asyncio.sleep(self.network_s)
+        self.server.close(self.session.id)
+
+    def _event(self, kind: str, turn: int = 0, value: float = nan, at_s: float | None = None) -> None:
+        self._log.event(self._loop.time() if at_s is None else at_s, kind, self.session.id, turn, value=value)
+
+    def _send(self, method: Callable[..., object], *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, method, *args)
+        else:
+            method(*args)
+
+    def _receive(self, at_s: float | None, *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, self._hear, None, *args)
+        else:
+            self._hear(at_s, *args)

@@ -1,0 +1,178 @@
+"""What endpoints of requests over HTTP share: connections of no session, and each session's requests on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.http import Exchange, HttpPool
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Session, Turn
+
+OPENED = 64
+"""Connections that are open before the run; more are opened as they are needed. [chosen]"""
+FULL = (429, 503)
+"""HTTP statuses of a server that takes nobody more. [config: RFC 9110, RFC 6585]"""
+
+
+class Requests:
+    """One session's requests, one after the other, and the receiver of their answers."""
+
+    def __init__(self, endpoint: HttpEndpoint[Any], session: Session) -> None:
+        self._endpoint = endpoint
+        self._first = session.turns[0].turn
+        self._exchange: Exchange | None = None
+        self._turn: Turn
+        self._status = 0
+        self._due_s: float | None = None
+        self.listener: Any = None
+
+    def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
+        """Send the request of `turn`, the next one, which its user was to end at `end_s`."""
+        self._turn, self._status = turn, 0
+        self._due_s = end_s + self.listener.network_s
+        self._exchange = pool.post(self._begin(turn), self)
+        self._note_sent()
+
+    def stop(self) -> None:
+        """Want no more of the answer under way."""
+        if self._exchange is not None:
+            self._exchange.abort()
+            self._exchange = None
+
+    def status(self, code: int, at_s: float) -> None:
+        self._note_sent()
+        self._status = code
+
+    def data(self, chunk: bytes, at_s: float) -> None:
+        if self._status == 200:
+            self._read(chunk, at_s)
+
+    def done(self, at_s: float) -> None:
+        if self._exchange is None:
+            return
+        if self._status != 200:
+            refused = self._status in FULL and self._turn.turn == self._first
+            self._lose(f"http {self._status}", at_s, refused)
+        elif lacks := self._lacks():
+            self._lose(lacks, at_s)
+        else:
+            self._exchange = None
+            self._end(at_s)
+
+    def failed(self, reason: str, at_s: float) -> None:
+        self._lose(reason, at_s)
+
+    def _begin(self, turn: Turn) -> bytes:
+        """The body of its request, which is about to go out."""
+        raise NotImplementedError
+
+    def _read(self, chunk: bytes, at_s: float) -> None:
+        """More of the answer has come."""
+        raise NotImplementedError
+
+    def _lacks(self) -> str:
+        """What an answer that has ended is without; empty: nothing."""
+        raise NotImplementedError
+
+    def _end(self, at_s: float) -> None:
+        """The answer is whole."""
+        self.listener.reply_done(self._turn.turn, at_s)
+
+    def _note_sent(self) -> None:
+        """Write down once when the request went out; one that had to wait for a connection is known by its answer."""
+        sent_s = None if self._exchange is None else self._exchange.sent_s
+        if self._due_s is not None and sent_s is not None:
+            self._endpoint.sends.add("request", self._turn.session, self._due_s, sent_s)
+            self._due_s = None
+
+    def _lose(self, reason: str, at_s: float, refused: bool = False) -> None:
+        if self._exchange is None:
+            return
+        self.stop()
+        self._endpoint.failures.add(at_s, self._turn.session, self._turn.turn, reason)
+        self._endpoint.lost(self._turn.session)
+        if refused:
+            self.listener.rejected(at_s)
+        else:
+            self.listener.failed(reason, at_s)
+
+
+R = TypeVar("R", bound=Requests)
+
+
+@dataclass(eq=False)
+class HttpEndpoint(BaseEndpoint, Generic[R]):
+    """Implements `harness.client.session.Server`, for servers that hear and play nothing. Nothing that a client calls
+    blocks or raises."""
+
+    _asking: dict[int, R] = field(init=False, default_factory=dict)
+    _ready: dict[int, R] = field(init=False, default_factory=dict)
+    _pool: HttpPool = field(init=False)
+
+    async def prepare(self) -> None:
+        """Before time 0: open connections and make all first requests. UserError where nobody answers."""
+        await self.connect(self.trace.sessions)
+        for session in self.trace.sessions:
+            self._ready[session.id] = self._make(session)
+
+    async def connect(self, sessions: Sequence[Session]) -> None:
+        """Open connections for so many. UserError where nobody answers."""
+        target = self.target = await resolve(self.target)
+        self._pool = self._pool_of(target)
+        try:
+            async with asyncio.timeout(target.connect_timeout_s):
+                await self._pool.open(min(OPENED, len(sessions)))
+        except (OSError, TimeoutError) as error:
+            why = getattr(error, "strerror", None) or str(error) or "nothing came back"
+            raise UserError(
+                f"url {target.url} does not answer: {why}; start the server, or correct the url."
+            ) from None
+
+    def expect(self, params: ClientParams) -> None:
+        """Connections are open already, and belong to no session."""
+
+    def open(self, session: int, listener: Any) -> None:
+        asking = self._asking[session] = self._ready.pop(session)
+        asking.listener = listener
+
+    def close(self, session: int) -> None:
+        self._asking.pop(session).stop()
+
+    def speech_start(self, turn: Turn) -> None:
+        """What is said goes out as text, if at all, when it has been said."""
+
+    def commit(self, turn: Turn, end_s: float) -> None:
+        self._asking[turn.session].ask(turn, end_s, self._pool)
+
+    def lost(self, session: int) -> None:
+        """A turn of it has failed."""
+
+    def reports(self, session: int, turn: int, source: object) -> bool:
+        return False
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
+        """Nobody wants to know."""
+        return 0.0
+
+    def playback_done(self, session: int, turn: int) -> None:
+        """Nobody wants to know."""
+
+    def barge_in(self, session: int, played_s: float) -> None:
+        """What is left unsaid is not wanted: the connection closes."""
+        self._asking[session].stop()
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+    def _pool_of(self, target: TargetParams) -> HttpPool:
+        raise NotImplementedError
+
+    def _make(self, session: Session) -> R:
+        raise NotImplementedError

@@ -1,0 +1,50 @@
+"""What a metric is, and the few ways in which one is made of values, NaN where one is missing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rehearsal.harness.metrics.definitions import Definition
+
+Measured = tuple[float | None, int, int]
+"""Value, n and missing of a metric, before the unit of its definition joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number: `value` is None when nothing was measured, never 0 in its place."""
+
+    value: float | None
+    unit: str
+    n: int
+    """Observations behind the value."""
+    missing: int
+    """Observations that belong to it and were not made."""
+
+
+def named(measured: Mapping[str, Measured], definitions: Mapping[str, Definition]) -> dict[str, Metric]:
+    """The metrics of a vocabulary in its order, each with its unit; KeyError for one that was not measured."""
+    return {
+        name: Metric(value, definition.unit, n, missing)
+        for name, definition in definitions.items()
+        for value, n, missing in [measured[name]]
+    }
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    return values[~np.isnan(values)]
+
+
+def statistic(values: np.ndarray, name: str) -> Measured:
+    """`mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the values that are known."""
+    found, value = known(values), None
+    if found.size:
+        whole = {"mean": np.mean, "sum": np.sum, "max": np.max}.get(name)
+        value = float(np.percentile(found, float(name[1:])) if whole is None else whole(found))
+    return value, int(found.size), int(values.size - found.size)
+
+
+def share(flags: np.ndarray) -> Measured:
+    """Share of True; a missing flag is one that does not apply."""
+    return statistic(known(flags.astype(float)), "mean")
