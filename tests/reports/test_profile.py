@@ -74,6 +74,7 @@ def test_the_tables_hold_both_forms_the_drift_and_the_reaction():
     ]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_report_quotes_origin_date_and_error(tmp_path: Path):
     path = tmp_path / "p.yaml"
     save_profile(profile(model="speech_tiny"), path)
