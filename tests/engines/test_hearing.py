@@ -18,6 +18,8 @@ from rehearsal.workloads.audio.library import open_recording
 from rehearsal.workloads.audio.synth import SyntheticClip
 from tests.workloads.audio.conftest import SHARED_AUDIO
 
+pytestmark = pytest.mark.slow
+
 RATE = 16_000
 OUTPUT = 12
 DECODER = Decoder(
@@ -166,7 +168,6 @@ def results() -> Results:
         return pool.submit(measure).result()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["first", "second", "both"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
     assert results.prompts[case] == results.stock_prompts[case]
