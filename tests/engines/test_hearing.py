@@ -192,11 +192,8 @@ def test_equal_sound_has_the_same_identifier_and_other_sound_another(results: Re
 
 def test_a_history_is_found_in_the_prefix_cache_and_not_encoded_again(results: Results):
     assert results.cached["both"] >= len(results.prompts["first"]) // STAGE.block_size * STAGE.block_size
-    assert results.encoded == {
-        "first": 1,
-        "second": 1,
-        "both": 0,
-    }  # the second clip is still in the encoder's cache
+    # The second clip is still in the encoder's cache
+    assert results.encoded == {"first": 1, "second": 1, "both": 0}
 
 
 def test_an_interrupted_prefill_of_sound_runs_again(results: Results):

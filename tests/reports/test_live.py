@@ -100,9 +100,8 @@ def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
 
 def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
     for point in at(run, 32).points:
-        assert (
-            point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
-        )  # it is on disk
+        # It is on disk
+        assert point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
     assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
     assert len(page.section("Failed points")) == 2
