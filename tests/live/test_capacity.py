@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rehearsal.harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
 from rehearsal.harness.live.capacity import (
     AGAIN,
     CLOSE,
