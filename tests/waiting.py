@@ -1,6 +1,7 @@
 """Waiting for what nobody tells, as of another process: it is looked at again and again, and not for ever."""
 
 import asyncio
+import functools
 import inspect
 import time
 from collections.abc import Callable, Coroutine
@@ -44,6 +45,16 @@ def run(
     """What it returns, on a loop of ours; TimeoutError where it takes longer."""
     with asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(asyncio.wait_for(main, within_s))
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test, run as a coroutine by `run`."""
+
+    @functools.wraps(test)
+    def started(*args: Any, **named: Any) -> None:
+        run(test(*args, **named))
+
+    return started
 
 
 def runs(pid: int) -> bool:
