@@ -43,8 +43,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return rehearse
 
 
-@pytest.fixture
-def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+def render_nothing(patch: pytest.MonkeyPatch) -> None:
     """Pictures are drawn and not rendered, which takes most of the time of a page; their files hold their names."""
 
     def save(picture: Any, folder: Path) -> str:
@@ -53,4 +52,9 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
             (folder / f"{picture.name}.{suffix}").write_text(svg)
         return svg
 
-    monkeypatch.setattr("rehearsal.reports.figures.svg.save", save)
+    patch.setattr("rehearsal.reports.figures.svg.save", save)
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    render_nothing(monkeypatch)

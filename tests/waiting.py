@@ -1,6 +1,7 @@
 """Waiting for what nobody tells, as of another process: it is looked at again and again, and not for ever."""
 
 import asyncio
+import functools
 import inspect
 import threading
 import time
@@ -57,6 +58,16 @@ def run(
                 limit.cancel()
 
         return runner.run(limited())
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test, run as a coroutine by `run`."""
+
+    @functools.wraps(test)
+    def started(*args: Any, **named: Any) -> None:
+        run(test(*args, **named))
+
+    return started
 
 
 def runs(pid: int) -> bool:

@@ -68,9 +68,8 @@ def test_failed_points_are_tried_again(rehearse: Rehearse, work: Callable) -> No
 
 def test_quick_is_small_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("run", "liveserve", "--quick", "--dry-run")
-    assert status == 0 and out.endswith(
-        "2 points\n"
-    )  # c = 1 of both, the second with another number of turns
+    # c = 1 of both, the second with another number of turns
+    assert status == 0 and out.endswith("2 points\n")
     rehearse("run", "liveserve", "--quick")
     assert Path("results/liveserve-quick/summary.json").exists() and not Path("results/liveserve").exists()
 

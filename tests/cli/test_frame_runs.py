@@ -7,7 +7,7 @@ from tests.conftest import Rehearse
 from tests.reports import framed
 
 
-def test_report_and_compare_take_frames(rehearse: Rehearse, tmp_path: Path) -> None:
+def test_report_and_compare_take_frames(rehearse: Rehearse, tmp_path: Path, unrendered: None) -> None:
     folder = framed.serve(tmp_path / "calls", framed.calls(seeds=[0, 1]))
     status, out, err = rehearse("compare", str(folder), str(folder), "--fail-above", "1")
     assert (status, err) == (0, "") and "speech, % frames" in out and "TTFP" not in out

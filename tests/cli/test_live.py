@@ -48,9 +48,8 @@ def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse:
     assert rehearse(*ask, "--out", "planned")[0] == 0
     points = expand(load_experiment(Path("planned/experiment.json")))
     assert [point.id for point in points] == [line.split("  ")[0] for line in out.splitlines()[:-1]]
-    assert (
-        len({point.trace_hash for point in points}) == 2
-    )  # a seed's users are the same, whatever their number
+    # A seed's users are the same, whatever their number
+    assert len({point.trace_hash for point in points}) == 2
     assert {point.client_params["stop_after_s"] for point in points} == {10}
     assert {point.workload_params["network_ms"] for point in points} == {0}
     assert rehearse("run", "planned", "--dry-run")[1] == out

@@ -83,9 +83,8 @@ def test_where_only_newcomers_wait_one_touch_in_the_ramp_is_all_there_is():
     assert len(touches) == 1
     first_touch = ramp.log[touches[0]][1]
     assert 207 <= first_touch < 223
-    assert (
-        ramp.admitted == first_touch
-    )  # lower caps send nobody away, and arrivals end before the cap is back
+    # Lower caps send nobody away, and arrivals end before the cap is back
+    assert ramp.admitted == first_touch
     assert ramp.shed == 512 - first_touch
 
 

@@ -1,5 +1,6 @@
 """Co-serving in virtual time: a pool beside users on stock vLLM, and what is counted of it."""
 
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -24,6 +25,12 @@ def run(workload: dict[str, Any], **engine: Any) -> tuple[Trace, Replay]:
     return trace, replay("vllm_omni_wo", engine, SERVER, {}, trace, 3)
 
 
+@cache
+def beside(order: str) -> tuple[Trace, Replay]:
+    """Users beside four documents."""
+    return run({"pool": 4}, order=order)
+
+
 def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
     tables = [pd.DataFrame(trace.columns()), found.events.to_pandas(), found.steps.to_pandas()]
     timing = TURNS.timing(ENGINES["vllm_omni_wo"].Params(), ServerParams.model_validate(SERVER), trace)
@@ -34,7 +41,7 @@ def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metri
 @pytest.mark.parametrize("order", ["fcfs", "priority"])
 def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
     """Nothing is preempted and no prompt is shared, so what the classes got is what the steps computed."""
-    trace, found = run({"pool": 4}, order=order)
+    trace, found = beside(order)
     requests, metrics = measured(trace, found)
     counts = requests.groupby("request_class")["status"].value_counts()
     assert counts["online", "completed"] == 25 and counts["batch", "aborted"] == 4
@@ -51,7 +58,7 @@ def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
 
 
 def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
-    trace, found = run({"pool": 4}, order="priority")
+    trace, found = beside("priority")
     requests, _ = measured(trace, found)
     last_s = requests.loc[requests["request_class"] == "online", "completion_s"].max()
     assert found.run_end_s < last_s + 1.0
@@ -76,7 +83,7 @@ def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> N
     """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
     alone = dict(measured(*run({"documents": 0}))[1])
     limits = {"ttft_s": alone["online.ttft_p99"].value, "tbt_s": alone["online.itl_p99"].value}
-    requests, metrics = measured(*run({"pool": 4}, order="fcfs"))
+    requests, metrics = measured(*beside("fcfs"))
     shares = [
         attainment(requests, "online", ttft_s=scale * limits["ttft_s"], tbt_s=scale * limits["tbt_s"]).share
         for scale in (1.0, 2.0, 4.0, 64.0)

@@ -151,46 +151,36 @@ def test_steps_of_one_gpu_run_one_after_the_other():
     assert run(main(), virtual=True) == pytest.approx([0.024, 0.048])
 
 
+LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
+
+
 @pytest.mark.parametrize(
-    ("at_s", "end_s", "layers"),
-    [(0.0005, 0.001, 0), (0.001, 0.001, 0), (0.0051, 0.007, 3), (0.0209, 0.024, 10), (0.0225, 0.024, 10)],
+    ("asked", "end_s", "layers"),
+    [
+        ([(0.0005,)], 0.001, 0),
+        ([(0.001,)], 0.001, 0),
+        ([(0.0051,)], 0.007, 3),
+        ([(0.0209,)], 0.024, 10),
+        ([(0.0225,)], 0.024, 10),
+        ([(0.0, LIGHTER)], 0.013, 10),
+        ([(0.0051, LIGHTER)], 0.016, 10),
+        ([(0.0209, LIGHTER)], 0.024, 10),
+        # Three layers of 2 ms are done at 7 ms, and two of 1 ms at 9 ms.
+        ([(0.0051, LIGHTER), (0.0085,)], 0.009, 5),
+    ],
 )
-def test_interruption_ends_the_step_at_the_next_layer_boundary(at_s: float, end_s: float, layers: int):
+def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(
+    asked: list[tuple], end_s: float, layers: int
+):
     async def main():
         loop, queue = asyncio.get_running_loop(), ComputeQueue()
         execution = queue.submit(COST)
-        loop.call_at(at_s, queue.interrupt, execution)
+        for at_s, *smaller in asked:
+            loop.call_at(at_s, queue.interrupt, execution, *smaller)
         await execution
         return loop.time(), execution.layers_done, execution.completed
 
     assert run(main(), virtual=True) == (pytest.approx(end_s), layers, layers == 10)
-
-
-LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
-
-
-@pytest.mark.parametrize(("at_s", "end_s"), [(0.0, 0.013), (0.0051, 0.016), (0.0209, 0.024)])
-def test_a_thinned_step_goes_on_smaller_from_the_next_layer_boundary(at_s: float, end_s: float):
-    async def main():
-        loop, queue = asyncio.get_running_loop(), ComputeQueue()
-        execution = queue.submit(COST)
-        loop.call_at(at_s, queue.interrupt, execution, LIGHTER)
-        await execution
-        return loop.time(), execution.completed
-
-    assert run(main(), virtual=True) == (pytest.approx(end_s), True)
-
-
-def test_a_step_can_be_thinned_and_then_ended():
-    async def main():
-        loop, queue = asyncio.get_running_loop(), ComputeQueue()
-        execution = queue.submit(COST)
-        loop.call_at(0.0051, queue.interrupt, execution, LIGHTER)  # three layers of 2 ms are done at 7 ms
-        loop.call_at(0.0085, queue.interrupt, execution)  # and two of 1 ms at 9 ms
-        await execution
-        return loop.time(), execution.layers_done, execution.completed
-
-    assert run(main(), virtual=True) == (pytest.approx(0.009), 5, False)
 
 
 def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():

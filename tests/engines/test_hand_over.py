@@ -113,6 +113,15 @@ def bench(scenario, **limits) -> Bench:
     return run(main(), virtual=True)
 
 
+def test_vllm_is_told_which_replica_hands_over_and_which_takes():
+    async def scenario(made: Bench) -> None:
+        for engine, hands_over in ((made.prefill, True), (made.decode, False)):
+            role = engine.scheduler.vllm_config.kv_transfer_config
+            assert (role.is_kv_producer, role.is_kv_consumer) == (hands_over, not hands_over)
+
+    bench(scenario)
+
+
 def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the_transfer():
     async def scenario(made: Bench) -> None:
         made.request = made.submit(1, 640, 5)  # type: ignore[attr-defined]

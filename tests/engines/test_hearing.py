@@ -18,6 +18,8 @@ from rehearsal.workloads.audio.library import open_recording
 from rehearsal.workloads.audio.synth import SyntheticClip
 from tests.workloads.audio.conftest import SHARED_AUDIO
 
+pytestmark = pytest.mark.slow
+
 RATE = 16_000
 OUTPUT = 12
 DECODER = Decoder(
@@ -166,7 +168,6 @@ def results() -> Results:
         return pool.submit(measure).result()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["first", "second", "both"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
     assert results.prompts[case] == results.stock_prompts[case]
@@ -191,11 +192,8 @@ def test_equal_sound_has_the_same_identifier_and_other_sound_another(results: Re
 
 def test_a_history_is_found_in_the_prefix_cache_and_not_encoded_again(results: Results):
     assert results.cached["both"] >= len(results.prompts["first"]) // STAGE.block_size * STAGE.block_size
-    assert results.encoded == {
-        "first": 1,
-        "second": 1,
-        "both": 0,
-    }  # the second clip is still in the encoder's cache
+    # The second clip is still in the encoder's cache
+    assert results.encoded == {"first": 1, "second": 1, "both": 0}
 
 
 def test_an_interrupted_prefill_of_sound_runs_again(results: Results):

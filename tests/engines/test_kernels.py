@@ -117,9 +117,8 @@ def test_only_the_very_decoder_that_was_measured_has_its_kernels() -> None:
     from dataclasses import replace
 
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 1) is not None
-    assert (
-        fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None
-    )  # of another name, but the same sizes
+    # Of another name, but the same sizes
+    assert fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None
     assert fitting("llama_3_1_8b", "thinker", replace(LLAMA, ffn=LLAMA.ffn + 8), "h100", 1) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 8) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "a6000", 1) is None

@@ -15,9 +15,13 @@ from rehearsal.workloads.trace import Trace
 from tests.engines.replays import cut_short, replay, voice_trace
 
 
-def exact(table: pa.Table) -> str:
-    """Every bit of it; as text, since a missing value is unlike itself."""
-    return str(table.to_pydict())
+def exact(table: pa.Table) -> dict[str, bytes | list[str]]:
+    """Every bit of it: a missing number is unlike itself, and its bytes are not."""
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    return {
+        name: values.tolist() if values.dtype == object else values.tobytes()
+        for name, values in columns.items()
+    }
 
 
 def both(trace: Trace, engine: str, params: dict[str, Any], server: dict[str, Any]) -> list[Replay]:

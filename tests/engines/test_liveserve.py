@@ -226,9 +226,8 @@ def test_the_token_and_seat_budgets_bind_too():
     decode = request("decode", ready_s=2.0)
     assert plan(prefill, decode, token_budget=64).order == ["prefill"]
     seated = request("seated", ready_s=0.5)
-    assert plan(seated, prefill, decode, seat_budget=2).order == [
-        "seated"
-    ]  # both seats are taken: strict break
+    # Both seats are taken: strict break
+    assert plan(seated, prefill, decode, seat_budget=2).order == ["seated"]
     assert plan(seated, prefill, decode, seat_budget=2, params={"on_misfit": "skip"}).order == [
         "seated",
         "decode",
@@ -324,9 +323,8 @@ def test_a_reply_begins_only_while_the_talker_keeps_up_with_all_who_listen():
 def test_of_a_burst_as_many_begin_as_can_be_kept_up_with_the_oldest_first():
     burst = [request(f"r{i:02}", ready_s=float(i)) for i in range(20)]
     assert plan(*burst, step_s=linear(0.0, 0.0079)).order == [f"r{i:02}" for i in range(10)]
-    assert plan(*burst[:3], step_s=lambda work: 1.0).order == [
-        "r00"
-    ]  # too slow for anybody, and somebody begins
+    # Too slow for anybody, and somebody begins
+    assert plan(*burst[:3], step_s=lambda work: 1.0).order == ["r00"]
 
 
 def test_who_is_far_ahead_does_not_keep_others_from_beginning():

@@ -115,8 +115,13 @@ def trace():
     return cut_short(voice_trace(sessions=12, rate=2.0, turns=4.0), 1.0)
 
 
-def test_what_was_evicted_is_loaded_with_offload_and_computed_again_without(trace):
-    without, offloading = (run(trace, name, server=PRESSED) for name in ("vllm_omni_wo", "vllm_omni"))
+@pytest.fixture(scope="module")
+def offloading(trace):
+    return run(trace, "vllm_omni", server=PRESSED)
+
+
+def test_what_was_evicted_is_loaded_with_offload_and_computed_again_without(trace, offloading):
+    without = run(trace, "vllm_omni_wo", server=PRESSED)
     prefill = [
         sum(r.steps.filter(r.steps["stage"].to_numpy(False) == "thinker")["prefill_tokens"].to_pylist())
         for r in (without, offloading)
@@ -136,8 +141,8 @@ def test_aborts_at_a_layer_leave_nothing_on_the_host_that_was_not_computed(trace
     assert result.proof["kv_blocks_used_after"] == 0
 
 
-def test_waits_for_the_host_are_in_the_log(trace):
-    events = run(trace, "vllm_omni", server=PRESSED).events.to_pandas()
+def test_waits_for_the_host_are_in_the_log(offloading):
+    events = offloading.events.to_pandas()
     begun, ended = (events[events["kind"] == kind] for kind in ("load_start", "load_end"))
     assert len(begun) == len(ended) > 0
     merged = begun.merge(ended, on=["session", "turn"], suffixes=("", "_end"))
@@ -147,10 +152,8 @@ def test_waits_for_the_host_are_in_the_log(trace):
     assert (merged["t"] <= merged["t_start"]).all()
 
 
-def test_eviction_time_is_charged_on_request_and_said_to_be(trace):
-    free, charged = (
-        run(trace, "vllm_omni", server={**PRESSED, "charge_eviction": charge}) for charge in (False, True)
-    )
+def test_eviction_time_is_charged_on_request_and_said_to_be(trace, offloading):
+    free, charged = offloading, run(trace, "vllm_omni", server={**PRESSED, "charge_eviction": True})
     assert not free.cost["eviction"]["charged"] and charged.cost["eviction"]["charged"]
     assert free.cost["eviction"]["calls"] > 0 and free.cost["eviction"]["mean_ms"] > 0
     assert charged.run_end_s != free.run_end_s

@@ -50,9 +50,8 @@ def test_less_is_left_to_compute_when_the_turn_ends(engine: str) -> None:
         return 1e3 * float(np.median([times[0] - ends[turn][0] for turn, times in tokens.items()]))
 
     saved = ttft_ms(served(engine, 0.0)) - ttft_ms(served(engine, 0.5))
-    assert (
-        2 < saved < 20
-    )  # the prompt's step and a second of sound at most; the last clip is still to be encoded
+    # The prompt's step and a second of sound at most; the last clip is still to be encoded
+    assert 2 < saved < 20
 
 
 def test_a_turn_pays_for_its_sound_once() -> None:
@@ -71,9 +70,8 @@ def test_a_turn_pays_for_its_sound_once() -> None:
         replay("liveserve", {"prefill_ahead_s": 0.5}, {}, {"c": 1}, TRACE, seed=5)
     spoken = {(turn.session, turn.turn): turn.audio_s for each in TRACE.sessions for turn in each.turns}
     for key, seconds in seen.items():
-        assert seconds == pytest.approx(
-            spoken[key], abs=0.51
-        )  # the last one may have been cut, and is done again
+        # The last one may have been cut, and is done again
+        assert seconds == pytest.approx(spoken[key], abs=0.51)
 
 
 @pytest.mark.parametrize("server", ({"prefix_caching": False}, {"deployment": "llama_8b_1gpu"}))

@@ -40,9 +40,8 @@ def test_slower_hardware_takes_longer_and_counts_stay_whole():
     assert layers == 37  # 48 x 0.77 = 36.96
     slow, stock = (Roofline(d.stages["thinker"].decoder, d.gpu) for d in (what_if, STOCK))
     assert slow.layer_s(step) == pytest.approx(2 * stock.layer_s(step))
-    assert (
-        what_if.stages["thinker"].kv_blocks > STOCK.stages["thinker"].kv_blocks
-    )  # fewer layers, less KV a token
+    # Fewer layers, less KV a token
+    assert what_if.stages["thinker"].kv_blocks > STOCK.stages["thinker"].kv_blocks
 
 
 def test_the_step_time_that_a_deployment_states_can_be_scaled():

@@ -75,9 +75,8 @@ def reply(number: int, after_s: float, audio_s: float = 3.0) -> list[tuple]:
 def speech(events: pd.DataFrame, kind: str) -> list[tuple]:
     """(begin, end, turn, label) of each stretch."""
     rows = events[events["kind"] == kind]
-    return [
-        (round(r.t - r.value, 6), round(r.t, 6), r.turn, r.stage) for r in rows.itertuples()
-    ]  # in the order of the log
+    # In the order of the log
+    return [(round(r.t - r.value, 6), round(r.t, 6), r.turn, r.stage) for r in rows.itertuples()]
 
 
 def times(events: pd.DataFrame, kind: str) -> list[float]:
@@ -192,9 +191,8 @@ def test_a_word_of_the_server_puts_off_the_next_turn():
 
 def test_no_reply_fails_the_turn_and_ends_the_call():
     server, events = call(lambda t, _: [], TURN, NEXT, turn_timeout_s=10)
-    assert (
-        times(events, "turn_failed") == times(events, "session_end") == [16.0]
-    )  # 3 s of reply were due as well
+    # 3 s of reply were due as well
+    assert times(events, "turn_failed") == times(events, "session_end") == [16.0]
     assert says(server) == [(1.0, 0, "turn")] and server.heard[-1] == (16.0, "close")
 
 

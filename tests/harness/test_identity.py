@@ -113,10 +113,8 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
             "rehearsal/engines/systems/liveserve/tuned.yaml",
             {p for p in ALL if p[1] == "liveserve" and p[0] != "live"},
         ),
-        (
-            "rehearsal/engines/systems/vllm_omni/__init__.py",
-            set(),
-        ),  # defaults, which are in the point's parameters
+        # Defaults, which are in the point's parameters
+        ("rehearsal/engines/systems/vllm_omni/__init__.py", set()),
         ("rehearsal/engines/speaking/pipeline.py", ALL),
         ("rehearsal/engines/composition.py", ALL),
         ("rehearsal/engines/calls/gateway.py", SOCKETS),
@@ -367,10 +365,8 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     looked_up = program.closure("virtual") - counts
     of_no_point = [name for name, (devices, _) in ONLY_ON.items() if not devices]
     others = {name for name in loaded - counts - looked_up if not within(name, of_no_point)}
-    plugin = {
-        "rehearsal.engines.stock",
-        "rehearsal.engines.stock.plugin",
-    }  # vLLM looks into it where we are installed
+    # vLLM looks into it where we are installed
+    plugin = {"rehearsal.engines.stock", "rehearsal.engines.stock.plugin"}
     assert others - plugin == {
         "rehearsal.harness.records.imports",
         "rehearsal.harness.live",

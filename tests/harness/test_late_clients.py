@@ -39,9 +39,8 @@ def test_a_late_send_is_part_of_the_latency():
     log = EventLog()
 
     async def main():
-        asyncio.get_running_loop().call_later(
-            0.04, time.sleep, LATE_S
-        )  # something else holds the client's thread
+        # Something else holds the client's thread
+        asyncio.get_running_loop().call_later(0.04, time.sleep, LATE_S)
         await serve_population(trace, Echo(), log, ClientParams(playback="none"))  # type: ignore[arg-type]
 
     run(main(), virtual=False)

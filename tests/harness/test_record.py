@@ -138,9 +138,8 @@ def test_a_file_that_is_not_what_was_written_is_noticed_and_named(
     length = data.draw(st.integers(0, len(content) - 1), "bytes kept")
     damage = st.sampled_from([content[:length], content[:length] + b"\xff" + content[length + 1 :], None])
     damaged = data.draw(damage, "damaged")
-    assume(
-        damaged is None or damaged.rstrip() != content.rstrip()
-    )  # without its last newline, JSON says the same
+    # Without its last newline, JSON says the same
+    assume(damaged is None or damaged.rstrip() != content.rstrip())
     with tempfile.TemporaryDirectory() as parent:
         folder = shutil.copytree(whole, Path(parent) / whole.name)
         (folder / name).unlink()

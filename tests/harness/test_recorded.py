@@ -92,12 +92,8 @@ def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:
     assert rows["think_s"].fillna(-1).tolist() == [-1, 1.0, 0.7, -1]  # none was taken after the interruption
     assert rows["output_tokens"].tolist() == [12, 60, 60, 60]  # where the log has none, the plan
     assert rows["reply_audio_s"].tolist() == [2.0, 9.0, 9.0, 3.0]
-    assert rows["barge_in_after_s"].fillna(-1).tolist() == [
-        -1,
-        0.25,
-        -1,
-        7.0,
-    ]  # from the first packet with sound
+    # From the first packet with sound
+    assert rows["barge_in_after_s"].fillna(-1).tolist() == [-1, 0.25, -1, 7.0]
     relative = recorded(plan, log.events, "relative").columns()
     assert pd.Series(relative["arrival_s"]).fillna(-1).tolist() == [2.0, -1, -1, 3.0]
 

@@ -114,3 +114,15 @@ def play(
         return sessions
 
     return clock.run(main(), virtual=True)
+
+
+def call(engine: str, script: Callable[[Caller], Awaitable[None]], *args: Any, **more: Any) -> Caller:
+    """As `play`, of one client, which is returned."""
+    callers: list[Caller] = []
+
+    async def alone(sessions: Sessions) -> None:
+        callers.append(Caller(sessions))
+        await script(callers[0])
+
+    play(engine, alone, *args, **more)
+    return callers[0]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rehearsal.harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
 from rehearsal.harness.live.capacity import (
     AGAIN,
     CLOSE,
@@ -152,9 +153,8 @@ def test_turns_that_failed_are_infinitely_late() -> None:
     metrics["audio_ttfp_p90"]["missing"] = 5
     assert judged_value("audio_ttfp_p90", metrics, requests) == math.inf
     metrics["audio_ttfp_p50"] = {"value": 0.1, "n": 15, "missing": 5}
-    assert judged_value("audio_ttfp_p50", metrics, requests) == pytest.approx(
-        1.05
-    )  # between the 10th and the 11th of 20
+    # Between the 10th and the 11th of 20
+    assert judged_value("audio_ttfp_p50", metrics, requests) == pytest.approx(1.05)
     assert judged_value("audio_ttfp_mean", metrics, requests) == math.inf
     assert judged_value("continuity", metrics, requests) is None
 

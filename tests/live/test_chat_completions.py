@@ -28,7 +28,7 @@ from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.workloads.trace import Turn
-from tests.waiting import WITHIN_S, run, until
+from tests.waiting import WITHIN_S, in_a_loop, run, until
 
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
@@ -103,108 +103,96 @@ async def streamed(client: AsyncOpenAI, text: str, tokens: int, **more: Any) -> 
     return [chunk async for chunk in chunks]
 
 
-def test_the_official_client_streams_one_after_the_other_over_a_connection() -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            for tokens in (6, 1):
-                *chunks, usage = await streamed(client, "word " * 40, tokens, priority=3)
-                said = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
-                assert len(said) == tokens and all(said)
-                assert chunks[0].choices[0].delta.role == "assistant"
-                assert chunks[-1].choices[0].finish_reason == "length"
-                assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
-            assert [turn.slo.priority for turn in server.turns] == [3, 3]
-            assert server.sockets.sockets == 1
-            await streamed(client, "x", 1)
-            assert server.turns[-1].slo.priority == 0
-
-    run(main())
+@in_a_loop
+async def test_the_official_client_streams_one_after_the_other_over_a_connection() -> None:
+    async with served() as server, server.client() as client:
+        for tokens in (6, 1):
+            *chunks, usage = await streamed(client, "word " * 40, tokens, priority=3)
+            said = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
+            assert len(said) == tokens and all(said)
+            assert chunks[0].choices[0].delta.role == "assistant"
+            assert chunks[-1].choices[0].finish_reason == "length"
+            assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
+        assert [turn.slo.priority for turn in server.turns] == [3, 3]
+        assert server.sockets.sockets == 1
+        await streamed(client, "x", 1)
+        assert server.turns[-1].slo.priority == 0
 
 
-def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            chunks = await streamed(client, "word " * 40, 6)
-            for more in ({}, {"stream": False}):
-                whole = await client.chat.completions.create(
-                    model="any", messages=[{"role": "user", "content": "word " * 40}], max_tokens=6, **more
-                )
-                (choice,) = whole.choices
-                assert (whole.object, whole.model) == ("chat.completion", chunks[0].model)
-                assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
-                assert len(choice.message.content.split()) == 2  # six syllables, three a word
-                assert whole.usage == chunks[-1].usage
-            assert server.sockets.sockets == 1 and server.sockets.closed == {1000: 3}
-
-    run(main())
+@in_a_loop
+async def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> None:
+    async with served() as server, server.client() as client:
+        chunks = await streamed(client, "word " * 40, 6)
+        for more in ({}, {"stream": False}):
+            whole = await client.chat.completions.create(
+                model="any", messages=[{"role": "user", "content": "word " * 40}], max_tokens=6, **more
+            )
+            (choice,) = whole.choices
+            assert (whole.object, whole.model) == ("chat.completion", chunks[0].model)
+            assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
+            assert len(choice.message.content.split()) == 2  # six syllables, three a word
+            assert whole.usage == chunks[-1].usage
+        assert server.sockets.sockets == 1 and server.sockets.closed == {1000: 3}
 
 
-def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            (model,) = (await client.models.list()).data
-            assert model.id == (await streamed(client, "x", 1))[0].model
-            assert (model.object, model.max_model_len > 1000) == ("model", True)
-        async with served(token=TOKEN) as server:
-            with pytest.raises(AuthenticationError):
-                await server.client("wrong").models.list()
-            with pytest.raises(NotFoundError) as missing:
-                await server.client(TOKEN).models.retrieve("other")
-            assert "/v1/models" in missing.value.message and missing.value.code == "path"
-
-    run(main())
+@in_a_loop
+async def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
+    async with served() as server, server.client() as client:
+        (model,) = (await client.models.list()).data
+        assert model.id == (await streamed(client, "x", 1))[0].model
+        assert (model.object, model.max_model_len > 1000) == ("model", True)
+    async with served(token=TOKEN) as server:
+        with pytest.raises(AuthenticationError):
+            await server.client("wrong").models.list()
+        with pytest.raises(NotFoundError) as missing:
+            await server.client(TOKEN).models.retrieve("other")
+        assert "/v1/models" in missing.value.message and missing.value.code == "path"
 
 
-def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheus() -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            for stream in (True, False):
-                await whole(client, {**HELLO, "stream": stream, "max_tokens": 6})
-            stats = server.sessions.stats
-            assert (stats.ttft_s.count, stats.token_s.count) == (2, 10)
-            assert 0 < stats.token_s.sum / 10 < stats.ttft_s.sum / 2 + stats.token_s.sum
-            async with (
-                ClientSession() as session,
-                session.get(f"http://127.0.0.1:{server.port}/metrics") as page,
-            ):
-                told = await page.text()
-            assert "rehearsal_time_to_first_token_seconds_count 2.0" in told
-            assert "rehearsal_inter_token_latency_seconds_count 10.0" in told
-
-    run(main())
+@in_a_loop
+async def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheus() -> None:
+    async with served() as server, server.client() as client:
+        for stream in (True, False):
+            await whole(client, {**HELLO, "stream": stream, "max_tokens": 6})
+        stats = server.sessions.stats
+        assert (stats.ttft_s.count, stats.token_s.count) == (2, 10)
+        assert 0 < stats.token_s.sum / 10 < stats.ttft_s.sum / 2 + stats.token_s.sum
+        async with (
+            ClientSession() as session,
+            session.get(f"http://127.0.0.1:{server.port}/metrics") as page,
+        ):
+            told = await page.text()
+        assert "rehearsal_time_to_first_token_seconds_count 2.0" in told
+        assert "rehearsal_inter_token_latency_seconds_count 10.0" in told
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stream: bool) -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            asked = {**HELLO, "stream": stream, "max_tokens": 60}
-            talking = asyncio.create_task(whole(client, asked))
-            await until(lambda: server.turns)
-            draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
-            await asyncio.sleep(0)
-            with pytest.raises(InternalServerError) as refused:
-                await whole(client, asked)
-            assert refused.value.status_code == 503 and refused.value.code == "closing"
-            assert len((await talking).split()) == 20
-            assert await draining == 0 and server.sockets.closed == {1000: 1}
-            assert len(server.turns) == 1
-
-    run(main())
+@in_a_loop
+async def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stream: bool) -> None:
+    async with served() as server, server.client() as client:
+        asked = {**HELLO, "stream": stream, "max_tokens": 60}
+        talking = asyncio.create_task(whole(client, asked))
+        await until(lambda: server.turns)
+        draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
+        await asyncio.sleep(0)
+        with pytest.raises(InternalServerError) as refused:
+            await whole(client, asked)
+        assert refused.value.status_code == 503 and refused.value.code == "closing"
+        assert len((await talking).split()) == 20
+        assert await draining == 0 and server.sockets.closed == {1000: 1}
+        assert len(server.turns) == 1
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
-            await until(lambda: server.turns)
-            assert await server.sockets.drain(0.1) == 1
-            await server.sockets.close()
-            with pytest.raises(APIConnectionError if stream else InternalServerError):
-                await talking
-
-    run(main())
+@in_a_loop
+async def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -> None:
+    async with served() as server, server.client() as client:
+        talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
+        await until(lambda: server.turns)
+        assert await server.sockets.drain(0.1) == 1
+        await server.sockets.close()
+        with pytest.raises(APIConnectionError if stream else InternalServerError):
+            await talking
 
 
 async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
@@ -228,82 +216,72 @@ async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
         ({"n": 2}, "n"),
     ],
 )
-def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
+@in_a_loop
+async def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
     changes: dict[str, Any], field: str
 ) -> None:
-    async def main() -> None:
-        async with served() as server, server.client() as client:
-            status, said = await server.post(json.dumps({**HELLO, **changes}).encode())
-            assert status == 400 and said["error"]["param"] == field
-            assert said["error"]["type"] == "invalid_request_error" and said["error"]["message"]
-            with pytest.raises(BadRequestError) as refused:
-                await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
-            assert refused.value.param == field
-            assert len(await streamed(client, "x", 2)) == 4
-            assert server.sockets.refused == {"request": 2}
-
-    run(main())
+    async with served() as server, server.client() as client:
+        status, said = await server.post(json.dumps({**HELLO, **changes}).encode())
+        assert status == 400 and said["error"]["param"] == field
+        assert said["error"]["type"] == "invalid_request_error" and said["error"]["message"]
+        with pytest.raises(BadRequestError) as refused:
+            await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
+        assert refused.value.param == field
+        assert len(await streamed(client, "x", 2)) == 4
+        assert server.sockets.refused == {"request": 2}
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [(b"nonsense", 400), (b"\xff\xfe", 400), (b"[]", 400), (b"[" * 10_000, 400)]
 )
-def test_a_body_that_is_no_completion_has_an_answer(body: bytes, status: int) -> None:
-    async def main() -> None:
-        async with served() as server:
-            assert (await server.post(body))[0] == status
-
-    run(main())
+@in_a_loop
+async def test_a_body_that_is_no_completion_has_an_answer(body: bytes, status: int) -> None:
+    async with served() as server:
+        assert (await server.post(body))[0] == status
 
 
-def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
-    async def main() -> None:
-        async with served(token=TOKEN) as server:
-            with pytest.raises(AuthenticationError):
-                await streamed(server.client("wrong"), "x", 1)
-            assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
-            assert (await reader.readline()).split()[1] == b"401"
-            writer.close()
-
-    run(main())
+@in_a_loop
+async def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
+    async with served(token=TOKEN) as server:
+        with pytest.raises(AuthenticationError):
+            await streamed(server.client("wrong"), "x", 1)
+        assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"401"
+        writer.close()
 
 
-def test_too_much_is_refused_and_a_full_server_says_so() -> None:
-    async def main() -> None:
-        async with (
-            served(limits=Limits(message_bytes=2048, max_sessions=1)) as server,
-            server.client() as client,
-        ):
-            assert (await server.post(b" " * 3000))[0] == 413
-            assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
-            talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
-            await anext(aiter(talking))
-            with pytest.raises(InternalServerError) as full:
-                await streamed(client, "x", 1)
-            assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
-            await talking.close()
-            await until(lambda: not server.sockets.sessions)
-            assert len(await streamed(client, "x", 1)) == 3
-
-    run(main())
+@in_a_loop
+async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
+    async with (
+        served(limits=Limits(message_bytes=2048, max_sessions=1)) as server,
+        server.client() as client,
+    ):
+        assert (await server.post(b" " * 3000))[0] == 413
+        assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
+        talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
+        await anext(aiter(talking))
+        with pytest.raises(InternalServerError) as full:
+            await streamed(client, "x", 1)
+        assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
+        await talking.close()
+        await until(lambda: not server.sockets.sessions)
+        assert len(await streamed(client, "x", 1)) == 3
 
 
-def test_who_hangs_up_is_served_no_longer() -> None:
-    async def main() -> None:
-        async with served() as server:
-            client = server.client()
-            talking = await client.chat.completions.create(model="any", max_tokens=4000, **HELLO)
-            await anext(aiter(talking))
-            await talking.close()
-            await client.close()
-            await until(lambda: not server.sockets.sessions)
-            await server.sessions.server.settle()
-            assert server.sessions.stats.turns == {"lost": 1}
-            assert 0 < server.sessions.stats.tokens["thinker"] < 4000
-
-    run(main())
+@in_a_loop
+async def test_who_hangs_up_is_served_no_longer() -> None:
+    async with served() as server:
+        client = server.client()
+        talking = await client.chat.completions.create(model="any", max_tokens=4000, **HELLO)
+        await anext(aiter(talking))
+        await talking.close()
+        await client.close()
+        await until(lambda: not server.sockets.sessions)
+        await server.sessions.server.settle()
+        assert server.sessions.stats.turns == {"lost": 1}
+        assert 0 < server.sessions.stats.tokens["thinker"] < 4000
 
 
 @pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])
@@ -328,10 +306,8 @@ def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str,
     assert ended[1] == first and len(ended) == 3
 
 
-def test_a_server_of_calls_without_pause_has_no_completions() -> None:
-    async def main() -> None:
-        async with served("metronome", deployment="qwen3_omni_8gpu") as server:
-            status, said = await server.post(b"{}")
-            assert status == 404 and "/v1/realtime" in said["error"]["message"]
-
-    run(main())
+@in_a_loop
+async def test_a_server_of_calls_without_pause_has_no_completions() -> None:
+    async with served("metronome", deployment="qwen3_omni_8gpu") as server:
+        status, said = await server.post(b"{}")
+        assert status == 404 and "/v1/realtime" in said["error"]["message"]

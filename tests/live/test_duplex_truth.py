@@ -105,9 +105,8 @@ def test_a_server_that_talks_over_people_by_known_amounts_is_measured_so(monkeyp
     assert delays[:5] == pytest.approx([0.65, 0.5, 0.7, 0.4, 0.4], abs=EXACT_S)
     assert turns[1]["stop_s"] == pytest.approx(0.35, abs=EXACT_S)
     assert turns[1]["stop_server_s"] == pytest.approx(0.35, abs=EXACT_S)
-    assert turns[0]["talk_over_s"] == pytest.approx(
-        0.0, abs=EXACT_S
-    )  # the cut-in ends before the user goes on
+    # The cut-in ends before the user goes on
+    assert turns[0]["talk_over_s"] == pytest.approx(0.0, abs=EXACT_S)
     assert turns[2]["talk_over_s"] == pytest.approx(0.35, abs=EXACT_S)
     assert turns[5]["talk_over_s"] == pytest.approx(SPEECH_S, abs=EXACT_S)
     parts = ("endpointing_s", "server_s", "playout_s")

@@ -80,3 +80,8 @@ def test_a_server_that_tells_only_buckets_has_no_largest():
     polls = scraped([[0.001], [0.003] * 100])
     lag = loop_lag(polls.loc[polls["name"] != "rehearsal_loop_lag_most_seconds"], WHOLE)
     assert lag == LoopLag(pytest.approx(0.005, rel=0.01), None, 100)
+
+
+def test_what_the_first_poll_told_was_late_before_the_window() -> None:
+    found = loop_lag(scraped([[0.9], [0.001], [0.002]]), WHOLE)
+    assert found is not None and (found.max_s, found.n) == (0.002, 2)

@@ -97,9 +97,8 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
     of_deltas = [e["response_id"] for kind, e, _ in session.heard if kind == "response.output_audio.delta"]
     assert of_deltas == [ids[0]] * 5 + [ids[1]] * 3 and ids[0] != ids[1]
 
-    assert (
-        summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
-    )  # the goodbye too
+    # The goodbye too
+    assert summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
     assert truth["packets"].to_pylist() == [5, 3]
     first_heard = [
         next(at for kind, e, at in session.heard if kind.endswith("audio.delta") and e["response_id"] == name)

@@ -210,13 +210,11 @@ async def turns(peer: Peer) -> None:
 
 @pytest.mark.slow
 def test_a_call_with_sglang_omni_s_own_turns(monkeypatch: pytest.MonkeyPatch):
-    weights = SimpleNamespace(
-        load_silero_vad=lambda onnx: SimpleNamespace()
-    )  # which the detector above replaces
+    # Which the detector above replaces
+    weights = SimpleNamespace(load_silero_vad=lambda onnx: SimpleNamespace())
     monkeypatch.setitem(sys.modules, "silero_vad", weights)
-    own_code(
-        "sglang_omni", "sglang_omni.serve.realtime.session", *SERVE
-    )  # torch with it: before anybody waits
+    # Torch with it: before anybody waits
+    own_code("sglang_omni", "sglang_omni.serve.realtime.session", *SERVE)
     out = play(spoken(turns=2), turns, dialect="sglang_omni", turn_detection="server")
     assert out.failures.empty, out.failures
     assert table(out)["status"].tolist() == ["completed"] * 2

@@ -18,130 +18,114 @@ from tests.live.proxied import (
     stepwise,
     whole,
 )
-from tests.waiting import run, until
+from tests.waiting import in_a_loop, run, until
 
 
-def test_pieces_pass_through_as_they_come():
-    async def test() -> None:
-        async with proxied(stepwise) as proxy:
-            server = proxy.servers[0]
-            server.step.release()
-            async with proxy.post(stream=True) as answer:
-                assert (answer.status, answer.content_type) == (200, "text/event-stream")
-                for n in range(3):  # the server sends no more before the client has this
-                    assert await answer.content.readany() == f"data: {n}\n\n".encode()
-                    server.step.release()
-                assert await answer.content.readany() == b""
-            assert await proxy.settled() == {(0, "answered"): 1}
-
-    run(test())
+@in_a_loop
+async def test_pieces_pass_through_as_they_come():
+    async with proxied(stepwise) as proxy:
+        server = proxy.servers[0]
+        server.step.release()
+        async with proxy.post(stream=True) as answer:
+            assert (answer.status, answer.content_type) == (200, "text/event-stream")
+            for n in range(3):  # the server sends no more before the client has this
+                assert await answer.content.readany() == f"data: {n}\n\n".encode()
+                server.step.release()
+            assert await answer.content.readany() == b""
+        assert await proxy.settled() == {(0, "answered"): 1}
 
 
-def test_body_and_headers_reach_the_server_and_its_answer_the_client():
-    async def test() -> None:
-        async with proxied(whole) as proxy:
-            async with proxy.post("hi", temperature=0.5) as answer:
-                said = (await answer.json())["said"]
-            assert said == {"messages": [{"role": "user", "content": "hi"}], "temperature": 0.5}
-            async with proxy.client.post(f"{proxy.url}/v1/completions", json={"prompt": "p"}) as answer:
-                assert (await answer.json())["said"] == {"prompt": "p"}
-            async with proxy.client.get(f"{proxy.url}/v1/models") as answer:
-                listed = [model["id"] for model in (await answer.json())["data"]]
-            assert listed == ["shared", f"only-{proxy.servers[0].port}"]
-            async with proxy.client.get(f"{proxy.url}/v1/chat/completions") as answer:
-                assert answer.status == 405 and (await answer.json())["error"]["code"] == 405
-
-    run(test())
+@in_a_loop
+async def test_body_and_headers_reach_the_server_and_its_answer_the_client():
+    async with proxied(whole) as proxy:
+        async with proxy.post("hi", temperature=0.5) as answer:
+            said = (await answer.json())["said"]
+        assert said == {"messages": [{"role": "user", "content": "hi"}], "temperature": 0.5}
+        async with proxy.client.post(f"{proxy.url}/v1/completions", json={"prompt": "p"}) as answer:
+            assert (await answer.json())["said"] == {"prompt": "p"}
+        async with proxy.client.get(f"{proxy.url}/v1/models") as answer:
+            listed = [model["id"] for model in (await answer.json())["data"]]
+        assert listed == ["shared", f"only-{proxy.servers[0].port}"]
+        async with proxy.client.get(f"{proxy.url}/v1/chat/completions") as answer:
+            assert answer.status == 405 and (await answer.json())["error"]["code"] == 405
 
 
 @pytest.mark.parametrize("first", [status_503, hangs_up])
-def test_what_was_not_begun_is_tried_on_another(first: Answer):
-    async def test() -> None:
-        async with proxied(first, whole) as proxy:
-            for n in range(4):
-                async with proxy.post(str(n)) as answer:
-                    assert answer.status == 200
-                    assert (await answer.json())["said"]["messages"][0]["content"] == str(n)
-            tried = len(proxy.servers[0].bodies)
-            assert tried and await proxy.settled() == {(1, "answered"): 4, (0, "retried"): tried}
-
-    run(test())
-
-
-def test_the_last_refusal_is_the_answer_where_nobody_takes_it():
-    async def test() -> None:
-        async with proxied(status_503, status_503) as proxy:
-            async with proxy.post() as answer:
-                assert (answer.status, await answer.text()) == (503, "full")
-            assert await proxy.settled() == {(0, "retried"): 1, (1, "refused"): 1}
-
-    run(test())
-
-
-def test_a_stream_that_breaks_off_ends_with_an_event_of_its_error():
-    async def test() -> None:
-        async with proxied(breaks_off(SSE), whole) as proxy:
-            async with proxy.post(stream=True) as answer:
-                text = (await answer.content.read()).decode()
-            assert answer.status == 200 and text.startswith('data: {"half": \n\ndata: ')
-            error = json.loads(text.split("data: ")[2])["error"]
-            assert "was lost while it answered" in error["message"] and error["code"] == 502
-            assert await proxy.settled() == {(0, "failed"): 1}
-            assert not proxy.servers[1].bodies, "what the client has seen is not said again by another"
-
-    run(test())
-
-
-def test_an_answer_that_is_no_stream_breaks_off_for_the_client_too():
-    async def test() -> None:
-        async with proxied(breaks_off({"Content-Type": "application/json"})) as proxy:
-            with pytest.raises(aiohttp.ClientPayloadError):
-                async with proxy.post() as answer:
-                    await answer.content.read()
-            assert await proxy.settled() == {(0, "failed"): 1}
-
-    run(test())
-
-
-def test_a_client_that_leaves_takes_its_request_along():
-    async def test() -> None:
-        async with proxied(stepwise) as proxy:
-            server = proxy.servers[0]
-            server.step.release()
-            async with proxy.post(stream=True) as answer:
-                await answer.content.readany()
-                answer.close()
-            await server.left.wait()
-            assert await proxy.settled() == {(0, "left"): 1}
-
-    run(test())
-
-
-def test_a_dead_server_is_left_alone_until_it_answers_again():
-    async def test() -> None:
-        async with proxied(whole) as proxy:
-            server = proxy.servers[0]
-            async with proxy.post() as answer:
+@in_a_loop
+async def test_what_was_not_begun_is_tried_on_another(first: Answer):
+    async with proxied(first, whole) as proxy:
+        for n in range(4):
+            async with proxy.post(str(n)) as answer:
                 assert answer.status == 200
-            await server.runner.cleanup()
+                assert (await answer.json())["said"]["messages"][0]["content"] == str(n)
+        tried = len(proxy.servers[0].bodies)
+        assert tried and await proxy.settled() == {(1, "answered"): 4, (0, "retried"): tried}
+
+
+@in_a_loop
+async def test_the_last_refusal_is_the_answer_where_nobody_takes_it():
+    async with proxied(status_503, status_503) as proxy:
+        async with proxy.post() as answer:
+            assert (answer.status, await answer.text()) == (503, "full")
+        assert await proxy.settled() == {(0, "retried"): 1, (1, "refused"): 1}
+
+
+@in_a_loop
+async def test_a_stream_that_breaks_off_ends_with_an_event_of_its_error():
+    async with proxied(breaks_off(SSE), whole) as proxy:
+        async with proxy.post(stream=True) as answer:
+            text = (await answer.content.read()).decode()
+        assert answer.status == 200 and text.startswith('data: {"half": \n\ndata: ')
+        error = json.loads(text.split("data: ")[2])["error"]
+        assert "was lost while it answered" in error["message"] and error["code"] == 502
+        assert await proxy.settled() == {(0, "failed"): 1}
+        assert not proxy.servers[1].bodies, "what the client has seen is not said again by another"
+
+
+@in_a_loop
+async def test_an_answer_that_is_no_stream_breaks_off_for_the_client_too():
+    async with proxied(breaks_off({"Content-Type": "application/json"})) as proxy:
+        with pytest.raises(aiohttp.ClientPayloadError):
             async with proxy.post() as answer:
-                assert answer.status in (502, 503)
+                await answer.content.read()
+        assert await proxy.settled() == {(0, "failed"): 1}
+
+
+@in_a_loop
+async def test_a_client_that_leaves_takes_its_request_along():
+    async with proxied(stepwise) as proxy:
+        server = proxy.servers[0]
+        server.step.release()
+        async with proxy.post(stream=True) as answer:
+            await answer.content.readany()
+            answer.close()
+        await server.left.wait()
+        assert await proxy.settled() == {(0, "left"): 1}
+
+
+@in_a_loop
+async def test_a_dead_server_is_left_alone_until_it_answers_again():
+    async with proxied(whole) as proxy:
+        server = proxy.servers[0]
+        async with proxy.post() as answer:
+            assert answer.status == 200
+        await server.runner.cleanup()
+        async with proxy.post() as answer:
+            assert answer.status in (502, 503)
+        async with proxy.client.get(f"{proxy.url}/health") as answer:
+            assert answer.status == 503
+        async with proxy.post() as answer:
+            assert answer.status == 503
+            assert "no server behind the proxy answers" in (await answer.json())["error"]["message"]
+        await server.start()  # on the same port
+
+        async def healthy() -> bool:
             async with proxy.client.get(f"{proxy.url}/health") as answer:
-                assert answer.status == 503
-            async with proxy.post() as answer:
-                assert answer.status == 503
-                assert "no server behind the proxy answers" in (await answer.json())["error"]["message"]
-            await server.start()  # on the same port
+                return answer.status == 200
 
-            async def healthy() -> bool:
-                async with proxy.client.get(f"{proxy.url}/health") as answer:
-                    return answer.status == 200
-
-            await until(healthy)
-            async with proxy.post() as answer:
-                assert answer.status == 200
-
-    run(test())
+        await until(healthy)
+        async with proxy.post() as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.parametrize(
@@ -175,27 +159,25 @@ def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list
     run(test())
 
 
-def test_prompts_that_begin_alike_go_where_the_beginning_is_and_sessions_stay():
-    async def test() -> None:
-        async with proxied(whole, whole, whole, router="omniproxy") as proxy:
-            for n in range(9):
-                async with proxy.post(f"{'system prompt ' * 100}{n}") as answer:
-                    await answer.read()
-            assert sorted(len(server.bodies) for server in proxy.servers) == [0, 0, 9]
-        async with proxied(whole, whole, whole, router="session_affinity") as proxy:
-            for n in range(12):
-                async with proxy.post(str(n), headers={"X-Session-Id": f"s{n % 2}"}) as answer:
-                    await answer.read()
-                async with proxy.post(str(n), user=f"u{n % 2}") as answer:
-                    await answer.read()
-            seen: dict[str, set[int]] = {}
-            for place, server in enumerate(proxy.servers):
-                for body in server.bodies:
-                    n = int(body["messages"][0]["content"])
-                    seen.setdefault(body.get("user", f"s{n % 2}"), set()).add(place)
-            assert all(len(places) == 1 for places in seen.values()) and len(seen) == 4
-
-    run(test())
+@in_a_loop
+async def test_prompts_that_begin_alike_go_where_the_beginning_is_and_sessions_stay():
+    async with proxied(whole, whole, whole, router="omniproxy") as proxy:
+        for n in range(9):
+            async with proxy.post(f"{'system prompt ' * 100}{n}") as answer:
+                await answer.read()
+        assert sorted(len(server.bodies) for server in proxy.servers) == [0, 0, 9]
+    async with proxied(whole, whole, whole, router="session_affinity") as proxy:
+        for n in range(12):
+            async with proxy.post(str(n), headers={"X-Session-Id": f"s{n % 2}"}) as answer:
+                await answer.read()
+            async with proxy.post(str(n), user=f"u{n % 2}") as answer:
+                await answer.read()
+        seen: dict[str, set[int]] = {}
+        for place, server in enumerate(proxy.servers):
+            for body in server.bodies:
+                n = int(body["messages"][0]["content"])
+                seen.setdefault(body.get("user", f"s{n % 2}"), set()).add(place)
+        assert all(len(places) == 1 for places in seen.values()) and len(seen) == 4
 
 
 def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyPatch):
@@ -214,24 +196,22 @@ def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyPatch):
     run(test())
 
 
-def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
-    async def test() -> None:
-        async with proxied(whole) as proxy:
-            own = {"headers": {"Authorization": "Bearer own"}, "protocols": ["realtime"]}
-            async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime", **own) as ws:
-                assert ws.protocol == "realtime"
-                for said in ("one", "two"):
-                    await ws.send_str(said)
-                    assert await ws.receive_str() == f"Bearer own {said}"
-                await ws.send_str("go")
-                assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
-                assert ws.close_code == 1013
-            async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime") as ws:
-                await ws.send_str("die")
-                assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
-                assert ws.close_code == 1011
-            async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime"):
-                pass
-            assert await proxy.settled() == {(0, "answered"): 1, (0, "failed"): 1, (0, "left"): 1}
-
-    run(test())
+@in_a_loop
+async def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
+    async with proxied(whole) as proxy:
+        own = {"headers": {"Authorization": "Bearer own"}, "protocols": ["realtime"]}
+        async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime", **own) as ws:
+            assert ws.protocol == "realtime"
+            for said in ("one", "two"):
+                await ws.send_str(said)
+                assert await ws.receive_str() == f"Bearer own {said}"
+            await ws.send_str("go")
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+            assert ws.close_code == 1013
+        async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime") as ws:
+            await ws.send_str("die")
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+            assert ws.close_code == 1011
+        async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime"):
+            pass
+        assert await proxy.settled() == {(0, "answered"): 1, (0, "failed"): 1, (0, "left"): 1}

@@ -146,9 +146,8 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
         assert row["dispersion"] is not None and row["gap_cv"] > 0.5
         assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
     one, two = found["text"]
-    assert one["rate"] == pytest.approx(
-        two["rate"], rel=0.1
-    )  # the same schedule from one process and from two
+    # The same schedule from one process and from two
+    assert one["rate"] == pytest.approx(two["rate"], rel=0.1)
 
 
 def test_a_tokenizer_of_words_is_made_for_the_peer(tmp_path):

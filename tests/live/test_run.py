@@ -177,9 +177,8 @@ def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
         "INVALID: the P99 of the server's own loop lag is "
     )
     record = load_record(outcome.folder)
-    assert record.metrics["server_lag_p99"]["value"] == pytest.approx(
-        0.227
-    )  # nine tenths of the way to 0.25 s
+    # Nine tenths of the way to 0.25 s
+    assert record.metrics["server_lag_p99"]["value"] == pytest.approx(0.227)
     assert len(record.table("requests")) and record.metrics["audio_ttfp_p50"]["value"] is not None
 
 

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.endpoint.build import Sessions
 from rehearsal.engines.endpoint.protocol import Refusal
 from rehearsal.engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
 from rehearsal.engines.endpoint.settings import KEPT, Settings
 from rehearsal.engines.endpoint.turn_detection import ServerVad
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call
 
 VAD = ServerVad()
 BEFORE = Settings(True, "tiny", "audio", vad=VAD)
@@ -148,32 +147,26 @@ def test_the_sentence_names_the_field_what_is_served_and_what_stays(
 
 
 def test_a_refused_update_leaves_the_servers_vad_as_it_was() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session={"modalities": ["text"], "turn_detection": None})
         caller.say("response.create", response={"modalities": ["text"]})
         caller.say(
             "session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"}
         )
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    errors = [event["error"]["param"] for event in callers[0].of("error")]
-    assert errors == ["session.modalities", "response.modalities"] and not callers[0].done()
-    (updated,) = callers[0].of("session.updated")
+    caller = call("vllm_omni", script)
+    errors = [event["error"]["param"] for event in caller.of("error")]
+    assert errors == ["session.modalities", "response.modalities"] and not caller.done()
+    (updated,) = caller.of("session.updated")
     assert updated["session"]["output_modalities"] == ["text"]
     assert updated["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
 
 
 def test_calls_in_frames_have_no_ends_of_turns_to_find() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
         caller.connection.end()
 
-    callers: list[Caller] = []
-    play("metronome", script)
-    ((error,),) = (callers[0].of("error"),)
+    caller = call("metronome", script)
+    ((error,),) = (caller.of("error"),)
     assert error["error"]["param"] == "session.audio.input.turn_detection"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rehearsal.engines.endpoint.protocol import Refusal, parse
 from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.endpoint.user_turn import MOST_ITEMS, MOST_S
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call, play
 
 pytestmark = pytest.mark.slow
 
@@ -197,9 +197,7 @@ def test_no_sequence_of_events_breaks_a_server_of_frames(steps: list[tuple[dict[
 
 
 def test_what_a_client_says_before_a_reply_is_bounded() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
         for _ in range(round(MOST_S) + 5):
             caller.append(np.zeros(24_000, np.int16))
@@ -208,7 +206,6 @@ def test_what_a_client_says_before_a_reply_is_bounded() -> None:
             caller.say("conversation.item.create", item=item)
         caller.connection.receive(b"\x00")
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    errors = callers[0].errors()
+    caller = call("vllm_omni", script)
+    errors = caller.errors()
     assert errors == ["buffer_full"] * 5 + ["invalid_value"] * 5 + ["invalid_json"]

@@ -8,7 +8,7 @@ import pytest
 from rehearsal.engines.endpoint.frame_session import MOST_BEHIND
 from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.server import ServerParams
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call, play
 
 FRAME_ENGINES = ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling")
 
@@ -19,9 +19,7 @@ def hush(seconds: float, rate: int = 24_000) -> np.ndarray:
 
 @pytest.mark.parametrize("engine", FRAME_ENGINES)
 def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str) -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         await asyncio.sleep(0.3)  # between two ticks
         for frame in range(8):
             caller.say("rehearsal.frame", frame=frame, output_tokens=10, content=frame)
@@ -31,9 +29,7 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
         assert not caller.connection.busy
         caller.connection.end()
 
-    callers: list[Caller] = []
-    sessions = play(engine, script, frame_s=1.0)
-    [caller] = callers
+    caller = call(engine, script, frame_s=1.0)
     about = caller.events[0]["session"]["rehearsal"]
     assert (about["serves"], about["frame_s"], about["engine"]) == ("frames", 1.0, engine)
     answers = caller.of("rehearsal.frame.done")
@@ -43,15 +39,13 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
     assert tokens == 70  # a Step brings what was said before it: all but the last answer
     text = "".join(event["delta"] for event in caller.of("response.output_text.delta"))
     assert len(text.replace(" ", "")) == 2 * tokens
-    assert sessions.stats.tokens["thinker"] == tokens
-    assert sessions.stats.frame_s.count == 8
-    assert sessions.open == 0 and not sessions.server.gateway.admitted
+    assert caller.sessions.stats.tokens["thinker"] == tokens
+    assert caller.sessions.stats.frame_s.count == 8
+    assert caller.sessions.open == 0 and not caller.sessions.server.gateway.admitted
 
 
 def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say(
             "session.update",
             session={
@@ -61,16 +55,15 @@ def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
         )
         caller.append(hush(2.5, 16_000))
         caller.append(hush(0.49, 16_000))
-        assert sessions.stats.events["fed"] == 0
+        assert caller.sessions.stats.events["fed"] == 0
         await asyncio.sleep(3)
         caller.append(hush(0.01, 16_000))
         await asyncio.sleep(3)
         caller.connection.end()
 
-    callers: list[Caller] = []
-    sessions = play("metronome", script, frame_s=1.0)
-    assert [answer["frame"] for answer in callers[0].of("rehearsal.frame.done")] == [1, 2]
-    assert sessions.stats.events["fed"] == 3
+    caller = call("metronome", script, frame_s=1.0)
+    assert [answer["frame"] for answer in caller.of("rehearsal.frame.done")] == [1, 2]
+    assert caller.sessions.stats.events["fed"] == 3
 
 
 def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while() -> None:
@@ -109,22 +102,17 @@ def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served() -> N
 
 
 def test_who_sends_faster_than_time_passes_is_cut_off_in_the_end() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         for _ in range(MOST_BEHIND + 5):
             caller.append(hush(2.0))
         caller.connection.end()
 
-    callers: list[Caller] = []
-    sessions = play("metronome", script)
-    assert callers[0].closed == [1011] and sessions.open == 0
+    caller = call("metronome", script)
+    assert caller.closed == [1011] and caller.sessions.open == 0
 
 
 def test_what_belongs_to_turns_is_refused_in_words() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("response.create")
         caller.say("rehearsal.frame", frame=500)
         caller.say("rehearsal.frame", frame=0, output_tokens=0)
@@ -135,7 +123,6 @@ def test_what_belongs_to_turns_is_refused_in_words() -> None:
         caller.append(hush(1.9))
         caller.connection.end()
 
-    callers: list[Caller] = []
-    sessions = play("metronome", script)
-    assert callers[0].errors() == ["invalid_value"] * 5
-    assert sessions.stats.events["fed"] == 0
+    caller = call("metronome", script)
+    assert caller.errors() == ["invalid_value"] * 5
+    assert caller.sessions.stats.events["fed"] == 0

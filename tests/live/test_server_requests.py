@@ -14,7 +14,7 @@ from websockets.frames import Frame, Opcode
 from rehearsal.engines.endpoint.client_socket import REQUEST_BYTES
 from rehearsal.engines.endpoint.server_stats import Pool
 from tests.live.sockets import LOOPS, Running, closed, fetch, opened
-from tests.waiting import run
+from tests.waiting import in_a_loop, run
 
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = ("Host: here", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY)
@@ -141,82 +141,68 @@ def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end(loop: Any)
     run(main(), loop)
 
 
-def test_a_burst_of_requests_whose_senders_wait_for_the_answer_only_is_answered():
-    async def main() -> None:
-        async with opened(handshake_timeout_s=PATIENCE_S) as running:
-            burst = await asyncio.gather(*(answers(running, request()) for _ in range(100)))
-            assert {said.splitlines()[0] for said in burst} == {b"HTTP/1.1 200 OK"}
-
-    run(main())
+@in_a_loop
+async def test_a_burst_of_requests_whose_senders_wait_for_the_answer_only_is_answered():
+    async with opened(handshake_timeout_s=PATIENCE_S) as running:
+        burst = await asyncio.gather(*(answers(running, request()) for _ in range(100)))
+        assert {said.splitlines()[0] for said in burst} == {b"HTTP/1.1 200 OK"}
 
 
-def test_what_comes_behind_a_handshake_is_answered_behind_it():
-    async def main() -> None:
-        async with opened() as running:
-            frames = frame(Opcode.PING, b"?") + frame(Opcode.TEXT, b"four")
-            said = await answers(running, handshake(behind=frames))
-            told = (Opcode.TEXT, b"hello"), (Opcode.PONG, b"?"), (Opcode.TEXT, b"4")
-            assert said.startswith(b"HTTP/1.1 101")
-            expected = b"".join(Frame(*each).serialize(mask=False) for each in told)
-            assert said.partition(b"\r\n\r\n")[2] == expected
-            assert running.server.closed == {1006: 1}
-
-    run(main())
+@in_a_loop
+async def test_what_comes_behind_a_handshake_is_answered_behind_it():
+    async with opened() as running:
+        frames = frame(Opcode.PING, b"?") + frame(Opcode.TEXT, b"four")
+        said = await answers(running, handshake(behind=frames))
+        told = (Opcode.TEXT, b"hello"), (Opcode.PONG, b"?"), (Opcode.TEXT, b"4")
+        assert said.startswith(b"HTTP/1.1 101")
+        expected = b"".join(Frame(*each).serialize(mask=False) for each in told)
+        assert said.partition(b"\r\n\r\n")[2] == expected
+        assert running.server.closed == {1006: 1}
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"]
 )
-def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
-    async def main() -> None:
-        async with opened(handshake_timeout_s=0.1) as running:
-            said = await answers(running, text, half_closed=False)
-            assert said.startswith(b"HTTP/1.1 408 ") and said.endswith(
-                b"No request was complete after 0.1 s.\n"
-            )
-            assert running.server.refused == {"no request": 1}
-
-    run(main())
+@in_a_loop
+async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
+    async with opened(handshake_timeout_s=0.1) as running:
+        said = await answers(running, text, half_closed=False)
+        assert said.startswith(b"HTTP/1.1 408 ") and said.endswith(b"No request was complete after 0.1 s.\n")
+        assert running.server.refused == {"no request": 1}
 
 
-def test_a_request_that_comes_bit_by_bit_is_as_long_as_others_at_most():
-    async def main() -> None:
-        async with opened(handshake_timeout_s=PATIENCE_S) as running:
-            reader, writer = await running.raw(b"GET /health HTTP/1.1\r\n")
-            for n in range(2 * REQUEST_BYTES // 1000):
-                writer.write(b"X%d: %s\r\n" % (n, b"y" * 1000))
-                await writer.drain()
-                await asyncio.sleep(0)
-            assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
-            writer.close()
-            assert running.server.refused == {"request": 1}
-
-    run(main())
+@in_a_loop
+async def test_a_request_that_comes_bit_by_bit_is_as_long_as_others_at_most():
+    async with opened(handshake_timeout_s=PATIENCE_S) as running:
+        reader, writer = await running.raw(b"GET /health HTTP/1.1\r\n")
+        for n in range(2 * REQUEST_BYTES // 1000):
+            writer.write(b"X%d: %s\r\n" % (n, b"y" * 1000))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+        writer.close()
+        assert running.server.refused == {"request": 1}
 
 
-def test_who_is_still_asking_when_the_server_goes_is_told():
-    async def main() -> None:
-        async with opened() as running:
-            reader, writer = await running.raw(b"GET /v1/realt")
-            await running.until(lambda: running.server.sockets == 1)
-            closing = asyncio.ensure_future(running.server.close())
-            assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
-            writer.close()
-            await closing
-
-    run(main())
+@in_a_loop
+async def test_who_is_still_asking_when_the_server_goes_is_told():
+    async with opened() as running:
+        reader, writer = await running.raw(b"GET /v1/realt")
+        await running.until(lambda: running.server.sockets == 1)
+        closing = asyncio.ensure_future(running.server.close())
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+        writer.close()
+        await closing
 
 
-def test_a_page_that_fails_is_told_as_our_mistake_and_costs_nobody_else_anything():
-    async def main() -> None:
-        async with opened() as running:
-            running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)
-            statuses = await asyncio.gather(*(fetch(running, path) for path in ("/metrics", "/health") * 5))
-            assert [status for status, _ in statuses] == [500, 200] * 5
-            assert running.mistakes == ["ZeroDivisionError('division by zero')"] * 5
-            running.mistakes.clear()
-
-    run(main())
+@in_a_loop
+async def test_a_page_that_fails_is_told_as_our_mistake_and_costs_nobody_else_anything():
+    async with opened() as running:
+        running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)
+        statuses = await asyncio.gather(*(fetch(running, path) for path in ("/metrics", "/health") * 5))
+        assert [status for status, _ in statuses] == [500, 200] * 5
+        assert running.mistakes == ["ZeroDivisionError('division by zero')"] * 5
+        running.mistakes.clear()
 
 
 LINES = st.lists(
@@ -243,89 +229,79 @@ LINES = st.lists(
 
 @settings(max_examples=200)
 @given(st.lists(LINES, min_size=1, max_size=8))
-def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
-    async def main() -> None:
-        async with opened(handshake_timeout_s=PATIENCE_S) as running:
-            asked = [text for text in map(b"".join, texts) if text]
-            for said in await asyncio.gather(*(answers(running, text) for text in asked)):
-                assert said.startswith(b"HTTP/1.1 ")
-
-    run(main())
+@in_a_loop
+async def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
+    async with opened(handshake_timeout_s=PATIENCE_S) as running:
+        asked = [text for text in map(b"".join, texts) if text]
+        for said in await asyncio.gather(*(answers(running, text) for text in asked)):
+            assert said.startswith(b"HTTP/1.1 ")
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
-def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
-    async def main() -> None:
-        async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
-            if shaken:
-                async with connect(running.url) as client:
-                    for piece in pieces:
-                        client.transport.write(piece)
-                    client.transport.abort()
-            else:
-                reader, writer = await running.raw(b"".join(pieces))
-                writer.write_eof()
-                with contextlib.suppress(ConnectionError):
-                    await reader.read()
-                writer.close()
+@in_a_loop
+async def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
+    async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
+        if shaken:
             async with connect(running.url) as client:
-                assert await client.recv() == "hello"
-
-    run(main())
-
-
-def test_health_is_for_everybody_and_metrics_tell_what_happened():
-    async def main() -> None:
-        async with opened(max_sessions=1) as running, connect(running.url):
-            async with connect(running.url) as second:
-                assert (await closed(second))[0] == 1013
-            assert (await fetch(running, "/health"))[1] == "ok\n"
-            status, page = await fetch(running, "/metrics")
-            assert status == 200
-            assert 'rehearsal_refused_total{reason="full"} 1.0' in page
-            assert "rehearsal_sessions_open 1.0" in page
-            assert "rehearsal_process_resident_memory_bytes" in page
-            assert (await fetch(running, "/elsewhere"))[0] == 404
-
-    run(main())
+                for piece in pieces:
+                    client.transport.write(piece)
+                client.transport.abort()
+        else:
+            reader, writer = await running.raw(b"".join(pieces))
+            writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        async with connect(running.url) as client:
+            assert await client.recv() == "hello"
 
 
-def test_a_token_opens_the_door_and_nothing_else_does():
-    async def main() -> None:
-        async with opened("s3cret") as running:
-            for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
-                with pytest.raises(InvalidStatus) as refused:
-                    await connect(running.url, additional_headers=shown)
-                assert refused.value.response.status_code == 401
-            for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
-                async with connect(running.url, additional_headers={"Authorization": shown}) as client:
-                    assert await client.recv() == "hello"
-            for headers in (
-                ("Bearer s3cret", "Bearer s3cret"),
-                ("Bear", "er s3cret"),
-                ("Basic s3cret",),
-                ("Bearer",),
-            ):
-                assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[
-                    0
-                ] == 401
-            assert (await fetch(running, "/metrics"))[0] == 401
-            assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
-            status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
-            assert status == 200 and "s3cret" not in page
-            assert (await fetch(running, "/health"))[0] == 200
-
-    run(main())
+@in_a_loop
+async def test_health_is_for_everybody_and_metrics_tell_what_happened():
+    async with opened(max_sessions=1) as running, connect(running.url):
+        async with connect(running.url) as second:
+            assert (await closed(second))[0] == 1013
+        assert (await fetch(running, "/health"))[1] == "ok\n"
+        status, page = await fetch(running, "/metrics")
+        assert status == 200
+        assert 'rehearsal_refused_total{reason="full"} 1.0' in page
+        assert "rehearsal_sessions_open 1.0" in page
+        assert "rehearsal_process_resident_memory_bytes" in page
+        assert (await fetch(running, "/elsewhere"))[0] == 404
 
 
-def test_a_page_of_another_site_is_not_let_in_without_a_token():
-    async def main() -> None:
-        async with opened() as running:
+@in_a_loop
+async def test_a_token_opens_the_door_and_nothing_else_does():
+    async with opened("s3cret") as running:
+        for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
             with pytest.raises(InvalidStatus) as refused:
-                await connect(running.url, origin="https://elsewhere.example")
-            assert refused.value.response.status_code == 403
-            async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
+                await connect(running.url, additional_headers=shown)
+            assert refused.value.response.status_code == 401
+        for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
+            async with connect(running.url, additional_headers={"Authorization": shown}) as client:
                 assert await client.recv() == "hello"
+        for headers in (
+            ("Bearer s3cret", "Bearer s3cret"),
+            ("Bear", "er s3cret"),
+            ("Basic s3cret",),
+            ("Bearer",),
+        ):
+            assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[
+                0
+            ] == 401
+        assert (await fetch(running, "/metrics"))[0] == 401
+        assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
+        status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
+        assert status == 200 and "s3cret" not in page
+        assert (await fetch(running, "/health"))[0] == 200
 
-    run(main())
+
+@in_a_loop
+async def test_a_page_of_another_site_is_not_let_in_without_a_token():
+    async with opened() as running:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(running.url, origin="https://elsewhere.example")
+        assert refused.value.response.status_code == 403
+        async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
+            assert await client.recv() == "hello"

@@ -62,9 +62,8 @@ def test_what_is_shorter_than_the_gate_leaves_the_reply_alone(seconds: float, cu
             caller.when("input_audio_buffer.speech_started")[1],
             caller.when("output_audio_buffer.cleared")[0],
         )
-        assert (
-            0.6 < stopped - started < 0.8
-        )  # the gate counts from the begin of the speech, which was found later
+        # The gate counts from the begin of the speech, which was found later
+        assert 0.6 < stopped - started < 0.8
         assert stopped <= caller.when("response.done")[0]  # which waits for the step under way
     else:
         assert statuses == ["completed"] and len(committed) == 1 and len(cleared) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.server import ServerParams
-from tests.live.calls import MANUAL, Caller, play
+from tests.live.calls import MANUAL, Caller, call, play
 
 TURN_ENGINES = ("vllm_omni", "vllm_omni_wo", "liveserve")
 
@@ -18,22 +18,18 @@ def hiss(seconds: float, rate: int = 24_000) -> np.ndarray:
 
 @pytest.mark.parametrize("engine", TURN_ENGINES)
 def test_a_spoken_turn_is_answered_with_exactly_the_speech_and_text_that_was_asked_for(engine: str) -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session=MANUAL)
         await caller.speak(hiss(2.0))
         caller.say("input_audio_buffer.commit")
         hint = '{"output_tokens": 30, "reply_audio_s": 8.0, "visual_tokens": null}'
         caller.say("response.create", response={"metadata": {"rehearsal": hint, "mine": "x"}})
-        assert sessions.open == 1
+        assert caller.sessions.open == 1
         await asyncio.sleep(30)
         caller.connection.end()
         caller.connection.end()
 
-    callers: list[Caller] = []
-    sessions = play(engine, script)
-    [caller] = callers
+    caller = call(engine, script)
     [done] = caller.done()
     assert done["status"] == "completed" and done["metadata"]["mine"] == "x"
     assert done["usage"]["output_token_details"] == {"text_tokens": 30, "audio_tokens": 100}
@@ -60,8 +56,8 @@ def test_a_spoken_turn_is_answered_with_exactly_the_speech_and_text_that_was_ask
     ids = [event["event_id"] for event in caller.events]
     assert len(set(ids)) == len(ids)
     assert caller.events[0]["session"]["rehearsal"]["serves"] == "turns"
-    stats = sessions.stats
-    assert (sessions.open, stats.replies, stats.turns["completed"]) == (0, 0, 1)
+    stats = caller.sessions.stats
+    assert (caller.sessions.open, stats.replies, stats.turns["completed"]) == (0, 0, 1)
     assert stats.tokens == {"thinker": 30, "talker": 100} and stats.audio_sent_s == 8.0
     committed_s, first_s = (
         caller.when("response.created")[0],
@@ -71,21 +67,18 @@ def test_a_spoken_turn_is_answered_with_exactly_the_speech_and_text_that_was_ask
 
 
 def test_history_grows_by_what_was_said_and_heard() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session={"type": "realtime", "output_modalities": ["text"]})
         for _ in range(3):
             caller.ask("x" * 40, output_tokens=20)
             await asyncio.sleep(5)
-        callers.append(caller)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    usage = [done["usage"] for done in callers[0].done()]
+    caller = call("vllm_omni", script)
+    usage = [done["usage"] for done in caller.done()]
     assert [each["input_tokens"] for each in usage] == [10, 40, 70]  # 40 characters are 10 tokens
     assert [each["output_token_details"]["audio_tokens"] for each in usage] == [0, 0, 0]
-    assert not callers[0].of("response.output_audio.delta")
-    assert [done["output"][0]["content"][0]["type"] for done in callers[0].done()] == ["output_text"] * 3
+    assert not caller.of("response.output_audio.delta")
+    assert [done["output"][0]["content"][0]["type"] for done in caller.done()] == ["output_text"] * 3
 
 
 @pytest.mark.parametrize("engine", ("vllm_omni", "liveserve"))
@@ -130,27 +123,22 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
 
 
 def test_a_reply_cut_before_it_begins_leaves_what_was_said() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.ask("x" * 40)
         caller.say("response.cancel")
         caller.ask("x" * 40, output_tokens=4, reply_audio_s=1.0)
         await asyncio.sleep(5)
 
-    callers: list[Caller] = []
-    sessions = play("vllm_omni", script)
-    cut, after = callers[0].done()
+    caller = call("vllm_omni", script)
+    cut, after = caller.done()
     assert cut["status"] == "cancelled" and cut["usage"]["output_tokens"] == 0
     assert cut["rehearsal"]["heard"] == {"thinker": 0, "talker": 0}
     assert after["status"] == "completed" and after["usage"]["input_tokens"] == 20
-    assert sessions.stats.wasted == {"thinker": 0, "talker": 0}
+    assert caller.sessions.stats.wasted == {"thinker": 0, "talker": 0}
 
 
 def test_a_complete_reply_can_be_interrupted_while_it_plays() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.ask(output_tokens=30, reply_audio_s=16.0)
         await asyncio.sleep(8)
         caller.say("rehearsal.playback", played_ms=6400, playing=True)
@@ -159,21 +147,17 @@ def test_a_complete_reply_can_be_interrupted_while_it_plays() -> None:
         caller.ask("more", output_tokens=4, reply_audio_s=1.0)
         await asyncio.sleep(5)
 
-    callers: list[Caller] = []
-    sessions = play("liveserve", script)
-    [caller] = callers
+    caller = call("liveserve", script)
     complete, after = caller.done()
     assert complete["status"] == "completed" and "rehearsal" not in complete
     [told] = caller.of("rehearsal.heard")
     assert told["heard"] == {"thinker": 90 * 30 // 200, "talker": 90}  # 6.4 s reported and 0.8 s since
-    assert sessions.stats.wasted == {"thinker": 30 - 13, "talker": 110}
+    assert caller.sessions.stats.wasted == {"thinker": 30 - 13, "talker": 110}
     assert after["usage"]["input_tokens"] == 2 + 13 + 1
 
 
 def test_truncate_says_after_the_fact_what_was_heard() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.ask(output_tokens=40, reply_audio_s=8.0)
         await asyncio.sleep(0.8)
         caller.say("response.cancel")
@@ -186,9 +170,7 @@ def test_truncate_says_after_the_fact_what_was_heard() -> None:
         await asyncio.sleep(5)
         caller.say("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=0)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    [caller] = callers
+    caller = call("vllm_omni", script)
     cut, after = caller.done()
     frames = int((0.8 - caller.when("response.output_audio.delta")[0]) / 0.08)  # since the first audio
     assert cut["rehearsal"]["heard"] == {"thinker": frames * 40 // 100, "talker": frames}
@@ -221,9 +203,7 @@ def test_who_vanishes_frees_everything() -> None:
 
 @pytest.mark.parametrize("rate", (16_000, 24_000))
 def test_input_counts_as_long_as_it_lasts_at_either_rate(rate: int) -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         heard = {"turn_detection": None, "format": {"type": "audio/pcm", "rate": rate}}
         caller.say("session.update", session={"type": "realtime", "audio": {"input": heard}})
         caller.append(hiss(1.0, rate))
@@ -231,25 +211,21 @@ def test_input_counts_as_long_as_it_lasts_at_either_rate(rate: int) -> None:
         caller.say("response.create", response={"output_modalities": ["text"]})
         await asyncio.sleep(20)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    assert callers[0].done()[0]["usage"]["input_tokens"] == 13
+    caller = call("vllm_omni", script)
+    assert caller.done()[0]["usage"]["input_tokens"] == 13
 
 
 def test_two_turns_never_run_at_once_and_nothing_said_is_answered_all_the_same() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("response.create", event_id="mine")
         caller.say("response.create", event_id="again")
         await asyncio.sleep(200)
         caller.say("response.create")
         await asyncio.sleep(200)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    assert [done["status"] for done in callers[0].done()] == ["completed"] * 2
-    [error] = callers[0].of("error")
+    caller = call("vllm_omni", script)
+    assert [done["status"] for done in caller.done()] == ["completed"] * 2
+    [error] = caller.of("error")
     assert error["error"]["code"] == "conversation_already_has_active_response"
     assert error["error"]["event_id"] == "again"
 
@@ -270,9 +246,7 @@ def test_lengths_are_drawn_from_the_seed_and_the_session_alone() -> None:
 
 
 def test_a_model_that_does_not_speak_answers_in_text() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session={"type": "realtime", "output_modalities": ["audio"]})
         caller.say("session.update", session=MANUAL)
         caller.append(hiss(1.0))
@@ -280,9 +254,7 @@ def test_a_model_that_does_not_speak_answers_in_text() -> None:
         caller.say("response.create")
         await asyncio.sleep(100)
 
-    callers: list[Caller] = []
-    play("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu"))
-    [caller] = callers
+    caller = call("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu"))
     assert (
         caller.errors() == ["invalid_value"] and "does not speak" in caller.of("error")[0]["error"]["message"]
     )
@@ -290,13 +262,10 @@ def test_a_model_that_does_not_speak_answers_in_text() -> None:
 
 
 def test_the_longest_replies_that_anybody_asks_for_are_cut_to_what_the_stages_allow() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.ask(output_tokens=10**6, reply_audio_s=86_400.0, input_tokens=10**6, visual_tokens=10**6)
         await asyncio.sleep(2000)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script, ServerParams(kv_pool_blocks=64))
-    [done] = callers[0].done()
+    caller = call("vllm_omni", script, ServerParams(kv_pool_blocks=64))
+    [done] = caller.done()
     assert done["status"] == "completed" and done["usage"]["output_tokens"] > 500

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from rehearsal.engines.endpoint.listening import Listening
-from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.endpoint.turn_detection import Interruption, ServerVad
 from rehearsal.engines.endpoint.vad import Decimator
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.audio.vad import RATE, segments
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call
 
 
 def speech(rate: int = 24_000, seconds: float = 2.0) -> np.ndarray:
@@ -78,9 +77,7 @@ def test_decimation_keeps_tones_that_speech_has_and_drops_those_that_would_fold(
 
 
 def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         await caller.speak(np.concatenate([silence(1.0), speech(), silence(1.0)]))
         while not caller.of("response.output_audio.delta"):
             await caller.speak(silence(0.02))
@@ -90,9 +87,7 @@ def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again
         await caller.speak(np.concatenate([speech(), silence(1.0)]))
         await asyncio.sleep(60)
 
-    callers: list[Caller] = []
-    sessions = play("liveserve", script)
-    [caller] = callers
+    caller = call("liveserve", script)
     started, again = caller.of("input_audio_buffer.speech_started")
     stopped = caller.of("input_audio_buffer.speech_stopped")[0]
     assert 600 <= started["audio_start_ms"] <= 1000  # 300 ms before the speech, as a prefix
@@ -105,14 +100,12 @@ def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again
     # The first turn: the prefix, the speech and the silence that ended it, at 13 tokens/s.
     assert 13 * 2.6 <= cut["usage"]["input_tokens"] <= 13 * 3.1 + 1
     assert 0 < cut["rehearsal"]["heard"]["talker"] <= cut["usage"]["output_token_details"]["audio_tokens"]
-    assert sessions.stats.turns == {"cancelled": 1, "completed": 1}
+    assert caller.sessions.stats.turns == {"cancelled": 1, "completed": 1}
     assert not caller.errors()
 
 
 def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         vad = {"type": "server_vad", "interrupt_response": False}
         caller.say(
             "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
@@ -122,15 +115,12 @@ def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() ->
         assert not caller.done()
         await asyncio.sleep(200)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    assert [done["status"] for done in callers[0].done()] == ["completed", "completed"]
+    caller = call("vllm_omni", script)
+    assert [done["status"] for done in caller.done()] == ["completed", "completed"]
 
 
 def test_without_create_response_the_client_asks() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         vad = {"type": "server_vad", "create_response": False}
         caller.say(
             "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
@@ -142,19 +132,15 @@ def test_without_create_response_the_client_asks() -> None:
         caller.say("response.create")
         await asyncio.sleep(100)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    assert len(callers[0].done()) == 1
+    caller = call("vllm_omni", script)
+    assert len(caller.done()) == 1
 
 
 def test_who_never_pauses_has_turns_all_the_same() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         await caller.speak(np.tile(speech(), 70))
         await asyncio.sleep(1)
 
-    callers: list[Caller] = []
-    play("vllm_omni", script)
-    ends = callers[0].of("input_audio_buffer.speech_stopped")
+    caller = call("vllm_omni", script)
+    ends = caller.of("input_audio_buffer.speech_stopped")
     assert len(ends) == 1 and 119_000 < ends[0]["audio_end_ms"] < 121_000

@@ -106,9 +106,8 @@ def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
 
     async def handler(peer):
         await peer.recv()
-        peer.transport.write(
-            b"\x81\x01a\x89\x00\x81\x01b\x81\x01c\x89\x00"
-        )  # pings between and behind the messages
+        # Pings between and behind the messages
+        peer.transport.write(b"\x81\x01a\x89\x00\x81\x01b\x81\x01c\x89\x00")
         await peer.recv()
         await peer.send("d")
         await peer.wait_closed()

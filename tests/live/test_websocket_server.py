@@ -14,7 +14,7 @@ from websockets.frames import Frame, Opcode
 
 from rehearsal.engines.endpoint.metrics import LoopLag
 from tests.live.sockets import LOOPS, Noted, Running, closed, opened
-from tests.waiting import run
+from tests.waiting import in_a_loop, run
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -139,17 +139,15 @@ async def _try(does: Misdeed, client: ClientConnection) -> None:
         await does(client)
 
 
-def test_a_goodbye_right_behind_a_message_is_taken_as_both():
-    async def main() -> None:
-        async with opened() as running:
-            client = await connect(running.url)
-            frames = Frame(Opcode.TEXT, b"last words"), Frame(Opcode.CLOSE, b"\x03\xe8")
-            client.transport.write(b"".join(frame.serialize(mask=True) for frame in frames))
-            await running.until(lambda: running.server.closed == {1000: 1})
-            assert running.sessions[0].messages == ["last words"]
-            client.transport.abort()
-
-    run(main())
+@in_a_loop
+async def test_a_goodbye_right_behind_a_message_is_taken_as_both():
+    async with opened() as running:
+        client = await connect(running.url)
+        frames = Frame(Opcode.TEXT, b"last words"), Frame(Opcode.CLOSE, b"\x03\xe8")
+        client.transport.write(b"".join(frame.serialize(mask=True) for frame in frames))
+        await running.until(lambda: running.server.closed == {1000: 1})
+        assert running.sessions[0].messages == ["last words"]
+        client.transport.abort()
 
 
 def test_a_session_that_cannot_even_begin_ends_and_is_told_so(monkeypatch: pytest.MonkeyPatch):
@@ -166,54 +164,46 @@ def test_a_session_that_cannot_even_begin_ends_and_is_told_so(monkeypatch: pytes
     run(main())
 
 
-def test_what_a_client_does_not_read_is_bounded():
-    async def main() -> None:
-        async with opened(queue_bytes=1 << 20) as running:
-            client = socket.create_connection(("127.0.0.1", running.port))
-            client.setblocking(False)
-            async with connect(running.url, sock=client) as reader:
-                reader.transport.pause_reading()
-                await reader.send("flood")
-                await running.until(lambda: bool(running.server.closed))
-                assert running.server.closed == {1008: 1}
-                assert max(running.server.queued_bytes) < (1 << 20) + 200_000
-                await running.until(lambda: running.server.sockets == 0)  # it is not waited for
-                reader.transport.abort()
-
-    run(main())
+@in_a_loop
+async def test_what_a_client_does_not_read_is_bounded():
+    async with opened(queue_bytes=1 << 20) as running:
+        client = socket.create_connection(("127.0.0.1", running.port))
+        client.setblocking(False)
+        async with connect(running.url, sock=client) as reader:
+            reader.transport.pause_reading()
+            await reader.send("flood")
+            await running.until(lambda: bool(running.server.closed))
+            assert running.server.closed == {1008: 1}
+            assert max(running.server.queued_bytes) < (1 << 20) + 200_000
+            await running.until(lambda: running.server.sockets == 0)  # it is not waited for
+            reader.transport.abort()
 
 
-def test_who_vanishes_without_a_word_is_missed_at_once():
-    async def main() -> None:
-        async with opened() as running:
-            client = await connect(running.url)
-            assert await client.recv() == "hello"
-            client.transport.abort()
-            await running.until(lambda: running.server.sessions == 0)
-            assert running.server.closed == {1006: 1}
-
-    run(main())
+@in_a_loop
+async def test_who_vanishes_without_a_word_is_missed_at_once():
+    async with opened() as running:
+        client = await connect(running.url)
+        assert await client.recv() == "hello"
+        client.transport.abort()
+        await running.until(lambda: running.server.sessions == 0)
+        assert running.server.closed == {1006: 1}
 
 
-def test_who_is_silent_is_asked_and_then_gone():
-    async def main() -> None:
-        async with opened(ping_s=0.2, close_timeout_s=0.2) as running, connect(running.url) as alive:
-            dead = await connect(running.url)
-            dead.transport.pause_reading()  # its pongs stop
-            await running.until(lambda: running.server.closed == {1011: 1})
-            await alive.send("here")
-            assert [await alive.recv(), await alive.recv()] == ["hello", "4"]
-            dead.transport.abort()
-
-    run(main())
+@in_a_loop
+async def test_who_is_silent_is_asked_and_then_gone():
+    async with opened(ping_s=0.2, close_timeout_s=0.2) as running, connect(running.url) as alive:
+        dead = await connect(running.url)
+        dead.transport.pause_reading()  # its pongs stop
+        await running.until(lambda: running.server.closed == {1011: 1})
+        await alive.send("here")
+        assert [await alive.recv(), await alive.recv()] == ["hello", "4"]
+        dead.transport.abort()
 
 
-def test_who_does_nothing_is_sent_away_though_it_answers_pings():
-    async def main() -> None:
-        async with opened(idle_timeout_s=0.5, ping_s=0.1) as running, connect(running.url) as client:
-            assert await closed(client) == (1008, "idle for 0.5 s")
-
-    run(main())
+@in_a_loop
+async def test_who_does_nothing_is_sent_away_though_it_answers_pings():
+    async with opened(idle_timeout_s=0.5, ping_s=0.1) as running, connect(running.url) as client:
+        assert await closed(client) == (1008, "idle for 0.5 s")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -232,13 +222,11 @@ def test_what_holds_the_loop_up_is_seen(loop: Any):
     run(main(), loop)
 
 
-def test_everybody_is_told_when_the_server_goes():
-    async def main() -> None:
-        async with opened() as running:
-            clients = [await connect(running.url) for _ in range(3)]
-            await running.server.close()
-            assert {await closed(client) for client in clients} == {(1001, "the server shuts down")}
-            with pytest.raises(OSError):
-                await connect(running.url)
-
-    run(main())
+@in_a_loop
+async def test_everybody_is_told_when_the_server_goes():
+    async with opened() as running:
+        clients = [await connect(running.url) for _ in range(3)]
+        await running.server.close()
+        assert {await closed(client) for client in clients} == {(1001, "the server shuts down")}
+        with pytest.raises(OSError):
+            await connect(running.url)

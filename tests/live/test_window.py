@@ -134,9 +134,8 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
     assert (metrics["started"].value, metrics["started"].missing) == (2, 0)
     assert (metrics["completed"].value, metrics["failed"].value) == (1, 1)
     assert metrics["ttft_p50"].value == pytest.approx(0.1) and metrics["ttft_p50"].missing == 1
-    assert metrics["makespan"].value == pytest.approx(
-        3.0
-    )  # from the first turn that counts to the window's end
+    # From the first turn that counts to the window's end
+    assert metrics["makespan"].value == pytest.approx(3.0)
 
     sends = pd.DataFrame({"slip_s": [0.001]})
     failures = pd.DataFrame({"session": [2], "reason": ["http 500"]})

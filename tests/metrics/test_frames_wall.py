@@ -73,9 +73,8 @@ def test_a_flicker_that_recovers_is_no_wall() -> None:
 
 def test_a_last_bucket_alone_is_a_wall_when_it_is_one_and_not_a_single_late_tick() -> None:
     assert time_of_wall(table_of(8, FRAMES, stalled(290)), BEAT) == 290.0
-    assert (
-        time_of_wall(table_of(8, FRAMES, stalled(300)), BEAT) is None
-    )  # one tick, part of the bucket before
+    # One tick, part of the bucket before
+    assert time_of_wall(table_of(8, FRAMES, stalled(300)), BEAT) is None
 
 
 def test_below_the_level_is_no_wall() -> None:

@@ -239,7 +239,7 @@ def test_preemptions_are_missing_where_no_stage_reported():
 
 def test_metrics_need_neither_vllm_nor_torch():
     code = (
-        "import sys, harness.metrics.summary, harness.metrics.sweep, harness.metrics.stats;"
+        "import sys; from rehearsal.harness.metrics import stats, summary, sweep;"
         "sys.exit(bool({'torch', 'vllm'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

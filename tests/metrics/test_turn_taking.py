@@ -61,9 +61,8 @@ def test_a_turn_that_nobody_answers_is_missing() -> None:
     assert measured(call, "end_of_turn_delay_p50") == near(0.8, 2, 1)
     assert measured(call, "endpointing_p50") == near(0.5, 1, 1)
     call.told("first_packet", 21.4, 1)
-    assert measured(call, "endpointing_p50") == near(
-        0.5, 1, 1
-    )  # what was told of the turn before is of no use
+    # What was told of the turn before is of no use
+    assert measured(call, "endpointing_p50") == near(0.5, 1, 1)
     call.told("committed", 21.3)
     assert measured(call, "endpointing_p50") == near(0.4, 2)
 

@@ -20,12 +20,12 @@ from rehearsal.harness.live.run.merge import FAILURES, SENDS
 from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.harness.metrics.live_summary import summarise_live
 from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.provenance import environment
 from rehearsal.harness.records.record import Measurement, write_failure, write_record
 from rehearsal.harness.records.results import claim, write_summary
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.metrics.event_log import steps as no_steps
+from tests.reports.written import here
 
 TTFP_S, SLOWER_S = 0.25, 0.01
 SLIP_S, LATE_SLIP_S, FLOOR_S = 0.0008, 0.05, 0.0005
@@ -62,9 +62,9 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
             target.mkdir()
             measurement = measured(point, more)
             if bad:
-                write_failure(target, point, ERROR, environment(), started, measurement)
+                write_failure(target, point, ERROR, here(), started, measurement)
             else:
-                write_record(target, point, measurement, {}, environment(), started)
+                write_record(target, point, measurement, {}, here(), started)
         write_summary(folder, [point.id for point in points])
     return folder
 

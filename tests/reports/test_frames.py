@@ -39,6 +39,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_run(framed.serve(tmp_path_factory.mktemp("frames") / "run", calls))
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
     html = write_report(folder).read_text()
     page = Page(html)

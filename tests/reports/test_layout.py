@@ -13,23 +13,28 @@ from rehearsal.reports.figures.style import looks, style
 from rehearsal.reports.pages.html import write_report
 from rehearsal.reports.runs.answer import find_answer
 from rehearsal.reports.runs.measured import Run, load_run, over_seeds
+from tests.conftest import render_nothing
 from tests.reports import lived
 from tests.reports.browser import CHROMIUM, CUT, Browser, browser
 from tests.reports.served import bench, serve
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("layout")
-    return {
-        "bench": write_report(serve(folder / "bench", bench())),
-        "live": write_report(lived.serve_live(folder / "live")),
-    }
+    return {"bench": serve(folder / "bench", bench()), "live": lived.serve_live(folder / "live")}
+
+
+@pytest.fixture(scope="module")
+def pages(folders: dict[str, Path]) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        render_nothing(patch)
+        return {name: write_report(folder).read_text() for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize("name", ["bench", "live"])
-def test_the_answer_comes_first_and_what_was_run_last(pages: dict[str, Path], name: str) -> None:
-    html = pages[name].read_text()
+def test_the_answer_comes_first_and_what_was_run_last(pages: dict[str, str], name: str) -> None:
+    html = pages[name]
     places = [
         html.index(text)
         for text in (
@@ -46,9 +51,9 @@ def test_the_answer_comes_first_and_what_was_run_last(pages: dict[str, Path], na
 
 
 @pytest.mark.parametrize("name", ["bench", "live"])
-def test_every_value_of_a_card_has_a_name(pages: dict[str, Path], name: str) -> None:
+def test_every_value_of_a_card_has_a_name(pages: dict[str, str], name: str) -> None:
     """On a phone the head of a table is not shown, so that each cell must say what it is."""
-    html = pages[name].read_text()
+    html = pages[name]
     tables = re.findall(r'<table class="[^"]*cards[^"]*">.*?</table>', html, re.DOTALL)
     assert len(tables) >= 3
     for table in tables:
@@ -123,6 +128,11 @@ def test_what_is_counted_has_whole_ticks(high: int) -> None:
 
 
 @pytest.fixture(scope="module")
+def pictured(folders: dict[str, Path]) -> dict[str, Path]:
+    return {name: write_report(folder) for name, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here")
@@ -135,10 +145,10 @@ def chromium() -> Iterator[Browser]:
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("name", ["bench", "live"])
 def test_no_table_is_cut(
-    pages: dict[str, Path], chromium: Browser, name: str, width: int, scheme: str
+    pictured: dict[str, Path], chromium: Browser, name: str, width: int, scheme: str
 ) -> None:
     """A picture may be broader than a phone, where it scrolls; the answer's is not."""
-    chromium.open(pages[name], width, scheme)  # type: ignore[arg-type]
+    chromium.open(pictured[name], width, scheme)  # type: ignore[arg-type]
     found = chromium.evaluate(CUT)
     assert found["page"] <= 0
     assert [each for each in found["cut"] if not each.startswith("div.picture")] == []

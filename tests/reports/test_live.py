@@ -100,9 +100,8 @@ def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
 
 def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
     for point in at(run, 32).points:
-        assert (
-            point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
-        )  # it is on disk
+        # It is on disk
+        assert point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
     assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
     assert len(page.section("Failed points")) == 2
@@ -171,6 +170,7 @@ def test_the_same_records_give_the_same_bytes(folder: Path) -> None:
     assert [path.name for path, data in before.items() if path.read_bytes() != data] == []
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) -> None:
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [32, 64]}, seeds=[0]))
     page = Page(write_report(folder).read_text())
@@ -192,6 +192,7 @@ def test_series_of_a_server_are_named_as_one_says_them(name: str, title: str, fa
     assert live_scrape.readable(name) == (title, factor)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), more=False)
     html = write_report(folder).read_text()
@@ -346,6 +347,7 @@ def searched(folder: Path, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(searched: Path) -> None:
     html = write_report(searched).read_text()
     page = Page(html)
@@ -405,12 +407,14 @@ def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -
     assert capacity is not None and capacity.holds == 40
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
     (searched / "capacity.json").write_text('{"targets": [')
     with pytest.raises(UserError, match=r"capacity\.json is damaged; delete it"):
         write_report(searched)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: Path) -> None:
     """Frames over sockets: the user's view and the deadline stay, the pool and the wait cap are not made up."""
     calls = changeable(framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0])))
@@ -432,6 +436,7 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
     assert not (calls / "figures" / "kv_pool.svg").exists()
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_report_of_a_live_run_opens_with_the_verdict(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
@@ -480,6 +485,7 @@ def test_of_several_loads_the_largest_that_passes_is_said(
     assert found.loads[0].runs == 2 and not any("One run of each" in note for note in found.notes)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
     found = verdict_of(searched)
     assert found.search is not None and found.verdict == "PASS" and " holds 40 calls: " in found.sentence
@@ -500,6 +506,7 @@ def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
     assert found.sentence in html and "could not be measured" in html[html.index('id="capacity"') :]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_one_seed_of_each_load_is_no_verdict_on_its_use(tmp_path: Path) -> None:
     html = write_report(serve_live(tmp_path / "run", experiment(seeds=[0]))).read_text()
     assert (

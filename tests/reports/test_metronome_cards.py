@@ -11,6 +11,7 @@ from rehearsal.reports.cli.card_points import asked, expanded
 from rehearsal.reports.pages.group_page import write_group_report
 from rehearsal.reports.papers.metronome import fig9
 from rehearsal.reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
+from tests.conftest import render_nothing
 from tests.reports import framed
 from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.page import Page
@@ -52,6 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
             load_group(serve_cards(folder / name, shipped, lambda point, fails=fails: fails, framed.fill))
             for name, fails in (("whole", False), ("failed", True))
         )
+        render_nothing(patch)
         write_group_report(whole)
         return whole, failed
 

@@ -55,9 +55,8 @@ def test_the_picture_shows_each_form_beside_its_error():
     conserve, segmented, *_ = picture.figure.axes
     assert "4.0 %, P90 9.0 %" in conserve.get_title("left") and "in use" in segmented.get_title("left")
     shown = np.concatenate([line.get_ydata() for line in conserve.lines[:2]])
-    assert len(shown) == 100 and shown == pytest.approx(
-        10
-    )  # the disturbed steps of cell 0 are not in its median
+    # The disturbed steps of cell 0 are not in its median
+    assert len(shown) == 100 and shown == pytest.approx(10)
     assert np.concatenate([line.get_ydata() for line in segmented.lines[:2]]) == pytest.approx(0, abs=1e-9)
     assert (
         "Some CPU" in picture.caption and "2026-01-31" in picture.caption and "300 steps" in picture.caption
@@ -74,6 +73,7 @@ def test_the_tables_hold_both_forms_the_drift_and_the_reaction():
     ]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_report_quotes_origin_date_and_error(tmp_path: Path):
     path = tmp_path / "p.yaml"
     save_profile(profile(model="speech_tiny"), path)

@@ -166,6 +166,7 @@ def test_the_same_records_give_the_same_bytes_without_vllm(folder: Path) -> None
     assert [name for name in before if before[name] != after[name]] == []
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_pictures_that_do_not_apply_are_left_out_with_a_reason(tmp_path: Path) -> None:
     text = {"grid": {}, "seeds": [0], "workload": "poisson", "set": {"reply": "text"}, "name": "mine"}
     folder = serve(tmp_path / "run", bench(**text))

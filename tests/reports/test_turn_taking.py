@@ -82,6 +82,7 @@ def test_a_call_with_both_channels(run: Run) -> None:
     assert sum(widths) == pytest.approx(over)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     """The file's clock is another than the log's: the user's first sound is where both meet."""
     import soundfile
@@ -112,6 +113,7 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     assert times_s[np.argmax(agent > 0.5)] == pytest.approx(3, abs=0.021)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_path: Path) -> None:
     small = open_calls.experiment(
         grid={"c": [1, 4]}, set={"sessions": 3, "silence_duration_ms": 500}, seeds=[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from rehearsal.harness.experiments.experiment import Experiment, Point, expand
@@ -12,6 +13,9 @@ from tests.harness.fakes import without_sums
 
 Measure = Callable[[Point], Measurement]
 Fails = Callable[[Point], bool]
+
+here = cache(environment)
+"""The environment of these tests, for which git is asked once and not for each record."""
 
 
 def never(point: Point) -> bool:
@@ -40,7 +44,7 @@ def write_points(points_dir: Path, points: Sequence[Point], measure: Measure, fa
     started = datetime(2025, 1, 1, tzinfo=UTC)
     for point in points:
         if fails(point):
-            write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
+            write_failure(failed(points_dir, point.id), point, "the GPU <melted>", here(), started)
         elif not (points_dir / point.id).exists():
             (points_dir / point.id).mkdir()
-            write_record(points_dir / point.id, point, measure(point), {}, environment(), started)
+            write_record(points_dir / point.id, point, measure(point), {}, here(), started)

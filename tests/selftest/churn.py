@@ -117,10 +117,8 @@ def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: 
     """`sessions` calls from `begin_s` on of which none is over at `end_s`: synthetic speech, interrupted."""
     turns = int((end_s - begin_s) / TURN_S) + 2
     params = {"sessions": 4 * sessions, "turns": 4.0 * turns, "p": 0.5, "rate": ARRIVALS}
-    params |= {
-        "reply_tokens": 25,
-        "max_reply_tokens": 50,
-    }  # a dozen seconds, so that the end is not waited for
+    # A dozen seconds, so that the end is not waited for
+    params |= {"reply_tokens": 25, "max_reply_tokens": 50}
     trace = make_trace("speech", params, seed)
     columns = trace.columns()
     ids, lengths = np.unique(columns["session"], return_counts=True)

@@ -41,9 +41,8 @@ def test_dispersion_counts_empty_windows_and_needs_ten() -> None:
     counts = np.bincount(((times - times[0]) / 60).astype(int))[: int((times[-1] - times[0]) / 60)]
     assert arrivals.dispersion(times, 60) == pytest.approx(counts.var(ddof=1) / counts.mean())
     assert arrivals.dispersion(times, 1.01e5) is None
-    assert arrivals.dispersion(np.array([0.0, 2e9]), 1) == pytest.approx(
-        1, rel=1e-6
-    )  # no memory for 2e9 windows
+    # No memory for 2e9 windows
+    assert arrivals.dispersion(np.array([0.0, 2e9]), 1) == pytest.approx(1, rel=1e-6)
 
 
 def test_too_little_is_none() -> None:

@@ -233,10 +233,8 @@ def test_mooncake_of_a_workload_has_a_block_per_512_tokens_in_order_of_time(tmp_
 def test_our_loader_reads_mooncake_back_and_finds_the_conversations(tmp_path: Path) -> None:
     trace = make_trace("voice", {"sessions": 12, "turns": 12, "reply_tokens": 400}, 0)
     FORMATS["mooncake"](trace, tmp_path / "m.jsonl")
-    params = {
-        "path": str(tmp_path / "m.jsonl"),
-        "conversations": "likely",
-    }  # nobody shares a block with another
+    # Nobody shares a block with another
+    params = {"path": str(tmp_path / "m.jsonl"), "conversations": "likely"}
     again = make_trace("mooncake", params, 0)
     ours, theirs, timeline = trace.columns(), again.columns(), nominal(trace)
     order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")

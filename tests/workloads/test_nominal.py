@@ -19,9 +19,8 @@ def test_users_think_interrupt_and_are_never_early() -> None:
     turns = [
         SPOKEN,  # 0 to 2 s, reply to 12 s
         later(1, think_s=1.5, barge_in_after_s=4.0),  # 13.5 to 15.5 s, cut at 19.5 s
-        later(
-            2, think_s=3.0, barge_in_after_s=10.0
-        ),  # at once; the cut comes with the end of the reply: too late
+        # At once; the cut comes with the end of the reply: too late
+        later(2, think_s=3.0, barge_in_after_s=10.0),
         later(3, think_s=0.0),
         replace(SPOKEN, turn=4, arrival_s=20.0),  # recorded while the reply before was still playing
         replace(SPOKEN, turn=5, arrival_s=100.0),
@@ -57,9 +56,8 @@ def test_words_that_take_the_floor_come_as_in_a_call() -> None:
     turns = [
         replace(SPOKEN, event="interruption", event_after_s=4.0, **floor),  # 0 to 2 s, cut at 6 s
         later(1, think_s=9.0, event="correction", event_after_s=0.5, **floor),  # 6 to 8 s
-        later(
-            2, think_s=9.0, event="backchannel", event_after_s=1.0, event_s=0.4
-        ),  # 8.5 to 10.5 s, reply to 20.5 s
+        # 8.5 to 10.5 s, reply to 20.5 s
+        later(2, think_s=9.0, event="backchannel", event_after_s=1.0, event_s=0.4),
         later(3, think_s=1.0),
     ]
     timeline = nominal(Trace.from_turns(turns))

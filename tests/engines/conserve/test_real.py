@@ -47,9 +47,8 @@ def co_serve(resume: str) -> None:
         server.warm_up()
         serving = server.start()
         columns = dict(trace.columns())
-        columns["arrival_s"] = (
-            columns["arrival_s"] + asyncio.get_running_loop().time()
-        )  # loading took its time
+        # Loading took its time
+        columns["arrival_s"] = columns["arrival_s"] + asyncio.get_running_loop().time()
         later = Trace.from_columns(columns, generator="by hand")
         await serve_population(later, server.gateway, log, ClientParams())
         await server.settle()

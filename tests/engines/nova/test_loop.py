@@ -29,8 +29,8 @@ def served(engine: str, trace: Trace | None = None, server: dict | None = None, 
 
 
 @cache
-def nova() -> Replay:
-    return served("nova")
+def plain(engine: str = "nova") -> Replay:
+    return served(engine)
 
 
 def passes(run: Replay, *stages: str) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def moments(run: Replay, kind: str) -> pd.Series:
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit", "chunked"])
 def test_everybody_is_answered_in_full(engine: str):
-    run = nova() if engine == "nova" else served(engine)
+    run = plain(engine)
     events = run.events.to_pandas()
     finished = events[(events["kind"] == "finish") & (events["stage"] == "thinker")]
     asked = {session.turns[0].session: session.turns[0].output_tokens for session in screenshots().sessions}
@@ -68,25 +68,25 @@ def test_everybody_is_answered_in_full(engine: str):
 
 
 def test_vision_and_prefill_never_overlap_and_are_never_batched():
-    front = passes(nova(), "vision", "prefill")
+    front = passes(plain(), "vision", "prefill")
     assert in_turn(front)
     assert (front["requests"] == 1).all()
 
 
 def test_a_prefill_follows_its_vision_without_a_gap():
-    front = passes(nova(), "vision", "prefill")
+    front = passes(plain(), "vision", "prefill")
     assert list(front["stage"]) == ["vision", "prefill"] * 40
     assert front["t_s"][1::2] == pytest.approx(front["end_s"][::2], abs=ALIKE_S)
 
 
 def test_first_come_first_seen():
-    arrive, start = moments(nova(), "arrive"), moments(nova(), "start")
+    arrive, start = moments(plain(), "arrive"), moments(plain(), "start")
     assert list(start.sort_values().index) == list(arrive.sort_values().index)
 
 
 def test_a_decode_joins_within_one_iteration():
     """Every iteration holds all who have been prefilled before it and have not ended."""
-    run = nova()
+    run = plain()
     begins, ends = passes(run, "prefill")["end_s"], moments(run, "finish").to_numpy()
     decodes = passes(run, "decode")
     for at_s, requests in zip(decodes["t_s"] + ALIKE_S, decodes["requests"], strict=True):
@@ -125,7 +125,7 @@ def test_shares_follow_equation_5_and_take_effect_with_the_next_pass(monkeypatch
 
 @pytest.mark.parametrize("engine", ["multi_stream", "pf_limit", "chunked"])
 def test_where_nothing_is_divided_steps_have_no_share(engine: str):
-    assert "sms" not in served(engine).steps.column_names
+    assert "sms" not in plain(engine).steps.column_names
 
 
 def test_each_part_can_be_switched_off():
@@ -134,13 +134,13 @@ def test_each_part_can_be_switched_off():
     assert passes(wide, "vision")["dt_s"].mean() > 1.2 * passes(fixed, "vision")["dt_s"].mean()
     assert passes(wide, "decode")["dt_s"].mean() < 0.8 * passes(fixed, "decode")["dt_s"].mean()
     offloaded = served("nova", server={"vision_slots": 2, "step_noise_cv": 0.0})
-    plain = served("nova", server={"step_noise_cv": 0.0})
-    more = passes(offloaded, "vision")["dt_s"].mean() / passes(plain, "vision")["dt_s"].mean()
+    without = served("nova", server={"step_noise_cv": 0.0})
+    more = passes(offloaded, "vision")["dt_s"].mean() / passes(without, "vision")["dt_s"].mean()
     assert 1.0 <= more < 1.01
 
 
 def test_streams_run_all_three_at_once_and_slow_decode_most():
-    run = served("multi_stream")
+    run = plain("multi_stream")
     vision, prefill = passes(run, "vision"), passes(run, "prefill")
     beside = [
         (vision["t_s"] < end_s - ALIKE_S) & (vision["end_s"] > at_s + ALIKE_S)
@@ -164,7 +164,7 @@ def test_in_turns_decodes_run_when_five_wait_or_nothing_else_does(quantum: str):
 
 
 def test_chunks_are_vllms_own_with_a_small_budget():
-    run, stock = served("chunked"), served("vllm_omni", server={"max_num_batched_tokens": 128})
+    run, stock = plain("chunked"), served("vllm_omni", server={"max_num_batched_tokens": 128})
     ours, theirs = passes(run, "thinker"), passes(stock, "thinker")
     assert ours["tokens"].max() == 128
     for name in ours:
@@ -173,12 +173,12 @@ def test_chunks_are_vllms_own_with_a_small_budget():
 
 def test_the_same_seed_gives_the_same_bytes():
     again = served("nova")
-    assert_same(again, nova())
+    assert_same(again, plain())
 
 
 def test_vllm_is_asked_or_not_with_the_same_result():
     asked = served("nova", server={"lazy_steps": False})
-    assert_same(asked, nova())
+    assert_same(asked, plain())
 
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit"])
@@ -213,6 +213,6 @@ def test_what_cannot_be_served_says_so(engine: str, server: dict, params: dict, 
 
 
 def test_what_vllm_and_the_rule_take_is_counted():
-    cost = nova().cost
+    cost = plain().cost
     assert cost["vllm_s"] > 0 and cost["policy_s"] > 0
     assert cost["vllm_s"] + cost["policy_s"] < cost["wall_s"]

@@ -155,6 +155,11 @@ def test_dynamo_adds_what_is_to_be_computed_and_what_is_under_way():
     assert dynamo_cost(node(matched=32, tokens=160), 64, overlap_weight=2.0) == 64 + 160 + 64
 
 
+def test_nodes_with_equal_work_take_turns():
+    nodes = DecodeNodes([4, 4, 4])
+    assert [place for name in "abcd" for _, place in nodes.assign([Waits(name, 5)])] == [0, 1, 2, 0]
+
+
 def test_the_longest_is_assigned_first_to_the_node_with_the_least_work():
     nodes = DecodeNodes([2, 2, 2])
     waiting = [Waits(name, work) for name, work in zip("abcdefg", (3, 9, 5, 7, 1, 4, 2), strict=True)]

@@ -45,9 +45,8 @@ def cluster(client_port: int) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.setenv(
-            "GRPC_ENABLE_FORK_SUPPORT", "0"
-        )  # one client in twenty is refused otherwise (ray issue 63202)
+        # One client in twenty is refused otherwise (ray issue 63202)
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
         head = {"num_cpus": 0, "ray_client_server_port": client_port}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", str(cluster.address))

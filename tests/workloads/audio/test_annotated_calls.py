@@ -91,9 +91,8 @@ def test_every_task_of_the_bench_becomes_a_call(bench: Path) -> None:
     assert talk.audio_s == pytest.approx(4.5, abs=0.03)
     first, words = of("synthetic_user_interruption/10")
     assert (first.event, first.event_s, words.audio_s) == ("interruption", 2.0, 2.0)
-    assert first.event_after_s == pytest.approx(
-        6.0, abs=0.05
-    )  # 7 s after the context, 1 s of them to the reply
+    # 7 s after the context, 1 s of them to the reply
+    assert first.event_after_s == pytest.approx(6.0, abs=0.05)
     for task, kind in (
         ("user_backchannel", "backchannel"),
         ("talking_to_other", "side_speech"),
