@@ -4,8 +4,8 @@ Most rows of most steps write one more token into a block that their request hol
 such rows run without it: their tokens are noted here and given to the request at once, before anything but the next
 such step can look at it. All others go through vLLM's own `schedule` and `update_from_output`, in the same round and
 the same order: prompts, whoever waits, a row that needs a block, fills one that others may hit, or brings its last
-token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain and nobody comes or
-goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
+token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain, nobody comes or goes
+and the plan is the same. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
 given all of it.
 
 Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
@@ -111,6 +111,7 @@ class LazyDecodes(Rounds):
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
         self._standing: list[Decode] = []
+        self._stands_for = STOCK
         self._rounds_left = 0
 
     def settle(self, request_ids: Iterable[str]) -> None:
@@ -149,7 +150,8 @@ class LazyDecodes(Rounds):
         decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        if self._rounds_left and plan is STOCK and not self.scheduler.would_look(plan):
+        as_before = self._rounds_left and (plan is self._stands_for or plan == self._stands_for)
+        if as_before and not self.scheduler.would_look(plan):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
         scheduled, rows = self._schedule(plan)
@@ -217,8 +219,8 @@ class LazyDecodes(Rounds):
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
-        if scheduled is None and plan is STOCK and plain and self.untold is None:
-            self._standing = [plain[row.request_id] for row in ordered]
+        if scheduled is None and plain and self.untold is None and not plan.preempt:
+            self._standing, self._stands_for = [plain[row.request_id] for row in ordered], plan
             self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
         return scheduled, ordered
 
