@@ -5,8 +5,8 @@ such rows run without it: their tokens are noted here and given to the request a
 such step can look at it. All others go through vLLM's own `schedule` and `update_from_output`, in the same round and
 the same order: prompts, whoever waits, a row that needs a block, fills one that others may hit, or brings its last
 token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain, nobody comes or goes
-and the plan is the same. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
-given all of it.
+and the plan is the same. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might
+not fit, vLLM is given all of it.
 
 Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
 quiet for as many rounds as they stay plain and untold, a part of the round's sums, and their tokens are made at once
@@ -147,6 +147,7 @@ class LazyDecodes(Rounds):
             size = self.scheduler.block_size
             full = (decode.request.num_computed_tokens + 1) // size * size
             self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
+            self.scheduler.refusals.cached(decode.request, size)
         decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
@@ -165,7 +166,7 @@ class LazyDecodes(Rounds):
         for decode in due if plan is STOCK else list(self._quiet.values()):
             self._wake(decode)
         fills = self._fills.pop(self._round, ())
-        if fills and scheduler.would_look(plan):
+        if fills and (scheduler.refusals.waiting is not None or scheduler.would_look(plan)):
             for decode in fills:
                 if decode.filled == self._round and self._could_be_hit(decode):
                     self._wake(decode)
@@ -210,6 +211,7 @@ class LazyDecodes(Rounds):
                 else:
                     kv_cache.allocate_slots(request, 1)
                     decode = self._decode(request)
+                scheduler.refusals.cached(request, size)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
