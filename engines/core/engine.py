@@ -226,7 +226,7 @@ class StageEngine:
         """Take in what has arrived; returns how to go on."""
         if self._next_inbox and not self.requests:
             self._open_next()  # nothing was planned
-        if self.take_in():
+        if self._inbox and self._take_inbox(sampled=()):
             self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
         plan = self._plan() if self.requests else STOCK
         if self.manager is not None:
@@ -259,7 +259,7 @@ class StageEngine:
                 begin_s = traffic.begin(scheduled, self.requests, start_s)
             self.table.record_starts(rows, start_s)
             preempted = scheduled.preempted_req_ids or ()
-        self.record_preempted(preempted, start_s)
+            self.record_preempted(preempted, start_s)
         if len(rows) < len(plan.order):
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
         if self.charge_eviction:
@@ -271,8 +271,8 @@ class StageEngine:
         same."""
         scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
         plan, scheduled, rows, quiet, start_s, _, preempted = round
-        leaving = [command.request.id for command in self._inbox if isinstance(command, Abort)]
-        if leaving:
+        if self._inbox:
+            leaving = [command.request.id for command in self._inbox if isinstance(command, Abort)]
             rows, sampled = self.rounds.look_at(leaving, rows, sampled)
         work = StepWork.of_rows(rows, quiet)
         tokens = sum([row.tokens for row in rows]) + quiet.requests

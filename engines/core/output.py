@@ -144,9 +144,9 @@ class StageOutput:
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         if self.ready is None:
             return NOBODY
-        return frozenset(
-            id for id, request in requests.items() if request.started and not self.ready(request)
-        )
+        ready = self.ready
+        parked = [id for id, request in requests.items() if request.started and not ready(request)]
+        return frozenset(parked) if parked else NOBODY
 
     def counters(self) -> list[Counter[str]]:
         return []

@@ -33,7 +33,10 @@ class StepLog:
         """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
         that may not run. `sms`: that the step was given."""
         scheduler = self.scheduler
-        allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
+        used = allocatable = 0
+        if self._keeps_kv:
+            allocatable = scheduler.allocatable_blocks
+            used = allocatable - scheduler.free_blocks
         paused = scheduler.num_waiting_for_streaming_input
         self.recorder.step(
             start_s,
@@ -46,8 +49,8 @@ class StepLog:
             len(scheduler.running),
             len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
             held + paused,
-            allocatable - free if self._keeps_kv else 0,
-            allocatable if self._keeps_kv else 0,
+            used,
+            allocatable,
             preempted,
             sms=sms,
         )

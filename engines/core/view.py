@@ -37,33 +37,38 @@ def stage_view(
     free = max(0, scheduler.free_blocks - scheduler.promised_blocks(loading))
     views = []
     decodes = {} if scheduler.caller is None else scheduler.caller.decodes
-    for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
-        for request in queue:
-            request_id = request.request_id
-            if request_id in left_out:
-                continue
-            view = view_of(request_id)
-            view.running = running
-            view.hashes = request.block_hashes
-            decode = decodes.get(request_id)
-            if decode is not None:
-                view.computed = decode.row.context
-                view.tokens = view.computed + 1
-                view.blocks = decode.blocks
-            else:
-                view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
-                view.computed = request.num_computed_tokens
-                if not running and scheduler.comes_from_another(request):
-                    view.computed = view.tokens - 1
-                elif not running and view.computed == view.tokens:
-                    view.computed -= 1  # all of it came from the host, and vLLM computes its last token again
-                view.blocks = scheduler.blocks_held(request_id)
-                if not running and scheduler.waits_with_loaded(request):
-                    # vLLM lets no further load begin in the blocks that this one has still to fill.
-                    promised = min(free, scheduler.promised_blocks([request_id]))
-                    view.blocks += promised
-                    free -= promised
-            views.append(view)
+    for request in scheduler.running:
+        request_id = request.request_id
+        if request_id in left_out:
+            continue
+        view = view_of(request_id)
+        views.append(view)
+        view.running, view.hashes = True, request.block_hashes
+        decode = decodes.get(request_id)
+        if decode is not None:
+            view.computed = context = decode.row.context
+            view.tokens, view.blocks = context + 1, decode.blocks
+        else:
+            view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
+            view.computed, view.blocks = request.num_computed_tokens, scheduler.blocks_held(request_id)
+    for request in scheduler.waiting_requests():
+        request_id = request.request_id
+        if request_id in left_out:
+            continue
+        view = view_of(request_id)
+        views.append(view)
+        view.running, view.hashes = False, request.block_hashes
+        view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
+        view.computed, view.blocks = request.num_computed_tokens, scheduler.blocks_held(request_id)
+        if scheduler.comes_from_another(request):
+            view.computed = view.tokens - 1
+        elif view.computed == view.tokens:
+            view.computed -= 1  # all of it came from the host, and vLLM computes its last token again
+        if scheduler.waits_with_loaded(request):
+            # vLLM lets no further load begin in the blocks that this one has still to fill.
+            promised = min(free, scheduler.promised_blocks([request_id]))
+            view.blocks += promised
+            free -= promised
     return StageView(
         stage=stage,
         now=now,

@@ -282,7 +282,8 @@ class Roofline:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""
         decoder = self.decoder
         before = decoder.host_s + decoder.host_s_per_request * work.requests
-        before += self.encoder_s(work)
+        if work.clips or work.images:
+            before += self.encoder_s(work)
         after = decoder.decoder_s_per_frame * work.frames
         if work.samples:
             after += self.sampling_s(work.samples)

@@ -68,7 +68,7 @@ class VirtualStage:
         self.reach, self.reach_share = reach, reach_share
         self.takes_sums = step_time is None or reach is None
         """Whether rows may come as sums beside the others."""
-        self.safepoints = safepoints
+        self.safepoints = None if safepoints == EVERY_LAYER else safepoints
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
         self._rng = rng
@@ -146,7 +146,7 @@ class VirtualStage:
         self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows = NO_ROWS
     ) -> StepCost:
         cost, every = self._layer_cost(rows, work, noise, quiet), self.safepoints
-        return cost if every == EVERY_LAYER else cost.at_safepoints(every.layers, every.seconds)
+        return cost if every is None else cost.at_safepoints(every.layers, every.seconds)
 
     def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows) -> StepCost:
         """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no

@@ -148,8 +148,8 @@ class Monitor:
         view = self.sessions.get(session)
         if view is None:
             view = self.sessions[session] = SessionView(session, self._prior, workload=self.workload)
-        acks = view.acks_under_way
-        if view.reports is not None and view.reports.first_s <= now:
+        reports, acks = view.reports, view.acks_under_way
+        if reports is not None and reports.first_s <= now:
             self._read(view, now)
         while acks and acks[0].at_s <= now:
             at_s, epoch, played_s, playing = acks.popleft()

@@ -8,6 +8,7 @@ without a talker is a pipeline of one stage.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -61,6 +62,8 @@ class Orchestrator:
         self._service_s = service_s
         self._waiting: dict[object, deque[_Message]] = {}
         self._passing = False
+        self._polled: object = None
+        self._polled_s = -math.inf
 
     def pass_on(self, source: object, deliver: Callable[..., None], *content: object) -> None:
         """Queue a message of `source`; `deliver(*content)` is called when it has been passed on."""
@@ -70,22 +73,36 @@ class Orchestrator:
         self._message(source).parts.append((deliver, content))
 
     def poll(self, source: object) -> None:
-        """What `source` has put out is for nobody, and takes its time all the same."""
-        if self._service_s:
+        """What `source` has put out is for nobody, and takes its time all the same: no timer is set for it unless
+        something else comes before that is over."""
+        now = self._loop.time()
+        if self._polled_s == now and self._polled is source:
+            return
+        if self._passing or now < self._polled_s + self._service_s:
             self._message(source)
+        else:
+            self._polled, self._polled_s = source, now
 
     def _message(self, source: object) -> "_Message":
         """That of the step of `source` which ends now."""
-        now, queue = self._loop.time(), self._waiting.get(source)
-        if queue is None:
-            queue = self._waiting[source] = deque()
-        elif queue[-1].put_s == now:
+        now = self._loop.time()
+        if now < self._polled_s + self._service_s:
+            self._begin(self._polled, self._polled_s)
+            self._polled_s = -math.inf
+        queue = self._waiting.get(source)
+        if queue is not None and queue[-1].put_s == now:
             return queue[-1]
-        message = _Message(now, [])
-        queue.append(message)
         if not self._passing:
-            self._passing = True
-            self._loop.call_at(now + self._service_s, self._passed, source)
+            return self._begin(source, now)
+        message = _Message(now, [])
+        self._waiting.setdefault(source, deque()).append(message)
+        return message
+
+    def _begin(self, source: object, now: float) -> "_Message":
+        """Nothing else waits: it is passed on at once."""
+        message = _Message(now, [])
+        self._waiting[source], self._passing = deque([message]), True
+        self._loop.call_at(now + self._service_s, self._passed, source)
         return message
 
     def _passed(self, source: object) -> None:

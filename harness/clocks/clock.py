@@ -34,16 +34,17 @@ class _Timer(asyncio.TimerHandle):
     """A timer without what debugging needs: replays set some four of them for every engine step."""
 
     __slots__ = ()
+    _repr = _source_traceback = None
 
-    def __init__(
-        self, when: float, callback: Any, args: tuple[Any, ...], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, when: float, callback: Any, args: tuple[Any, ...]) -> None:
         self._when = when
         self._callback = callback
         self._args = args
-        self._loop = loop
-        self._cancelled = self._scheduled = False
-        self._repr = self._source_traceback = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = None, ()  # type: ignore[assignment]
 
 
 class VirtualClockLoop(asyncio.BaseEventLoop):
@@ -78,7 +79,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         if context is not None:
             callback = partial(context.run, callback)
         self._timers_made += 1
-        timer = _Timer(when, callback, args, self)
+        timer = _Timer(when, callback, args)
         heappush(self._timers, (when, self._timers_made, timer))
         return timer
 
@@ -87,7 +88,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
         """Calls as `call_at` does, ahead of every timer of that which is due at the same instant."""
-        timer = _Timer(when, callback, args, self)
+        timer = _Timer(when, callback, args)
         heappush(self._timers, (when, 0, timer))
         return timer
 

@@ -134,6 +134,20 @@ def test_vllm_is_asked_in_few_rounds(asked):
     assert asked["rounds"] > 1000
 
 
+def test_rounds_stand_under_a_policy_whose_plan_is_the_same(monkeypatch):
+    """It is asked in each all the same, as its order follows playback."""
+    made = Counter[str]()
+    schedule = LazyDecodes._schedule
+
+    def counted(self: LazyDecodes, plan: Any) -> Any:
+        made["rounds"] += 1
+        return schedule(self, plan)
+
+    monkeypatch.setattr(LazyDecodes, "_schedule", counted)
+    done = replay("liveserve", {}, {}, {}, voice_trace(), seed=7)
+    assert made["rounds"] < 0.6 * done.cost["steps"]
+
+
 @pytest.mark.parametrize("seed", [6, 14])
 def test_a_block_that_an_interrupted_row_was_given_is_never_hit(seed: int):
     """Its content was never computed; vLLM was not asked about the row, and gave it the block all the same."""

@@ -4,9 +4,9 @@ Most rows of most steps write one more token into a block that their request hol
 such rows run without it: their tokens are noted here and given to the request at once, before anything but the next
 such step can look at it. All others go through vLLM's own `schedule` and `update_from_output`, in the same round and
 the same order: prompts, whoever waits, a row that needs a block, fills one that others may hit, or brings its last
-token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain and nobody comes or
-goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
-given all of it.
+token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain, nobody comes or goes
+and the plan is the same. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might
+not fit, vLLM is given all of it.
 
 Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
 quiet for as many rounds as they stay plain and untold, a part of the round's sums, and their tokens are made at once
@@ -111,6 +111,7 @@ class LazyDecodes(Rounds):
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
         self._standing: list[Decode] = []
+        self._stands_for = STOCK
         self._rounds_left = 0
 
     def settle(self, request_ids: Iterable[str]) -> None:
@@ -146,10 +147,12 @@ class LazyDecodes(Rounds):
             size = self.scheduler.block_size
             full = (decode.request.num_computed_tokens + 1) // size * size
             self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
+            self.scheduler.refusals.cached(decode.request, size)
         decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        if self._rounds_left and plan is STOCK and not self.scheduler.would_look(plan):
+        as_before = self._rounds_left and (plan is self._stands_for or plan == self._stands_for)
+        if as_before and not self.scheduler.would_look(plan):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
         scheduled, rows = self._schedule(plan)
@@ -163,7 +166,7 @@ class LazyDecodes(Rounds):
         for decode in due if plan is STOCK else list(self._quiet.values()):
             self._wake(decode)
         fills = self._fills.pop(self._round, ())
-        if fills and scheduler.would_look(plan):
+        if fills and (scheduler.refusals.waiting is not None or scheduler.would_look(plan)):
             for decode in fills:
                 if decode.filled == self._round and self._could_be_hit(decode):
                     self._wake(decode)
@@ -208,6 +211,7 @@ class LazyDecodes(Rounds):
                 else:
                     kv_cache.allocate_slots(request, 1)
                     decode = self._decode(request)
+                scheduler.refusals.cached(request, size)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
@@ -217,8 +221,8 @@ class LazyDecodes(Rounds):
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
-        if scheduled is None and plan is STOCK and plain and self.untold is None:
-            self._standing = [plain[row.request_id] for row in ordered]
+        if scheduled is None and plain and self.untold is None and not plan.preempt:
+            self._standing, self._stands_for = [plain[row.request_id] for row in ordered], plan
             self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
         return scheduled, ordered
 

@@ -95,6 +95,7 @@ class MeasuredSteps(KernelSteps):
         super().__init__(decoder, linked, kernels.gpus, vision_slots)
         self._times = GridTimes(kernels)
         self._what_if = what_if
+        self._sampling_s: dict[int, float] = {}
 
     def kernels_s(self, work: Work) -> float:
         times, decodes = self._times, work.requests - work.prompts
@@ -110,7 +111,11 @@ class MeasuredSteps(KernelSteps):
         return ms * factor / self.decoder.layers
 
     def sampling_s(self, samples: int) -> float:
-        return MS * (self._times.head(samples) + self._times.predictor(samples))
+        seconds = self._sampling_s.get(samples)
+        if seconds is None:
+            seconds = MS * (self._times.head(samples) + self._times.predictor(samples))
+            self._sampling_s[samples] = seconds
+        return seconds
 
 
 def gpu_s(steps: Roofline, work: Work) -> float:

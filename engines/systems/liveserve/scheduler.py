@@ -97,24 +97,21 @@ class UrgencyPolicy:
 
     def plan(self, view: StageView[SpeechView]) -> Plan:
         """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
-        now, timeout_s = view.now, self.params.telemetry_timeout_s
         self.counters["rounds"] += 1
-        if not all([request.session.telemetry_ok(now, timeout_s) for request in view.requests]):
+        candidates = self._candidates(view)
+        if candidates is None:
             self.counters["fallback_order"] += 1
             return Plan()
-        occupied = 1.0 - view.free_blocks / view.allocatable_blocks
-        candidates = sorted(
-            [self._candidate(request, view, occupied) for request in view.requests], key=priority
-        )
-        early = self._early(candidates, view)
-        seats = self._seats([c for c in candidates if c.request.id not in early], view)
+        first = candidates[0].rank if candidates else AHEAD
+        early = self._early(candidates, view) if first <= U1 else NOBODY
+        seats = len(candidates)
+        if first < U2:
+            seats = self._seats([c for c in candidates if c.request.id not in early], view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
-            if candidate.request.id in early:
-                deferred.append(candidate)
-            elif candidate.rank != U2:
-                admitted.append(candidate)
+            if candidate.rank != U2:
+                (deferred if early and candidate.request.id in early else admitted).append(candidate)
             elif candidate.too_far or not seats:
                 deferred.append(candidate)
             else:
@@ -139,14 +136,26 @@ class UrgencyPolicy:
         wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
-    def _candidate(self, request: SpeechView, view: StageView[SpeechView], occupied: float) -> Candidate:
-        candidate = Candidate(request, *urgency.assess(self.stage, request, view.now, self.params))
-        if candidate.rank == U2:
-            candidate.exposure = urgency.barge_in_exposure(candidate.buffer, self.weights.safe_s)
-            held = request.blocks / view.allocatable_blocks
-            candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
-            candidate.too_far = self._exceeds_lead(candidate)
-        return candidate
+    def _candidates(self, view: StageView[SpeechView]) -> list[Candidate] | None:
+        """The view's requests by priority; None where somebody's playback is not known."""
+        stage, params, now = self.stage, self.params, view.now
+        timeout_s, weights = params.telemetry_timeout_s, self.weights
+        occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+        candidates = []
+        for request in view.requests:
+            if not request.session.telemetry_ok(now, timeout_s):
+                return None
+            rank, buffer, delivered = urgency.assess(stage, request, now, params)
+            candidate = Candidate(request, rank, buffer, delivered)
+            if rank == U2:
+                exposure = candidate.exposure = urgency.barge_in_exposure(buffer, weights.safe_s)
+                held = request.blocks / view.allocatable_blocks
+                candidate.utility = urgency.utility(exposure, held, occupied, weights)
+                if exposure > self.lead_exposure:
+                    candidate.too_far = self._held_back(candidate)
+            candidates.append(candidate)
+        candidates.sort(key=priority)
+        return candidates
 
     def _early(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> Collection[str]:
         """Replies that do not begin yet: with them the stage would make less than those hear who need it now.
@@ -193,14 +202,14 @@ class UrgencyPolicy:
             batch.add(candidate.request)
         return len(u2)
 
-    def _exceeds_lead(self, candidate: Candidate) -> bool:
-        """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
+    def _held_back(self, candidate: Candidate) -> bool:
+        """Whether the gate holds back a U2 request whose lead exceeds the cap. The talker pauses between chunks: part
+        of one plays to nobody."""
         pressed = candidate.utility is not None and candidate.utility >= 0
         if self.params.u2_mode != "paced" or pressed:
             return False
         progress = candidate.request.progress
-        in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
-        return candidate.exposure > self.lead_exposure and not in_chunk
+        return self.stage != "talker" or progress.frames == progress.frames_sent
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
