@@ -147,7 +147,6 @@ class LazyDecodes(Rounds):
             size = self.scheduler.block_size
             full = (decode.request.num_computed_tokens + 1) // size * size
             self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
-            self.scheduler.refusals.cached(decode.request, size)
         decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
@@ -166,7 +165,7 @@ class LazyDecodes(Rounds):
         for decode in due if plan is STOCK else list(self._quiet.values()):
             self._wake(decode)
         fills = self._fills.pop(self._round, ())
-        if fills and (scheduler.refusals.waiting is not None or scheduler.would_look(plan)):
+        if fills and scheduler.would_look(plan):
             for decode in fills:
                 if decode.filled == self._round and self._could_be_hit(decode):
                     self._wake(decode)
@@ -211,7 +210,6 @@ class LazyDecodes(Rounds):
                 else:
                     kv_cache.allocate_slots(request, 1)
                     decode = self._decode(request)
-                scheduler.refusals.cached(request, size)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}

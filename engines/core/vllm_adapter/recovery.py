@@ -22,17 +22,11 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 
 class Refusals:
-    """Counts the allocations that the pool of `manager` refuses; `last`: to whom.
-
-    `waiting`: of those refused since vLLM last looked the one that waits, and how many blocks were free; None: there is
-    none, or it may begin with more of what is cached now.
-    """
+    """Counts the allocations that the pool of `manager` refuses; `last`: to whom."""
 
     def __init__(self, manager: KVCacheManager, counters: Counter[str]) -> None:
         self.counters = counters
         self.last: Request | None = None
-        self.waiting: tuple[Request, int] | None = None
-        self._manager = manager
         allocate = manager.allocate_slots
 
         def allocate_slots(request: Request, *args, **kwargs):
@@ -46,17 +40,7 @@ class Refusals:
     def _count(self, request: Request) -> None:
         self.last = request
         running = request.status == RequestStatus.RUNNING
-        if not running:
-            self.waiting = request, self._manager.block_pool.get_num_free_blocks()
         self.counters["alloc_fail_running" if running else "alloc_fail_waiting"] += 1
-
-    def cached(self, request: Request, block_size: int) -> None:
-        """A block of what `request` has been answered is in the prefix cache."""
-        if self.waiting is not None:
-            own, theirs = request.block_hashes, self.waiting[0].block_hashes
-            first = request.num_prompt_tokens // block_size
-            if first < len(own) and first < len(theirs) and own[first] == theirs[first]:
-                self.waiting = None
 
 
 class Recovery:

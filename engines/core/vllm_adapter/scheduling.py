@@ -17,7 +17,7 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from rehearsal.engines.core.kv_manager import EvictionIndex, EvictionMode
-from rehearsal.engines.core.policy import STOCK, Plan
+from rehearsal.engines.core.policy import Plan
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
 from rehearsal.engines.core.vllm_adapter.eviction import Evictions, drop_content
 from rehearsal.engines.core.vllm_adapter.free_queue import NextUseQueue, install
@@ -78,13 +78,6 @@ class StageScheduler(KvScheduler):
         manager = self.kv_cache_manager.coordinator.single_type_managers[0]
         self.windowed = isinstance(manager, SlidingWindowManager)
         """Whether all layers have a window: where some have none, these are the first group."""
-        groups = len(self.kv_cache_manager.coordinator.single_type_managers)
-        self._all_in_one_pool = (
-            self.connector is None
-            and groups == 1
-            and not self.windowed
-            and not self.kv_cache_manager.watermark_blocks
-        )
         self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
 
     def add_turn(self, session: int, request: Request) -> None:
@@ -118,7 +111,7 @@ class StageScheduler(KvScheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round in vLLM's own order, then the background loads that have yet to begin."""
         offered = self.preloads.offer()
-        self.refusals.last = self.refusals.waiting = None
+        self.refusals.last = None
         output = super().schedule(throttle_prefills)
         if self.preempts_waiting and not output.num_scheduled_tokens:
             output = self.recovery.retry(output, partial(super().schedule, throttle_prefills))
@@ -211,21 +204,9 @@ class StageScheduler(KvScheduler):
             taken = len(self.running) + self.num_waiting_for_streaming_input
             if taken >= self.max_num_active_reqs:
                 return False  # it looks at nobody who waits while there is no seat
-            if plan is STOCK and self._no_room_yet():
-                return False
         if waiting and plan.held:
             waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
         return waiting > 0
-
-    def _no_room_yet(self) -> bool:
-        """Whether the pool would refuse again whom vLLM would look at first, and last: no block has become free since,
-        and it could begin with no more of them."""
-        if self.refusals.waiting is None or self.kv_holding_waiting or not self._all_in_one_pool:
-            return False
-        request, free_blocks = self.refusals.waiting
-        if request.resumable or request.has_encoder_inputs:  # of sessions refusals are counted
-            return False
-        return self.free_blocks <= free_blocks and self.waiting.peek_request() is request
 
     def _hold_waiting(self, held: frozenset[str]) -> list[tuple[Any, Request]]:
         """Take held requests out of the waiting queues for one call, in which nothing can change for them."""
@@ -355,7 +336,6 @@ class StageScheduler(KvScheduler):
         request = self._latest.get(session)
         if request is None:
             return 0
-        self.refusals.waiting = None
         return drop_content(
             self.kv_cache_manager.block_pool, request.block_hashes[tokens // self.block_size :]
         )
