@@ -41,8 +41,8 @@ def power_metrics(readings: pd.DataFrame, requests: pd.DataFrame, run_end_s: flo
     active_j = None if energy_j is None or idle_w is None else energy_j - idle_w * run_end_s
     turns = minutes = 0.0
     if "turn" in requests:  # frames are no turns
-        turns = float(requests["status"].isin([COMPLETED, BARGED_IN]).sum())
-        minutes = float(requests["heard_s"].sum()) / 60
+        turns = float(requests["status"].isin([COMPLETED, BARGED_IN]).to_numpy().sum())
+        minutes = float(np.nansum(requests["heard_s"].to_numpy(float))) / 60
     values = {
         "idle_power": (idle_w, len(at_rest)),
         "mean_power": (None if energy_j is None else energy_j / run_end_s, len(under_way)),

@@ -45,6 +45,7 @@ class Chat(Requests):
 
     def __init__(self, endpoint: TextEndpoint, session: Session) -> None:
         super().__init__(endpoint, session)
+        self._said_in = endpoint.said_in
         self._turns = session.turns
         self._next = 0
         self.said: list[_Message] = []
@@ -122,7 +123,7 @@ class Chat(Requests):
         if prefix != OWN:
             shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
             return [_Message.of("user", shared)]
-        source = self.said if turn.turn else self._endpoint.said_in(turn.session + links(turn.waits)[0][0])
+        source = self.said if turn.turn else self._said_in(turn.session + links(turn.waits)[0][0])
         kept = []
         for each in source:
             said = each.content.split()

@@ -161,7 +161,9 @@ def carried(panels: Panels) -> Values:
     """The most calls, by seed, up to which no number that was tried had more late ticks than `HELD`."""
     run = panels.get(SERVER)
     found: Values = {}
-    for seed in sorted({point.seed for point in run.points}) if run is not None else ():
+    if run is None:
+        return found
+    for seed in sorted({point.seed for point in run.points}):
         most = 0
         for n in run.values("sessions"):
             (share,) = over_points(
@@ -250,7 +252,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if not finished(points):
         return LeftOut("sessions", TITLE, "no point of it is finished")
     figure, axes = sheet(2, 2, TITLE, 2.6, sharex=True)
-    own = dict(
+    own: dict[str, Any] = dict(
         zip((SERVER, KERNELS), looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True)
     )
     drawn = [

@@ -147,8 +147,8 @@ def same(setting: Setting, before: Setting) -> Measure:
 
 
 _HOST = (
-    "what goes to host memory and what leaves it: a preempted request offers all its chunks again, and while one runs its "
-    "chunks age together, the last tokens first (docs/vllm-releases.md)"
+    "what goes to host memory and what leaves it: a preempted request offers all its chunks again, and while one runs "
+    "its chunks age together, the last tokens first (docs/vllm-releases.md)"
 )
 EXPLAINED = {(TEXT, "vllm_omni", "0.33.0"): _HOST, (BESIDE, "conserve", "0.33.0"): _HOST}
 """Of those releases that serve otherwise: what changed, found by taking single changes back."""
