@@ -107,15 +107,29 @@ QUANTITIES: dict[str, Quantity] = {
 """Over all stages. Where a prompt's beginning is a prefix hit, fewer of its tokens are computed."""
 
 
-def over_releases(panel: str, engine: str, run: Run) -> dict[str, dict[str, Spread]]:
-    """Each quantity -> release -> over the seeds."""
+def over_releases(panel: str, engine: str, run: Run) -> dict[str, dict[str, Values]]:
+    """Each quantity -> release -> its value by seed."""
     quantities = {ANSWER: lambda point: _ms(point.value(_ANSWERS[panel])), **QUANTITIES}
     return {
         name: {
-            release: across_seeds(over_points(quantity, of(panel, engine, vllm=release).points({panel: run})))
+            release: over_points(quantity, of(panel, engine, vllm=release).points({panel: run}))
             for release in run.values("vllm")
         }
         for name, quantity in quantities.items()
+    }
+
+
+def shares(releases: Mapping[str, Values]) -> dict[str, Spread]:
+    """Each release's value in per cent of the first's with the same seed, without seeds where that is 0; over them."""
+    first = next(iter(releases.values()))
+    return {
+        release: across_seeds(
+            {
+                seed: None if value is None or not first.get(seed) else 100 * value / first[seed]
+                for seed, value in values.items()
+            }
+        )
+        for release, values in releases.items()
     }
 
 
@@ -176,8 +190,9 @@ def table(panels: Mapping[str, Run]) -> list[list[str]]:
         releases = run.values("vllm")
         for engine in run.experiment.engines:
             cells = []
-            for spreads in over_releases(panel, engine, run).values():
-                told = ["–" if each.median is None else f"{each.median:,.0f}" for each in spreads.values()]
+            for values in over_releases(panel, engine, run).values():
+                medians = [across_seeds(each).median for each in values.values()]
+                told = ["–" if median is None else f"{median:,.0f}" for median in medians]
                 cells.append(told[0] if len(set(told)) == 1 else " · ".join(told))
             found = [
                 same(of(panel, engine, vllm=new), of(panel, engine, vllm=old))({panel: run}).values()
@@ -197,13 +212,11 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for panel, run in panels.items():
         looks = engine_looks(*run.experiment.engines)
         for engine in run.experiment.engines:
-            for own, spreads in zip(axes, over_releases(panel, engine, run).values(), strict=True):
-                first = next(iter(spreads.values())).median
-                if first:
-                    line(own, spreads, looks[engine], f"{panel}, {engine}", 100 / first)
+            for own, values in zip(axes, over_releases(panel, engine, run).values(), strict=True):
+                line(own, shares(values), looks[engine], f"{panel}, {engine}")
     for own, name in zip(axes, (ANSWER, *QUANTITIES), strict=True):
         own.set_title(name.removesuffix(", ms"), fontsize=9)
         own.set_ylabel("% of the first release")
     legend(figure, axes[0])
-    caption = "Medians in per cent of those of the first release; a quantity that is 0 there is left out. "
+    caption = "Each seed in per cent of itself on the first release; where that is 0 it is left out. "
     return Picture("releases", TITLE, figure, caption + made_from(used, bars=True))
