@@ -125,7 +125,7 @@ def shares(releases: Mapping[str, Values]) -> dict[str, Spread]:
     return {
         release: across_seeds(
             {
-                seed: None if value is None or not first.get(seed) else 100 * value / first[seed]
+                seed: 100 * value / before if value is not None and (before := first.get(seed)) else None
                 for seed, value in values.items()
             }
         )
