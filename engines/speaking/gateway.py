@@ -412,12 +412,14 @@ class Gateway:
         return kept + self._said(turn, "history", tokens)[len(kept) :]
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
-        """Text tokens and codec frames of the reply, within what the stages may produce."""
+        """Text tokens and codec frames of the reply, within what the stages may produce, behind a prompt of one token
+        at least."""
         stages = self.deployment.stages
+        entry = stages[self.deployment.entry]
         text, frames = turn.output_tokens, 0
         if turn.reply_audio_s is not None and self.deployment.speaks:
             frames = max(1, round(turn.reply_audio_s / self._frame_s))
-        limits = stages[self.deployment.entry].max_tokens, stages["talker"].max_tokens if frames else 0
+        limits = min(entry.max_tokens, entry.max_model_len - 1), stages["talker"].max_tokens if frames else 0
         self.truncated_replies += text > limits[0] or frames > limits[1]
         return min(text, limits[0]), min(frames, limits[1])
 

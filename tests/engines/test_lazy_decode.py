@@ -65,6 +65,14 @@ def servers(draw: Any) -> dict[str, Any]:
     }
 
 
+def test_a_reply_longer_than_the_pool_leaves_room_for_its_prompt():
+    server = {"prefix_caching": False, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8}
+    done = replay(
+        "vllm_omni", {}, server, {}, voice_trace(seed=52, sessions=8, rate=2.0, reply_tokens=300), seed=7
+    )
+    assert done.counters["truncated_replies"] > 0 and done.counters["truncated_prompts"] > 0
+
+
 COMPOSITIONS = st.sampled_from(
     [
         ("vllm_omni", {}),
