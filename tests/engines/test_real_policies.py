@@ -15,7 +15,8 @@ HOLDING = {
     "delivered_safe_s": 0.0,
     "telemetry_timeout_s": 1e9,
 }
-"""With which LiveServe holds talker requests at any speed: a first packet of 0.32 s is a longer lead than it allows."""
+"""With which LiveServe holds talker requests: a first packet of 0.96 s is a longer lead than it allows, and plays until
+the next one, of 25 frames, has come, where a step takes less than 38 ms."""
 
 
 NO_SPEECH = {"nova", "pf_limit", "multi_stream", "distserve_p"}
@@ -39,7 +40,9 @@ def converse(engine: str) -> None:
     from rehearsal.workloads.trace import Trace
     from tests.engines.real import started_replies
 
-    params = ServerParams.model_validate({"deployment": "speech_tiny", "abort_at": "layer"})
+    params = ServerParams.model_validate(
+        {"deployment": "speech_tiny", "abort_at": "layer", "first_chunk_frames": 12}
+    )
     calls = {"sessions": 3, "turns": 3, "reply_tokens": 60, "utterance_s": 0.4, "think_s": 0.2, "p": 0}
     turns = [turn for session in make_trace("voice", calls, seed=1).sessions for turn in session.turns]
     first = {"arrival_s": 0.0, "audio_s": 0.4, "input_tokens": 6, "reply_audio_s": 3.2}
