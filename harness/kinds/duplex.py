@@ -21,7 +21,7 @@ from rehearsal.harness.client.turns import serve_turns
 from rehearsal.harness.kinds.duplex_live import LiveDuplex
 from rehearsal.harness.kinds.turns import TURNS
 from rehearsal.harness.metrics.live_window import Window, counted
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.turn_taking import turn_taking_table
 from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
 from rehearsal.harness.records.log import EventLog

@@ -17,7 +17,7 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.target import TargetParams, check_secrets
 from rehearsal.harness.metrics.frame_summary import summarise_frames
 from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.distributions.speech import audio_tokens
 from rehearsal.workloads.errors import UserError

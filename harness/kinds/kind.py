@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rehearsal.harness.live.dialects.dialect import Dialect
     from rehearsal.harness.live.target import TargetParams
     from rehearsal.harness.metrics.definitions import Definition
-    from rehearsal.harness.metrics.summary import Metric
+    from rehearsal.harness.metrics.metric import Metric
     from rehearsal.harness.records.log import EventLog
     from rehearsal.workloads.trace import Trace
 

@@ -15,8 +15,9 @@ from rehearsal.harness.kinds.turns_live import LiveTurns, spoken
 from rehearsal.harness.metrics.class_tokens import of_log, passing
 from rehearsal.harness.metrics.jobs import of_jobs
 from rehearsal.harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import Metric, summarise
+from rehearsal.harness.metrics.summary import summarise
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace

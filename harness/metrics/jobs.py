@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.job_definitions import MEANINGS, STATISTICS
+from rehearsal.harness.metrics.metric import Metric, statistic
 from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.harness.metrics.summary import Metric
 from rehearsal.workloads.columns.jobs import Waits, job_of
 
 
@@ -27,15 +27,9 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
     n = len(values["job_time"])
     metrics = {"jobs": Metric(float(n), "1", n, begun - n)}
     for name, measured in values.items():
-        known = measured[np.isfinite(measured)]
-        for statistic in STATISTICS:
-            value = None
-            if len(known):
-                value = known.mean() if statistic == "mean" else np.percentile(known, int(statistic[1:]))
-            unit = MEANINGS[name][0]
-            metrics[f"{name}_{statistic}"] = Metric(
-                None if value is None else float(value), unit, len(known), begun - len(known)
-            )
+        for which in STATISTICS:
+            value, known, _ = statistic(measured, which)
+            metrics[f"{name}_{which}"] = Metric(value, MEANINGS[name][0], known, begun - known)
     return metrics
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.definitions import Definition
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.harness.metrics.summary import Metric
 
 _ALL = "over all counters that power names"
 _RUN = "from the start of the run to its end"

@@ -10,7 +10,7 @@ from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.harness.kinds.turns import TURNS
 from rehearsal.harness.metrics.classes import attainment, steady
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.worker.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace

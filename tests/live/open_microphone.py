@@ -25,7 +25,7 @@ from rehearsal.harness.live.client.endpoint import make_endpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.turn_taking import turn_taking_table
 from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
 from rehearsal.harness.records.log import EventLog

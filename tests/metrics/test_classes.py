@@ -10,8 +10,9 @@ from rehearsal.harness.metrics.class_tokens import of_log
 from rehearsal.harness.metrics.classes import attainment, steady
 from rehearsal.harness.metrics.definitions import DEFINITIONS
 from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
-from rehearsal.harness.metrics.summary import Metric, summarise
+from rehearsal.harness.metrics.summary import summarise
 from tests.metrics.event_log import EventLog, steps
 
 

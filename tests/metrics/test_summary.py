@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.harness.metrics.definitions import DEFINITIONS
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.rates import effective_rps
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import Metric, summarise
+from rehearsal.harness.metrics.summary import summarise
 from tests.metrics.event_log import EventLog, steps
 
 

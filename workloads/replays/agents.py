@@ -16,6 +16,7 @@ that is free, as a request of another kind in between.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -347,6 +348,11 @@ def _arrivals(come_s: Sequence[float | None], params: JobParams, streams: Stream
         return arrivals.poisson(streams("arrivals"), params.rate, len(come_s))
     known = np.array([math.nan if at_s is None else at_s for at_s in come_s])
     return np.zeros(len(come_s)) if np.isnan(known).any() else known - known.min()
+
+
+def counted(counts: Counter[str], told: Mapping[str, str]) -> Callable[[], list[str]]:
+    """Notes, once no more jobs are read, of what was counted: what each name's number is of."""
+    return lambda: [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
 
 
 def tried(make: Callable[[], Job | None]) -> Iterable[Job | UserError]:

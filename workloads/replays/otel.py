@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files.record_file import Record, read_records, record
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs, tried
+from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs, tried
 from rehearsal.workloads.trace import Trace
 
 MODEL_CALLS = ("chat", "text_completion", "generate_content")
@@ -44,15 +44,12 @@ def otel(params: JobParams, seed: int) -> Trace:
     """Traces as jobs, at their recorded times; UserError names file, line, span and field of bad input."""
     counts: Counter[str] = Counter()
 
-    def notes() -> list[str]:
-        told = {
-            "agents": "agents were invoked beside the main ones",
-            "uncounted": "calls of a model without usage, as failed ones, are left out",
-            "inside": "calls of a model within another's span are that call, and left out",
-        }
-        return [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
-
-    return replay_jobs("otel", _jobs(params, counts), params, seed, notes)
+    told = {
+        "agents": "agents were invoked beside the main ones",
+        "uncounted": "calls of a model without usage, as failed ones, are left out",
+        "inside": "calls of a model within another's span are that call, and left out",
+    }
+    return replay_jobs("otel", _jobs(params, counts), params, seed, counted(counts, told))
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files.record_file import Record, read_records
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs
+from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs
 from rehearsal.workloads.trace import Trace
 
 INPUTS, OUTPUTS = ("user_message", "tool_result"), ("text", "reasoning", "tool_call")
@@ -44,15 +44,12 @@ def tracelab(params: JobParams, seed: int) -> Trace:
     """Sessions as jobs, at their recorded times; UserError names file, line and field of bad input."""
     counts: Counter[str] = Counter()
 
-    def notes() -> list[str]:
-        told = {
-            "called": "sessions are agents that a tool of another called, by their times",
-            "people": "steps follow a person's message",
-            "undated": "requests without a time are left out",
-        }
-        return [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
-
-    return replay_jobs("tracelab", _jobs(params, counts), params, seed, notes)
+    told = {
+        "called": "sessions are agents that a tool of another called, by their times",
+        "people": "steps follow a person's message",
+        "undated": "requests without a time are left out",
+    }
+    return replay_jobs("tracelab", _jobs(params, counts), params, seed, counted(counts, told))
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:

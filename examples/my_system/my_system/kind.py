@@ -15,8 +15,9 @@ from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.metrics.definitions import Definition
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.metrics.requests import CLASS_COLUMNS, request_table
-from rehearsal.harness.metrics.summary import Metric, summarise
+from rehearsal.harness.metrics.summary import summarise
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace, Turn

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.client.text_endpoint import TextEndpoint
 from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Trace, Turn
 
 
+@dataclass(eq=False)
 class BesideEndpoint(BaseEndpoint):
     """Implements `harness.client.session.Server` by two others, each with the sessions that are its own."""
 
-    def __init__(
-        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> None:
-        super().__init__(trace, target, log, sends, failures)
-        aloud, typed = parted(trace)
-        self._voice = TurnEndpoint(aloud, target, log, sends, failures) if aloud else None
-        self._text = TextEndpoint(typed, text_target(target), log, sends, failures) if typed else None
+    def __post_init__(self) -> None:
+        aloud, typed = parted(self.trace)
+        logs = self.log, self.sends, self.failures
+        self._voice = TurnEndpoint(aloud, self.target, *logs) if aloud else None
+        self._text = TextEndpoint(typed, text_target(self.target), *logs) if typed else None
         self._typed = set() if typed is None else {session.id for session in typed.sessions}
 
     async def prepare(self) -> None:

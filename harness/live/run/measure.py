@@ -34,7 +34,7 @@ from rehearsal.harness.metrics.class_definitions import split
 from rehearsal.harness.metrics.live_batch import batch_metrics, without_batch
 from rehearsal.harness.metrics.live_summary import summarise_live
 from rehearsal.harness.metrics.live_window import WHOLE, Window
-from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.metric import Metric
 from rehearsal.harness.records.energy_counters import counters
 from rehearsal.harness.records.log import EventLog
 from rehearsal.harness.records.power_meter import PowerMeter, add_power

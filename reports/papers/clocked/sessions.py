@@ -158,21 +158,22 @@ def talk_over(point: Measured) -> float | None:
 
 
 def carried(panels: Panels) -> Values:
-    """The most calls, by seed, up to which no number that was tried had more late ticks than `HELD`."""
+    """The most calls, by seed, up to which no number that was tried had more late ticks than `HELD`; None where one of
+    these was not measured."""
     run = panels.get(SERVER)
     found: Values = {}
     if run is None:
         return found
     for seed in sorted({point.seed for point in run.points}):
-        most = 0
+        found[seed] = 0.0
         for n in run.values("sessions"):
             (share,) = over_points(
                 late, [p for p in of(SERVER, ENGINE, sessions=n).points(panels) if p.seed == seed]
             ).values()
             if share is None or share > HELD:
+                found[seed] = None if share is None else found[seed]
                 break
-            most = n
-        found[seed] = float(most)
+            found[seed] = float(n)
     return found
 
 
