@@ -367,6 +367,7 @@ class Pipeline:
         reply = request.reply
         del reply.live[request.name]
         if reply.progress.frames == reply.frames_total:
+            reply.progress.voiced = True
             self._leave("talker", reply)
         if reply.progress.frames > reply.progress.frames_sent:
             self._send_chunk(reply)

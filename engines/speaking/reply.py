@@ -17,7 +17,8 @@ class Progress:
     frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
     tokens that reached the talker. frames: codec frames produced by the talker. frames_sent: those handed to the
     vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: text tokens of a
-    segment, where the talker speaks such as a whole; text_voiced: text tokens of those it has.
+    segment, where the talker speaks such as a whole; text_voiced: text tokens of those it has. voiced: the talker has
+    made all its audio, and takes no more text.
     """
 
     spoken: bool
@@ -29,6 +30,7 @@ class Progress:
     frames_sent: int = 0
     segments: int = 0
     text_voiced: int = 0
+    voiced: bool = False
 
     @property
     def text_consumed(self) -> int:

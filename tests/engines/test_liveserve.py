@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,9 @@ from rehearsal.engines.systems.liveserve.params import Params
 from rehearsal.engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
 from rehearsal.engines.systems.liveserve.slack import Batch
 from rehearsal.engines.systems.liveserve.urgency import U0, U1, U2
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.workloads.trace import Trace
+from tests.engines.replays import run, voice_trace
 
 NOW = 100.0
 
@@ -97,6 +101,25 @@ def test_the_thinker_counts_text_the_talker_has_not_taken():
     assert urgency.assess("thinker", ahead, NOW, Params())[1] == pytest.approx((20 - 10) * 0.28)
     both = urgency.assess("thinker", ahead, NOW, Params(thinker_buffer="cumulative"))[1]
     assert both == pytest.approx(10 * 0.28 + 0.8)
+
+
+def test_text_that_outlasts_its_audio_is_nobodys_lead():
+    ahead = request("a", frames=10, played_s=0.8, text=400)
+    ahead.progress.text_arrived = 400
+    assert plan(ahead, stage="thinker").held == {"a"}
+    ahead.progress.voiced = True
+    assert (rank(ahead, "thinker"), plan(ahead, stage="thinker").order) == (U2, ["a"])
+
+
+def test_a_reply_whose_text_outlasts_its_audio_ends():
+    turns = [turn for session in voice_trace().sessions for turn in session.turns]
+    trace = Trace.from_turns(
+        replace(turn, output_tokens=400, reply_audio_s=2.0, barge_in_after_s=None) for turn in turns
+    )
+    events = run(trace, "liveserve").events.to_pandas()
+    requests = request_table(events, pd.DataFrame(trace.columns()))
+    assert len(requests) == len(turns)
+    assert (requests["status"] == "completed").all()
 
 
 def test_a_text_reply_is_u1_until_its_first_token():

@@ -82,6 +82,9 @@ def test_more_than_twice_the_effect_is_another_one() -> None:
     fifth = {"paper": 0.8, "tolerance": 0.05}
     assert verdict({0: 0.65, 1: 0.65, 2: 0.65}, **fifth) == DIRECTION
     assert verdict({0: 0.55, 1: 0.55, 2: 0.55}, **fifth) == NOT_REPRODUCED
+    over_a_range = {"paper": (1.5, 1.7), "tolerance": 0.05}
+    assert verdict({0: 2.3, 1: 2.3, 2: 2.3}, **over_a_range) == DIRECTION  # twice the larger end
+    assert verdict({0: 2.5, 1: 2.5, 2: 2.5}, **over_a_range) == NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(

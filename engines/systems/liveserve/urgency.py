@@ -38,12 +38,13 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
 
     U1 before first audio: tested first, as a buffer of 0 would look like an underrun. U0 up to P_safe, and a talker
     request short of *delivered* audio, since frames of an unfinished chunk cannot be played. Else U2. A text-only
-    reply has no buffer: U1 until its first token, U2 afterwards.
+    reply has no buffer: U1 until its first token, U2 afterwards; nor has text that outlasts the audio, as no talker
+    takes it: it is no lead that playback would ever eat.
     """
     progress, session = request.progress, request.session
     if request.silent:
         return AHEAD, 0.0, 0.0
-    if not progress.spoken:
+    if not progress.spoken or (progress.voiced and stage != "talker"):
         return (U2 if progress.text_tokens else U1), 0.0, 0.0
     if session.first_audio_s is None:
         return U1, 0.0, 0.0

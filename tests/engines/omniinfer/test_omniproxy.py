@@ -323,6 +323,24 @@ def test_deferral_lengthens_neither_mean_nor_tail(rate: float):
     assert np.percentile(held, 99) <= np.percentile(at_once, 99)
 
 
+def test_a_prompt_of_several_batches_waits_for_where_it_needs_one_batch_less():
+    """The first instance is free 0.1 s earlier and takes both. Behind the short prompt the long one would begin a third
+    batch there, which takes 0.17 s more than its tokens do."""
+    held = Instances(2, 1000)
+    held.add("first", 1000)
+    held.poll()
+    held.now = 0.1
+    held.add("second", 1000)
+    held.poll()
+    assert held.handed == [("first", 0), ("second", 1)]
+    held.add("short", 500)
+    held.add("long", 2000)
+    held.run(held.queue.next_s(held.now))
+    assert held.handed[2:] == [("short", 0)]
+    held.run(1.0)
+    assert held.handed[2:] == [("short", 0), ("long", 1)]
+
+
 def test_a_request_goes_at_once_to_an_idle_instance():
     held = Instances(2, 10_000)
     held.add("a", 100)
