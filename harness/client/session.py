@@ -239,6 +239,8 @@ class Client(User):
     async def _until(self, t: float, until_over: bool = False) -> None:
         """Wait for `t`, or only until the session is over, as who speaks does."""
         delay_s = t - self._loop.time()
+        if delay_s <= 0 and not isinstance(self._loop, VirtualClockLoop):
+            return  # it is late: nobody else first
         if not until_over or delay_s <= 0:
             await asyncio.sleep(max(0.0, delay_s))
             return

@@ -12,8 +12,12 @@ from rehearsal.harness.client.job import Job, together
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.pool import Pool
 from rehearsal.harness.client.session import Client, Leaving
+from rehearsal.harness.clocks.clock import VirtualClockLoop
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session, Trace
+
+AHEAD_S = 0.005
+"""[chosen] so long before a user comes, what plays it is made, on the wall clock, where that takes time."""
 
 
 class User(Protocol):
@@ -37,6 +41,7 @@ async def serve_turns(
     `params.c_scope` is replica. Sessions of a pool take no slot. `user_of`: makes a session's user, as Client is made.
     """
     loop: Any = asyncio.get_running_loop()
+    leaving = isinstance(server, Leaving)  # a protocol's check takes longer than a user's arrival
     slots = None
     if params.c is not None:
         slots = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
@@ -47,13 +52,17 @@ async def serve_turns(
             begin_s = loop.time() if of_session else arrival_s
             if params.begins(begin_s):
                 if len(sessions) > 1:
-                    await Job(sessions, server, log, params, of_turn).run(begin_s)
+                    one: User = Job(sessions, server, log, params, of_turn)
                 else:
-                    await user_of(sessions[0], server, log, params, of_turn).run(begin_s)
-                if isinstance(server, Leaving):  # or the server would refuse the next user
+                    one = user_of(sessions[0], server, log, params, of_turn)
+                if ahead_s:
+                    await _arrival(loop, begin_s)
+                await one.run(begin_s)
+                if leaving:  # or the server would refuse the next user
                     for session in sessions:
                         await server.left(session.id)
 
+    ahead_s = 0.0 if of_session or isinstance(loop, VirtualClockLoop) else AHEAD_S
     begun_s, ends = loop.time(), has_users(trace)
     pools = [
         Pool(size, sessions, server, log, params, ends) for (_, size), sessions in by_pool(trace).items()
@@ -70,8 +79,8 @@ async def serve_turns(
                 assert arrival_s is not None
                 if not params.begins(arrival_s):
                     continue
-                if arrival_s > begun_s:
-                    await _arrival(loop, arrival_s)
+                if arrival_s - ahead_s > begun_s:
+                    await _arrival(loop, arrival_s - ahead_s)
                 users.create_task(user(sessions, arrival_s), name=f"session {session.id}")
         for pool in pools if ends else ():
             pool.end()

@@ -48,3 +48,17 @@ def test_a_late_send_is_part_of_the_latency():
     assert row["turn_end_s"] == 0.05
     assert row["send_lag_s"] >= LATE_S - 0.02
     assert row["ttft_s"] >= row["send_lag_s"]
+
+
+def test_what_is_made_ahead_does_not_come_before_its_time():
+    at_s = [0.0, 0.05, 0.06]
+    trace = Trace.from_turns(
+        typed_turn(session=i, arrival_s=each, input_tokens=5, output_tokens=1, network_s=0.0)
+        for i, each in enumerate(at_s)
+    )
+    log = EventLog()
+    run(serve_population(trace, Echo(), log, ClientParams(playback="none")), virtual=False)  # type: ignore[arg-type]
+    events = log.events().to_pandas()
+    came = events[events["kind"] == "session_start"]["t"]
+    assert (came.to_numpy() >= at_s).all()
+    assert events[events["kind"] == "turn_start"]["t"].tolist() == at_s

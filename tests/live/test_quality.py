@@ -142,7 +142,8 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
     assert [row["shards"] for row in found["text"]] == [1, 2]
     for row in found["text"]:
         assert row["answers"] == 300 and row["failed"] == 0
-        assert 80 < row["rate"] < 125  # a Poisson process of 100/s for 3 s
+        assert 80 < row["planned"] < 125  # a Poisson process of 100/s for 3 s
+        assert row["rate"] == pytest.approx(row["planned"], rel=0.05)
         assert row["dispersion"] is not None and row["gap_cv"] > 0.5
         assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
     one, two = found["text"]

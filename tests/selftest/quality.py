@@ -38,7 +38,7 @@ RATE = 100.0  # requests/s [config: load-generator comparison]
 SHARDS = (1, 4)
 SPEECH_S = 6.0  # of the longest utterance: users who mostly speak, and turns that end within the run [chosen]
 WINDOW_S = 0.25  # of the index of dispersion, as in that comparison [config]
-WIDTH = 150  # of the tables in a file [chosen]
+WIDTH = 165  # of the tables in a file [chosen]
 
 
 def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
@@ -73,7 +73,9 @@ def text(shards: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
     with _on(cores[0]):
         exchange = play("text", trace, 2 * seconds, shards, {}, core=cores[1])
     floor = floor_of("text", len(trace), shards, exchange)
-    return asdict(floor) | _arrivals(exchange.truth["read_s"].to_numpy()) | {"client": "rehearse live"}
+    planned = statistics.rate(np.sort(trace.columns()["arrival_s"]))
+    delivered = _arrivals(exchange.truth["read_s"].to_numpy())
+    return asdict(floor) | delivered | {"planned": planned, "client": "rehearse live"}
 
 
 def peer(seconds: float, cores: tuple[int, int]) -> dict[str, Any] | None:
@@ -171,6 +173,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
     table.add_column("client")
     names = (
         "shards",
+        "planned/s",
         "rate/s",
         "IDC",
         "lag-1",
@@ -198,7 +201,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
         table.add_row(
             row["client"],
             str(row["shards"]),
-            *(_number(row[name]) for name in ("rate", "dispersion", "lag_1", "gap_cv")),
+            *(_number(row.get(name)) for name in ("planned", "rate", "dispersion", "lag_1", "gap_cv")),
             *(_ms(row.get(name)) for name in latencies),
             _ms(row["cpu_s_per_answer"]),
         )

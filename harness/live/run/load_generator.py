@@ -41,7 +41,7 @@ from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream
 from rehearsal.harness.live.run.merge import DONE
 from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace
-from rehearsal.harness.live.run.progress import ShardProgress
+from rehearsal.harness.live.run.progress import ShardProgress, telling
 from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.errors import UserError
 
@@ -76,7 +76,8 @@ class _Tables:
             self._streams[name].append(piece)
             self._written[name] += piece.num_rows
             if name == "events":
-                self.unseen.extend(piece.slice(i, BURST) for i in range(0, piece.num_rows, BURST))
+                told = telling(piece)
+                self.unseen.extend(told.slice(i, BURST) for i in range(0, told.num_rows, BURST))
 
     def close(self) -> None:
         for stream in self._streams.values():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rehearsal.harness.live.run.forecast import Phases
 from rehearsal.harness.metrics.playback import Playback, is_continuous
@@ -28,6 +29,11 @@ _COUNTED = {
     "session_failed": "failed",
     "shed": "shed",
 }
+
+
+def telling(events: pa.Table) -> pa.Table:
+    """Those of a log's rows that change a status: a text's tokens behind its first are most of them, and do not."""
+    return events.filter(pc.field("kind") != "text")
 
 
 class ShardProgress:
