@@ -140,7 +140,14 @@ class StageEngine:
         self.wake()
 
     def submit(self, request: StageRequest) -> None:
-        """A request arrives."""
+        """A request arrives. ValueError where its prompt leaves no room for a token: vLLM's server would refuse it, and
+        its scheduler, which is asked here, would never let it in."""
+        longest = self.replica.stage.max_model_len - 1
+        if len(request.prompt) > longest:
+            raise ValueError(
+                f"request {request.id} has a prompt of {len(request.prompt)} tokens, and stage {self.stage} takes "
+                f"{longest} at most (max_model_len - 1); cut what its gateway asks for."
+            )
         request.arrived(self._loop.time())
         if not request.silent:
             self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)

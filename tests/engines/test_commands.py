@@ -272,3 +272,18 @@ def test_what_a_truncation_lets_go_of_cannot_be_hit_again():
         return bench
 
     assert sum((each for each in play(main).engine.counters()), Counter())["truncated_blocks"] == 6
+
+
+def test_a_prompt_that_leaves_no_room_for_a_token_is_refused():
+    """vLLM's scheduler would keep it waiting for ever."""
+
+    async def main() -> Bench:
+        bench = Bench()
+        room = bench.engine.replica.stage.max_model_len - 1
+        bench.engine.submit(request("fits", prompt=room, tokens=1))
+        with pytest.raises(ValueError, match=rf"0\.0\.long has a prompt of .* takes {room} at most"):
+            bench.engine.submit(request("long", prompt=room + 1, tokens=1))
+        await bench.settle()
+        return bench
+
+    assert play(main).said() == {"fits": 1}

@@ -3,7 +3,7 @@
 Offloading included: a stock scheduler with vLLM's own connector, told when transfers end, wants the same transfers.
 """
 
-import copy
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ class Tape:
 def digest(output: Any) -> dict[str, Any]:
     """A SchedulerOutput as plain values, taken before anyone can change it."""
     new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
-    return copy.deepcopy(
+    taken = pickle.dumps(
         {
             "new": [(r.req_id, r.prompt_token_ids, r.block_ids, r.num_computed_tokens) for r in new],
             "cached": (
@@ -45,6 +45,7 @@ def digest(output: Any) -> dict[str, Any]:
             "transfers": transfers(output.kv_connector_metadata),
         }
     )
+    return pickle.loads(taken)
 
 
 def transfers(meta: Any) -> dict[str, Any] | None:

@@ -262,7 +262,9 @@ def drawn(root: Path) -> Iterator[Path]:
 
 
 def test_a_run_on_the_wall_clock_tells_what_was_drawn_beside_it(drawn: Path):
-    trace = replays.voice_trace(sessions=2, turns=1.0, utterance_s=0.2, think_s=0.1, rate=10.0)
+    trace = replays.voice_trace(
+        sessions=2, turns=1.0, utterance_s=0.2, think_s=0.1, rate=10.0, reply_tokens=6
+    )
     ran = replays.replay("vllm_omni", {}, {}, {"power": f"rapl:{drawn}"}, trace, 7, device="paced")
     assert ran.power is not None
     table = ran.power.to_pandas()

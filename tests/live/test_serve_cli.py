@@ -114,10 +114,7 @@ def test_it_says_that_it_starts_until_it_serves():
             process.send_signal(signal.SIGTERM)
 
 
-SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-
-
-@SIGNALS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_ends_it_while_it_loads_gives_the_same_status(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ):
@@ -131,13 +128,12 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-@SIGNALS
-def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals):
+def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients():
     with served("liveserve") as (process, url):
         assert re.fullmatch(r"ws://127\.0\.0\.1:\d+/v1/realtime", url)
         with connect(url) as client:
             assert '"session.created"' in client.recv(timeout=20)
-            process.send_signal(number)
+            process.send_signal(signal.SIGINT)
             with pytest.raises(ConnectionClosed) as closed:
                 client.recv(timeout=20)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
@@ -186,6 +182,7 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
     assert process.returncode == 0 and "finishing 1 reply, for 30 s at most" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_waits_for_nobody(second: signal.Signals):
     with served("liveserve") as (process, url), connect(url) as talking:
@@ -202,6 +199,7 @@ def test_a_second_signal_waits_for_nobody(second: signal.Signals):
                 assert '"response.done"' not in talking.recv(timeout=20)
 
 
+@pytest.mark.slow
 def test_what_is_not_finished_in_the_time_given_is_cut():
     with served("liveserve", "--drain", "0.2") as (process, url), connect(url) as talking:
         ask(talking, output_tokens=500, reply_audio_s=170.0)

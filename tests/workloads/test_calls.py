@@ -59,7 +59,7 @@ def test_sessions_are_offered_at_a_rate() -> None:
 
 def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> None:
     """One factor a seed: the means of two halves of a run rise and fall as one (spec 5.4)."""
-    shape = {"sessions": 400, "rate": 400, "duration_s": 60, "tokens_per_frame": 1000, "session_cv": 0.05}
+    shape = {"sessions": 400, "rate": 400, "duration_s": 20, "tokens_per_frame": 1000, "session_cv": 0.05}
     runs = np.array(
         [table(make_trace("metronome", shape, seed), "output_tokens").mean(1) for seed in range(100)]
     )
