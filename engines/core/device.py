@@ -92,5 +92,5 @@ class SummingDevice(Protocol):
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows
     ) -> list[list[int] | None]:
-        """As `Device.execute`, with these beside `rows`."""
+        """Computes as `Device.execute` does, with `quiet` beside `rows`."""
         ...

@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
 
 class Together(Protocol):
-    """Who passes tokens on, several requests' at once."""
+    """A pipeline that passes on the tokens of several requests at once."""
 
     def takes(self, request: StageRequest) -> bool:
         """Whether its tokens, from the second on, may come that way."""

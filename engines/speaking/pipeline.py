@@ -241,18 +241,18 @@ class Pipeline:
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
     def takes(self, request: StageRequest) -> bool:
-        """See `engines.core.together.Together`."""
+        """Whether its tokens may come several requests' at once: no hook follows them, and nobody speaks them."""
         assert isinstance(request, ReplyRequest)
         return not self.hooks and not request.reply.progress.spoken
 
     def told(self, told: Told) -> None:
-        """See `engines.core.together.Together`."""
+        """Pass on to the clients the tokens of a step that ends now."""
         first = told.chorus.requests[0]
         assert isinstance(first, ReplyRequest)
         self.orchestrator.pass_on(first.reply.live[self._entry][0], self.egress.texts, told)
 
     def caught_up(self, request: StageRequest, tokens: int) -> None:
-        """See `engines.core.together.Together`."""
+        """Count tokens of which `told` has told already."""
         assert isinstance(request, ReplyRequest)
         request.reply.progress.text_tokens += tokens
 

@@ -227,7 +227,7 @@ class Point(BaseModel):
 
     @cached_property
     def id(self) -> str:
-        """See `id_of`."""
+        """Its id, which `id_of` derives from every field."""
         return id_of(self.model_dump(mode="json"))
 
     @property

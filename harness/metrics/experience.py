@@ -46,7 +46,7 @@ def one_way_delay(gap_s: float) -> float:
 
 
 def gaps(requests: pd.DataFrame) -> Gaps:
-    """Of a request table of turns, or of calls on open microphones."""
+    """Returns the gaps in a request table of turns, or of calls on open microphones."""
     if "end_of_turn_delay_s" in requests:
         found = requests["end_of_turn_delay_s"].to_numpy(float)
         lost = np.zeros(found.size, bool)

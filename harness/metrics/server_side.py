@@ -42,7 +42,7 @@ class Both:
 
     @property
     def difference(self) -> float:
-        """Of the medians, as a share of the server's."""
+        """Returns how far apart the medians are, as a share of the server's."""
         return self.client_p50_s / self.server_p50_s - 1
 
     @property

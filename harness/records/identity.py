@@ -124,7 +124,7 @@ class Program:
         self._data: dict[str, list[tuple[str, str, str]]] = {}
 
     def code_hash(self, device: str, roots: tuple[str, ...] = ()) -> str:
-        """See the function of that name; ValueError for an unknown device or a root that is no module."""
+        """Returns the function's hash; ValueError for an unknown device or a root that is no module."""
         digest = hashlib.sha256(repr(packages(DECIDING)).encode())
         for name, content in sorted(self.contents(device, roots).items()):
             digest.update(f"{name} {content}\n".encode())

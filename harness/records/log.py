@@ -312,7 +312,7 @@ class EventLog:
         self._look_at_size()
 
     def never(self, session: int, turn: int) -> None:
-        """Of this turn nothing that is still to come with `later` will be."""
+        """Drop the rows of this turn that `later` has announced and that are still to come."""
         self.cut_short += 1
         if self._woven is not None:
             self._woven.never(session, turn)

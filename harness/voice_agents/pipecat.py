@@ -31,7 +31,7 @@ def of_breakdown(told: Mapping[str, Any]) -> Gap | None:
 
 
 def of_lines(lines: Sequence[str]) -> Iterator[Gap]:
-    """Of a log, whatever else it holds. ValueError for parts that do not sum."""
+    """Returns the gaps that a log tells of, whatever else it holds. ValueError for parts that do not sum."""
     parts: list[Part] = []
     for line in lines:
         if total := _TOTAL.search(line):

@@ -54,7 +54,7 @@ def job_of(columns: Mapping[str, Any]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Waits:
-    """Of each turn, in the order of a trace: rows of the turns whose ends it waits for, and how long it waits then, s.
+    """What each turn of a trace waits for, in order: rows of turns that end before it, and its wait after that, s.
 
     A turn without any waits from the begin of its job, the first one of a job not at all.
     """

@@ -16,7 +16,7 @@ Round = Sequence[tuple[int, int, tuple[int, ...]]]
 
 
 class Phase(Enum):
-    """Of one layer."""
+    """How far the migration of one layer's experts has come."""
 
     OLD = "old"
     COPYING = "copying"

@@ -42,7 +42,7 @@ def ratio_of(loads: np.ndarray, ratio: Ratio = "max_mean") -> float:
 
 
 def imbalance(load: np.ndarray, layout: np.ndarray, ratio: Ratio = "max_mean") -> float:
-    """Of one layer."""
+    """Returns how uneven one layer's load is over dies, as `ratio` has it; 1 is even."""
     return ratio_of(die_loads(load, layout), ratio)
 
 

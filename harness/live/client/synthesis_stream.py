@@ -24,7 +24,7 @@ class SynthesisStreamEndpoint(TurnEndpoint):
         return SynthesisConnection(self._context, session)
 
     def speech_start(self, turn: Turn) -> None:
-        """Who synthesises does not listen."""
+        """Nothing is sent: a server of speech synthesis does not listen."""
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
         """Nobody wants to know."""

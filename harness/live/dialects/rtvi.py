@@ -93,7 +93,7 @@ class RTVI(Dialect):
         return [message("send-text", {"content": text, "options": options})]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Who speaks interrupts."""
+        """Nothing is sent: the bot hears that the user speaks."""
         return []
 
     def classify(self, data: bytes) -> Event:

@@ -95,7 +95,7 @@ def errors() -> dict[tuple[int, int], dict[int, float]]:
 
 
 class Heard(NamedTuple):
-    """Of frames, one row a call: `late`: its tick was; `stop_s`: until silence, for each of `PLACES`."""
+    """What calls heard, one row each: `late`: frames whose tick was; `stop_s`: until silence, for each of `PLACES`."""
 
     late: np.ndarray
     stop_s: np.ndarray

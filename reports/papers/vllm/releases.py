@@ -138,7 +138,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def digest(point: Measured) -> str:
-    """Of all that happened in a point: its events, requests and steps, as bytes."""
+    """Returns the SHA-256 of all that happened in a point: its events, requests and steps, as bytes."""
     tables = (point.record.folder / f"{name}.parquet" for name in ("events", "requests", "steps"))
     return hashlib.sha256(
         b"".join(hashlib.sha256(table.read_bytes()).digest() for table in tables)
