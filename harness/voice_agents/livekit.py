@@ -12,7 +12,7 @@ from rehearsal.harness.voice_agents.gap import Gap, Part
 
 
 def of_items(items: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
-    """Returns the gaps of a chat history in order: answers with an `e2e_latency`, and the user's message before each."""
+    """Returns the gaps of a chat history in order: answers with an `e2e_latency`, and the user's words before each."""
     asked: Mapping[str, Any] = {}
     for item in items:
         metrics = item.get("metrics") or {}

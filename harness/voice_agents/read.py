@@ -11,7 +11,7 @@ from rehearsal.workloads.files.json_file import parse, read_text
 
 
 def read_gaps(path: str | Path) -> tuple[str, list[Gap]]:
-    """Returns who wrote the file, and its gaps in order. UserError for a file without any, or whose parts do not sum."""
+    """Returns who wrote the file, and its gaps in order. UserError for a file of none, or whose parts do not sum."""
     path = existing_file(path)
     text = read_text(path)
     try:
