@@ -1,4 +1,4 @@
-"""What fills a seam and is no system's: vLLM's own, and the usual rules of routing."""
+"""What fills an extension point and is no system's: vLLM's own, and the usual rules of routing."""
 
 from rehearsal.engines.composition import AdmissionControl, KvManagement, Order, Routing
 from rehearsal.engines.core.routers.dynamo import Dynamo

@@ -1,8 +1,9 @@
-"""Systems that are compositions: a library of systems with its seams, and the components that fill them.
+"""Systems that are compositions: a library of systems with its extension points, and the components that fill them.
 
-Seams are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters of its own,
-so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known. They are
-validated once, all in one flat model; a library is built with that, and each component is given a model of its own.
+Extension points are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters
+of its own, so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
+They are validated once, all in one flat model; a library is built with that, and each component is given a model of
+its own.
 What is chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
 
 Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
@@ -44,17 +45,18 @@ class NoParams(BaseModel):
 
 @dataclass(frozen=True)
 class Component:
-    """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others.
+    """One way to fill an extension point. `kinds`: of workload that it can serve; `refusal` says why it cannot serve
+    others.
     `stage(stage, params)`: the stage that requests come to first, as this way needs it. `attach(graph, parts, params)`:
     called when all stages are connected and nobody is served yet, to follow or hold what goes through them; `graph` is
     the library's, of speaking systems `engines.speaking.pipeline.Pipeline`.
 
     `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
-    parameters of the library, or of what fills another seam, names as `reads` a model of its own with those as well,
-    in which nobody's have their defaults. `params`: that model, once it is part of a composition (`given`).
+    parameters of the library, or of what fills another extension point, names as `reads` a model of its own with those
+    as well, in which nobody's have their defaults. `params`: that model, once it is part of a composition (`given`).
     """
 
-    seam: ClassVar[str]
+    extension_point: ClassVar[str]
     name: str
     summary: str
     Params: type[BaseModel] = NoParams
@@ -80,7 +82,7 @@ class Order(Component):
     `loop(stage, params)`: what makes the loop that drives a replica (as `engines.core.engine.StageEngine`), where
     several steps of one are under way at once; None: the kernel's own."""
 
-    seam = "order"
+    extension_point = "order"
     policy: Callable[[str, Any], Policy | None] = lambda stage, params: None
     vllm: Literal["fcfs", "priority"] = "fcfs"
     loop: Callable[[str, Any], Callable[..., StageEngine] | None] = lambda stage, params: None
@@ -91,7 +93,7 @@ class KvManagement(Component):
     """What becomes of KV that outlives requests. `offloads`: it goes to host memory as well, where `manager(stage,
     params)` decides what stays and what comes back early; None: LRU on both sides."""
 
-    seam = "kv"
+    extension_point = "kv"
     manager: Callable[[str, Any], KvManager | None] = lambda stage, params: None
     offloads: bool = False
 
@@ -100,7 +102,7 @@ class KvManagement(Component):
 class AdmissionControl(Component):
     """Decides who is let in. `make(params, frame_s)`: None where everybody is."""
 
-    seam = "admission"
+    extension_point = "admission"
     make: Callable[[Any, float], Admission | None] = lambda params, frame_s: None
 
 
@@ -109,7 +111,7 @@ class Routing(Component):
     """Which replica of a stage takes a request. `rule(replicas)`, or `rule(replicas, params)` where it has parameters
     of its own, makes a router (`engines.core.router.Router`): most simply the class of one."""
 
-    seam = "routing"
+    extension_point = "routing"
     rule: Callable[..., Router] = field(kw_only=True)
 
     def router(self, replicas: Sequence[Target]) -> Router:
@@ -123,30 +125,30 @@ class Placement(Component):
     """Where the experts stand of replicas that step together: `attach` groups them (`Parts.lockstep`) with what says
     how long the routed experts of a step take."""
 
-    seam = "placement"
+    extension_point = "placement"
 
 
 @dataclass(frozen=True)
 class Attention(Component):
     """What replicas that take KV over keep of it, and attend to: `stage` says it of them (`Stage.of_role`)."""
 
-    seam = "attention"
+    extension_point = "attention"
 
 
 COMPONENTS: dict[str, dict[str, Component]] = {}
-"""By seam and name; filled when systems are discovered (`engines.registry`)."""
+"""By extension point and name; filled when systems are discovered (`engines.registry`)."""
 
 
 def register(*components: Component) -> None:
     """Make components known. ValueError where a name is taken by another one."""
     for component in components:
-        taken = COMPONENTS.setdefault(component.seam, {}).setdefault(component.name, component)
+        taken = COMPONENTS.setdefault(component.extension_point, {}).setdefault(component.name, component)
         if taken != component:
-            raise ValueError(f"two components are called {component.seam}={component.name}")
+            raise ValueError(f"two components are called {component.extension_point}={component.name}")
 
 
 def fillings(choice: str) -> Mapping[str, Any]:
-    """What can fill a field of a library's parameters, by name: `talker_routing` with what fills the seam `routing`."""
+    """What can fill a field of a library's parameters, by name: `talker_routing` with what fills `routing`."""
     return COMPONENTS[choice.rpartition("_")[2]]
 
 
@@ -163,10 +165,11 @@ def component(choice: str, name: Any, kind: str) -> Any:
 
 
 class Library(Protocol[P]):
-    """Systems of one kind, as they differ by what fills their seams.
+    """Systems of one kind, as they differ by what fills their extension points.
 
-    `Params` has a field for each of `seams`, and for choices without components, which are `plain`. `others`: seams
-    that only other libraries have, each with the reason. `chosen`: what fills each seam, in `build` with its `params`.
+    `Params` has a field for each of `extension_points`, and for choices without components, which are `plain`.
+    `others`: those that only other libraries have, each with the reason. `chosen`: what fills each, in `build` with its
+    `params`.
     """
 
     @property
@@ -176,7 +179,7 @@ class Library(Protocol[P]):
     def kind(self) -> str: ...
 
     @property
-    def seams(self) -> tuple[str, ...]: ...
+    def extension_points(self) -> tuple[str, ...]: ...
 
     @property
     def others(self) -> Mapping[str, str]: ...
@@ -233,25 +236,27 @@ class Composition:
 
     def composition(self, params: BaseModel) -> dict[str, str]:
         values = dict(params)
-        filled = {seam: f"{each.name}: {each.summary}" for seam, each in self.chosen(values).items()}
+        filled = {choice: f"{each.name}: {each.summary}" for choice, each in self.chosen(values).items()}
         plain = {name: str(values[name]) for name in self.library.plain if values[name] is not None}
         return filled | plain
 
     def choices(self, params: BaseModel) -> dict[str, type[BaseModel]]:
         chosen = self.chosen(dict(params))
         others = [
-            (seam, name)
-            for seam in self.library.seams
-            for name in fillings(seam)
-            if name != chosen[seam].name
+            (choice, name)
+            for choice in self.library.extension_points
+            for name in fillings(choice)
+            if name != chosen[choice].name
         ]
         return {
-            f"{seam}={name}": fillings(seam)[name].Params for seam, name in others if self._fits(seam, name)
+            f"{choice}={name}": fillings(choice)[name].Params
+            for choice, name in others
+            if self._fits(choice, name)
         }
 
-    def _fits(self, seam: str, name: str) -> bool:
+    def _fits(self, choice: str, name: str) -> bool:
         try:
-            self.check(self.model({seam: name})())
+            self.check(self.model({choice: name})())
         except UserError:
             return False
         return True
@@ -262,7 +267,9 @@ class Composition:
     def build(self, parts: Parts, params: BaseModel) -> Serving:
         chosen = self.chosen(dict(params))
         self.library.check(params, chosen)
-        return self.library.build(parts, params, {seam: each.given(params) for seam, each in chosen.items()})
+        return self.library.build(
+            parts, params, {choice: each.given(params) for choice, each in chosen.items()}
+        )
 
     def policy(self, stage: str, params: BaseModel) -> Policy | None:
         """What orders the requests of one replica of `stage` where vLLM's loop drives it; None: vLLM's own order.
@@ -276,11 +283,15 @@ class Composition:
         return order.policy(stage, order.params)
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What fills each seam under these settings. UserError where nothing of that name does, or could."""
+        """What fills each extension point under these settings. UserError where nothing of that name does, or could."""
         library, given = self.library, {**self.defaults, **settings}
         return {
-            seam: component(seam, given.get(seam, library.Params.model_fields[seam].default), library.kind)
-            for seam in library.seams
+            choice: component(
+                choice,
+                given.get(choice, library.Params.model_fields[choice].default),
+                library.kind,
+            )
+            for choice in library.extension_points
         }
 
 
@@ -291,8 +302,8 @@ def _model(
     chosen: tuple[tuple[str, Component], ...],
     defaults: tuple[tuple[str, Any], ...],
 ) -> type[BaseModel]:
-    """The parameters of the library and of what fills its seams, with the composition's own defaults."""
-    changes = {**dict(defaults), **{seam: component.name for seam, component in chosen}}
+    """The parameters of the library and of what fills its extension points, with the composition's own defaults."""
+    changes = {**dict(defaults), **{choice: component.name for choice, component in chosen}}
     bases = (base, *dict.fromkeys(c.Params for _, c in chosen if c.Params is not NoParams))
     fields: dict[str, Any] = {}
     for field_name, default in changes.items():
@@ -310,8 +321,8 @@ def _model(
 def owners(name: str) -> list[str]:
     """Which components have the parameter `name`: `order=liveserve`."""
     return [
-        f"{seam}={component.name}"
-        for seam, known in COMPONENTS.items()
+        f"{choice}={component.name}"
+        for choice, known in COMPONENTS.items()
         for component in known.values()
         if name in component.Params.model_fields
     ]

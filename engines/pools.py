@@ -15,7 +15,7 @@ def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
     """The stage with a KV pool of `blocks`, by default as the deployment says, or what the GPU's memory leaves after
     the weights.
 
-    A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
+    A pool without prefix caching is never larger than its slots can use, and no request may be longer than the
     pool: vLLM would not start.
     """
     if stage.roles and stage.role is None:

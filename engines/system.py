@@ -59,7 +59,7 @@ class System(Protocol[P_contra]):
         return {}
 
     def composition(self, params: P_contra) -> Mapping[str, str]:
-        """What it is made of: seam -> what fills it."""
+        """What it is made of: extension point -> what fills it."""
         return {}
 
     def choices(self, params: P_contra) -> Mapping[str, type[BaseModel]]:

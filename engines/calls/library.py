@@ -14,7 +14,7 @@ class Calls:
     """`engines.composition.Library` of systems that serve frames."""
 
     kind = "frames"
-    seams = ("order", "admission", "routing")
+    extension_points = ("order", "admission", "routing")
     plain = ("window", "sinks", "recycle_at")
     others = MappingProxyType(
         {

@@ -30,7 +30,7 @@ def add_online(
             tokens = min(request.new, step.size, step.tokens)
         if not tokens:
             break
-        while step.blocks(request, tokens) > step.free or (not request.running and step.seats < 1):
+        while step.blocks(request, tokens) > step.free or (not request.running and step.slots < 1):
             if holders:
                 victim = holders.pop()
                 counters["reclaimed"] += 1
@@ -49,7 +49,7 @@ def add_online(
         tokens = step.within(request, tokens, step.free)
         if request.running and not tokens:
             continue  # it lacks a block, others may not
-        if not tokens or (not request.running and step.seats < 1):
+        if not tokens or (not request.running and step.slots < 1):
             break
         step.add(request, tokens)
     return victims
@@ -85,7 +85,7 @@ def _fill(step: Step, offline: Sequence[RequestView], reserve: int) -> None:
         if request.id in step.given:
             continue
         tokens = step.within(request, step.most(request), step.free - reserve)
-        if not tokens or (not request.running and step.seats < 1):
+        if not tokens or (not request.running and step.slots < 1):
             if request.running and step.tokens and step.has_time:
                 continue  # it lacks a block, others may not
             break

@@ -23,7 +23,7 @@ class StepTime(Protocol):
 
 
 class Step:
-    """Its time, tokens, seats and blocks. `time`: None: of any length; `by_chunk`: a waiting request is let in when its
+    """Its time, tokens, slots and blocks. `time`: None: of any length; `by_chunk`: a waiting request is let in when its
     first chunk fits into the pool, else when all of its prompt does."""
 
     def __init__(self, view: StageView, time: StepTime | None, tokens: int, by_chunk: bool) -> None:
@@ -31,7 +31,7 @@ class Step:
         self.time = time
         self.tokens = min(tokens, view.token_budget)
         self.free = view.free_blocks
-        self.seats = view.seat_budget - sum([request.running for request in view.requests])
+        self.slots = view.slot_budget - sum([request.running for request in view.requests])
         self.size = view.block_size
         self.given: dict[str, int] = {}
 
@@ -60,11 +60,11 @@ class Step:
         self.given[request.id] = tokens
         self.tokens -= tokens
         self.free -= self.blocks(request, tokens)
-        self.seats -= not request.running
+        self.slots -= not request.running
         if self.time is not None:
             self.time.add(request, tokens)
 
     def take_back(self, victim: RequestView) -> None:
-        """The victim's blocks and seat are free."""
+        """The victim's blocks and slot are free."""
         self.free += victim.blocks
-        self.seats += victim.running
+        self.slots += victim.running

@@ -360,7 +360,7 @@ class StageEngine:
             lambda request_id: view(requests[request_id], now),
             self.step_cost.predict,
             parked,
-            seats_left_out=len(parked),
+            slots_left_out=len(parked),
         )
 
     def can_run(self, plan: Plan) -> bool:

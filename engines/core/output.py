@@ -43,7 +43,7 @@ class Output(Protocol):
         ...
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
-        """Running requests whose next input has not come: they keep KV and seat and wait."""
+        """Running requests whose next input has not come: they keep KV and slot and wait."""
         ...
 
     def counters(self) -> list[Counter[str]]:

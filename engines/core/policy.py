@@ -53,7 +53,7 @@ class StageView(Generic[View_co]):
     now: float
     requests: Sequence[View_co]
     token_budget: int
-    seat_budget: int
+    slot_budget: int
     free_blocks: int
     allocatable_blocks: int
     block_size: int

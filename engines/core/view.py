@@ -20,12 +20,12 @@ def stage_view(
     view_of: Callable[[str], RequestView],
     step_s: Callable[[StepWork], float | None],
     left_out: Set[str],
-    seats_left_out: int,
+    slots_left_out: int,
 ) -> StageView:
     """The view of `scheduler` (a `StageScheduler`) at `now` (s).
 
     `view_of`: the view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
-    cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides: requests that wait for
+    cannot make progress in this round, `slots_left_out` of which hold a slot. Left out besides: requests that wait for
     KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for their next input.
     Whose KV has come holds the blocks that remain to it, too.
     """
@@ -74,7 +74,7 @@ def stage_view(
         now=now,
         requests=views,
         token_budget=scheduler.max_num_scheduled_tokens,
-        seat_budget=scheduler.max_num_active_reqs - seats_left_out,
+        slot_budget=scheduler.max_num_active_reqs - slots_left_out,
         free_blocks=free,
         allocatable_blocks=scheduler.allocatable_blocks,
         block_size=scheduler.block_size,

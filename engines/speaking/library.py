@@ -18,7 +18,7 @@ class Speaking:
     """`engines.composition.Library` of systems that serve turns."""
 
     kind = "turns"
-    seams = ("order", "kv", "routing", "decode_routing", "talker_routing")
+    extension_points = ("order", "kv", "routing", "decode_routing", "talker_routing")
     plain = ("window", "sinks", "system_tokens")
     others = MappingProxyType(
         {

@@ -1,11 +1,12 @@
 """What vLLM's engine process must learn beside a scheduler class: to take live signals, and to rest while a policy
 holds everybody. `install` adds two utility calls to `EngineCoreProc` and wraps its step; `uninstall` undoes both.
 
-vLLM 0.32 has no seam for either. The class of the engine process is fixed (`EngineCoreProc.run_engine_core`), and a
-utility call is looked up on it alone (`_handle_client_request`); of those it has, `collective_rpc` ends in the workers,
-which with tensor parallelism are other processes. A signal sent as a request would take a step of its own and count in
-vLLM's request metrics. Resting needs the queue of messages, which no scheduler sees: one whose `has_requests` said no
-would let the engine wait there, but for ever, and would let a drain or a pause end with requests still held.
+vLLM 0.32 has no extension point for either. The class of the engine process is fixed
+(`EngineCoreProc.run_engine_core`), and a utility call is looked up on it alone (`_handle_client_request`); of those it
+has, `collective_rpc` ends in the workers, which with tensor parallelism are other processes. A signal sent as a request
+would take a step of its own and count in vLLM's request metrics. Resting needs the queue of messages, which no
+scheduler sees: one whose `has_requests` said no would let the engine wait there, but for ever, and would let a drain or
+a pause end with requests still held.
 """
 
 import queue

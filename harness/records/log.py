@@ -7,7 +7,7 @@ the line was lost before; value = how much later it was sent, s; missing for one
 seconds heard); barge_in_missed (the reply ended before the drawn cut); late_audio (live; a packet of a reply that the
 user has already cut; value = seconds of audio); playback_done (value = seconds played); shed (the server did not let
 the session in); turn_done; turn_failed; turn_aborted (by the pool it is of, when the last session of none has ended);
-pool_dry (of its last session: a seat of the pool stays empty, as the trace holds no more; value = sessions that are
+pool_dry (of its last session: a slot of the pool stays empty, as the trace holds no more; value = sessions that are
 under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at

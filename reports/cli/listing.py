@@ -122,14 +122,14 @@ def _show_one(row: Row) -> None:
     made_of = {"serves": row.get("serves")} | row.get("composition", {})
     others: dict[str, list[str]] = {}
     for choice in row.get("choices", ()):
-        seam, _, name = choice.partition("=")
-        others.setdefault(f"or --set {seam}=", []).append(name)
+        field, _, name = choice.partition("=")
+        others.setdefault(f"or --set {field}=", []).append(name)
     made_of |= {setting: ", ".join(names) for setting, names in others.items()}
     if made_of["serves"]:
         console.print()
         table = Table("", "", show_header=False, box=None, pad_edge=False)
-        for seam, filling in made_of.items():
-            table.add_row(seam, escape(filling))
+        for field, filling in made_of.items():
+            table.add_row(field, escape(filling))
         console.print(table)
     if not row.get("parameters"):
         return

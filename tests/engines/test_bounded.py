@@ -33,7 +33,7 @@ def make_scheduler(
     sinks: int = 0,
     prefix_caching: bool = True,
     budget: int = 8192,
-    seats: int = 256,
+    slots: int = 256,
 ) -> vllm.StageScheduler:
     """A scheduler over `blocks` allocatable KV blocks."""
     stage = Stage(
@@ -41,7 +41,7 @@ def make_scheduler(
         decoder=THINKER,
         gpus=((0,),),
         memory_share=0.9,
-        max_num_seqs=seats,
+        max_num_seqs=slots,
         max_num_batched_tokens=budget,
         max_model_len=min(32_768, blocks * BLOCK),
         max_tokens=4096,
@@ -161,7 +161,7 @@ def play(bench: Bench, ops: list, after: Callable[[list], None] = lambda rows: N
 def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(
     ops, window, sinks, blocks, caching, rescue
 ):
-    scheduler = make_scheduler(blocks, window, sinks, caching, budget=96, seats=16)
+    scheduler = make_scheduler(blocks, window, sinks, caching, budget=96, slots=16)
     scheduler.preempts_waiting = rescue
     bench = Bench(scheduler, caching)
     pinned = -(-sinks // BLOCK)
@@ -189,7 +189,7 @@ def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(
 @settings(max_examples=25)
 @given(ops=OPS, window=st.integers(1, 200), blocks=st.integers(24, 90), caching=st.booleans())
 def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, caching):
-    stock = Bench(make_scheduler(blocks, window, 0, caching, budget=96, seats=16), caching)
+    stock = Bench(make_scheduler(blocks, window, 0, caching, budget=96, slots=16), caching)
 
     def no_sinks(config, window, **shape):
         register(config)
@@ -197,7 +197,7 @@ def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, cach
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded, "kv_spec", no_sinks)
-        ours = Bench(make_scheduler(blocks, window, 0, caching, budget=96, seats=16), caching)
+        ours = Bench(make_scheduler(blocks, window, 0, caching, budget=96, slots=16), caching)
     managers = [
         bench.scheduler.kv_cache_manager.coordinator.single_type_managers[0] for bench in (stock, ours)
     ]

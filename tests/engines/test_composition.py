@@ -49,11 +49,11 @@ def test_an_unknown_component_is_named_with_the_closest_one(engine: str, setting
     assert refusal(engine, **setting) == suggested
 
 
-@pytest.mark.parametrize("seam", ["order", "kv"])
-def test_where_none_is_close_all_are_listed(seam: str):
-    said = refusal("vllm_omni", **{seam: "xyz"})
-    assert said.startswith(f"unknown {seam} 'xyz'. Choose from: ")
-    assert all(name in said for name in COMPONENTS[seam])
+@pytest.mark.parametrize("field", ["order", "kv"])
+def test_where_none_is_close_all_are_listed(field: str):
+    said = refusal("vllm_omni", **{field: "xyz"})
+    assert said.startswith(f"unknown {field} 'xyz'. Choose from: ")
+    assert all(name in said for name in COMPONENTS[field])
 
 
 @pytest.mark.parametrize("kv", ["liveserve", "host", "lru"])
@@ -100,8 +100,8 @@ def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engi
     assert said.startswith(f"{name} is a parameter of {owner}, which ") and engine in said
     with pytest.raises(UserError, match=f"^{name} is a parameter of {owner}, which {engine} does not have"):
         parameters(ServeConfig(engine=engine, settings={name: value}))
-    seam, component = owner.split("=")
-    params = ENGINES[engine].model({seam: component})(**{seam: component, name: value})
+    field, component = owner.split("=")
+    params = ENGINES[engine].model({field: component})(**{field: component, name: value})
     assert dict(params)[name] == value
 
 
@@ -189,7 +189,7 @@ class Entry:
 @pytest.fixture
 def discovered(monkeypatch: pytest.MonkeyPatch) -> dict:
     """The systems with those of another package."""
-    known = {seam: dict(components) for seam, components in COMPONENTS.items()}
+    known = {field: dict(components) for field, components in COMPONENTS.items()}
     monkeypatch.setattr(composition, "COMPONENTS", known)
     monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
     return registry._discover()

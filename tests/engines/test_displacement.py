@@ -38,8 +38,8 @@ class Listener:
 class Stage:
     """A small talker under LiveServe's policy, and what its listeners do."""
 
-    def __init__(self, blocks: int, tokens: int = 2048, seats: int = 16, **params) -> None:
-        self.scheduler = make_scheduler(blocks=blocks, max_num_batched_tokens=tokens, max_num_seqs=seats)
+    def __init__(self, blocks: int, tokens: int = 2048, slots: int = 16, **params) -> None:
+        self.scheduler = make_scheduler(blocks=blocks, max_num_batched_tokens=tokens, max_num_seqs=slots)
         self.policy = UrgencyPolicy("talker", Params(**params))
         self.listeners: dict[str, Listener] = {}
 
@@ -55,7 +55,7 @@ class Stage:
             lambda request_id: self.listeners[request_id].view(request_id),
             lambda batch: 0.001,
             left_out=frozenset(),
-            seats_left_out=0,
+            slots_left_out=0,
         )
 
     def blocks(self) -> dict[str, list[int]]:
@@ -116,12 +116,12 @@ crowds = st.lists(
     crowds, st.integers(12, 60), st.sampled_from([16, 64, 2048]), st.integers(1, 8), st.booleans(), st.data()
 )
 def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(
-    crowd, blocks, tokens, seats, relief, data
+    crowd, blocks, tokens, slots, relief, data
 ):
     """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none but for
     who waits behind the rest of a running prompt. Only where all who hold blocks run on, so that they end, may vLLM
     have to preempt the last of them."""
-    stage = Stage(blocks, tokens, seats, kv_relief=relief)
+    stage = Stage(blocks, tokens, slots, kv_relief=relief)
     coming = [(f"r{i:02d}", *one) for i, one in enumerate(crowd)]
     for _ in range(60):
         for _ in range(min(len(coming), data.draw(st.integers(0, 3)))):

@@ -60,7 +60,7 @@ def request(
 def view(*requests: SpeechView, stage: str = "talker", **budgets) -> StageView:
     defaults = {
         "token_budget": 2048,
-        "seat_budget": 64,
+        "slot_budget": 64,
         "free_blocks": 500,
         "allocatable_blocks": 1000,
         "block_size": 16,
@@ -238,7 +238,7 @@ def test_background_loads_give_way_when_an_urgent_request_lacks_blocks_and_for_n
     first_audio = request("first", running=False, computed=0, tokens=400, blocks=0)
     assert plan(first_audio, free_blocks=20).urgent_short
     assert not plan(first_audio, free_blocks=25).urgent_short
-    assert not plan(first_audio, free_blocks=25, seat_budget=0).urgent_short
+    assert not plan(first_audio, free_blocks=25, slot_budget=0).urgent_short
     ahead = request("ahead", frames=100, played_s=2.0, computed=112, tokens=113, blocks=7)
     assert rank(ahead) == U2
     assert not plan(ahead, free_blocks=0).urgent_short
@@ -249,9 +249,9 @@ def test_the_token_and_seat_budgets_bind_too():
     decode = request("decode", ready_s=2.0)
     assert plan(prefill, decode, token_budget=64).order == ["prefill"]
     seated = request("seated", ready_s=0.5)
-    # Both seats are taken: strict break
-    assert plan(seated, prefill, decode, seat_budget=2).order == ["seated"]
-    assert plan(seated, prefill, decode, seat_budget=2, params={"on_misfit": "skip"}).order == [
+    # Both slots are taken: strict break
+    assert plan(seated, prefill, decode, slot_budget=2).order == ["seated"]
+    assert plan(seated, prefill, decode, slot_budget=2, params={"on_misfit": "skip"}).order == [
         "seated",
         "decode",
     ]

@@ -53,7 +53,7 @@ def test_weights_and_pool_fit_beside_the_reserve(name: str):
     deployment = served(name)
     stage = deployment.stages["thinker"]
     assert stage.real_bytes < stage.memory_share * deployment.gpu.memory_bytes - 4e9 + 1e8
-    assert not deployment.speaks and stage.max_num_seqs >= 512  # sessions that wait for audio count as seats
+    assert not deployment.speaks and stage.max_num_seqs >= 512  # sessions that wait for audio count as slots
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> object:
             return outside_router
 
-    known = {seam: dict(components) for seam, components in composition.COMPONENTS.items()}
+    known = {field: dict(components) for field, components in composition.COMPONENTS.items()}
     monkeypatch.setattr(composition, "COMPONENTS", known)
     monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
     registry._discover()

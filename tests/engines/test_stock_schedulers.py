@@ -117,7 +117,7 @@ def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_comple
     scheduler.schedule()  # the second and last token of "short" is in flight as well
     view = scheduler.view(100.0)
     assert [r.id for r in view.requests] == ["long"]
-    assert view.seat_budget == scheduler.max_num_active_reqs - 1
+    assert view.slot_budget == scheduler.max_num_active_reqs - 1
 
 
 def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():

@@ -299,7 +299,7 @@ def test_held_waiting_requests_are_not_admitted_and_stay_in_the_queue():
     assert step(scheduler) == {"a", "b"}
 
 
-def test_held_requests_keep_their_seats():
+def test_held_requests_keep_their_slots():
     scheduler = make_scheduler(max_num_seqs=2)
     for name in "abc":
         add(scheduler, name)

@@ -1,4 +1,4 @@
-"""Online requests beside a batch that holds all seats, at stock vLLM's own API server on the CPU.
+"""Online requests beside a batch that holds all slots, at stock vLLM's own API server on the CPU.
 
 Whether a document had ended is asked of the server's own counters: clients may be kept waiting by the machine.
 """
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 aiohttp = pytest.importorskip("aiohttp", reason="needs an HTTP client, which comes with vLLM")
 pytest.importorskip("vllm", reason="needs vLLM")
 
-SEATS, BATCH, ONLINE, ONLINE_TOKENS = 4, 8, 10, 8
-OF_VLLM = ("--max-num-seqs", str(SEATS), "--no-async-scheduling")
+SLOTS, BATCH, ONLINE, ONLINE_TOKENS = 4, 8, 10, 8
+OF_VLLM = ("--max-num-seqs", str(SLOTS), "--no-async-scheduling")
 CONSERVE = (
     "--scheduler-cls",
     "rehearsal.engines.stock.scheduler.Scheduler",
@@ -67,7 +67,7 @@ def completion(model: str, words: int, tokens: int, priority: int, stream: bool)
 
 
 async def both_streams(server: Vllm, document_tokens: int) -> Stream:
-    """Online requests one after another, once the batch has taken every seat and more of it waits."""
+    """Online requests one after another, once the batch has taken every slot and more of it waits."""
     seen = Stream([], [], [], 0)
 
     async def document(words: int) -> None:
@@ -83,7 +83,7 @@ async def both_streams(server: Vllm, document_tokens: int) -> Stream:
         batch = [asyncio.ensure_future(document(100 + i)) for i in range(BATCH)]
 
         async def full() -> bool:
-            return await counted(client, "num_requests_running") == SEATS
+            return await counted(client, "num_requests_running") == SLOTS
 
         await until(full)
         for i in range(ONLINE):
@@ -111,7 +111,7 @@ def serve(folder: Path, document_tokens: int, *options: str) -> Stream:
         return asyncio.run(both_streams(server, document_tokens))
 
 
-def test_online_requests_take_seats_from_the_batch_where_vllms_priority_policy_lets_them_wait(
+def test_online_requests_take_slots_from_the_batch_where_vllms_priority_policy_lets_them_wait(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     with ThreadPoolExecutor() as both:

@@ -5,7 +5,7 @@ such rows run without it: their tokens are noted here and given to the request a
 such step can look at it. All others go through vLLM's own `schedule` and `update_from_output`, in the same round and
 the same order: prompts, whoever waits, a row that needs a block, fills one that others may hit, or brings its last
 token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain, nobody comes or goes
-and the plan is the same. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might
+and the plan is the same. Plain rows are set aside meanwhile, as tokens and slots that are taken. Where the rest might
 not fit, vLLM is given all of it.
 
 Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
@@ -31,11 +31,11 @@ from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
 from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 
-SEATS = 8
+SLOTS = 8
 """[chosen] with more of them free it is not looked at who could take them."""
 
 LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-"""Of a request that vLLM takes in when there is a seat, or nobody behind it."""
+"""Of a request that vLLM takes in when there is a slot, or nobody behind it."""
 
 
 @dataclass(slots=True)
@@ -396,12 +396,12 @@ class LazyDecodes(Rounds):
         """Whether the block that the row fills in this round could be what a request which comes in begins with."""
         scheduler, own = self.scheduler, decode.request.block_hashes
         block = decode.until // scheduler.block_size
-        seats = (
+        slots = (
             scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
         )
-        if not block or scheduler.kv_holding_waiting or seats > SEATS:
+        if not block or scheduler.kv_holding_waiting or slots > SLOTS:
             return True
-        for request in islice(scheduler.waiting, max(0, seats)):
+        for request in islice(scheduler.waiting, max(0, slots)):
             theirs = request.block_hashes
             if request.status not in LOOKED_AT or (
                 len(theirs) > block and theirs[block - 1] == own[block - 1]

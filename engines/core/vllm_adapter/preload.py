@@ -29,7 +29,7 @@ class Piece:
 class Preloads:
     """The background loads of one replica, at most one for each session.
 
-    A piece that vLLM cannot let in now (no blocks, no seat, its host blocks are still being written) is set aside and
+    A piece that vLLM cannot let in now (no blocks, no slot, its host blocks are still being written) is set aside and
     offered again in the next round, behind everybody else. It never takes part in a step. `ids`: of the requests.
     `landed`: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
     """

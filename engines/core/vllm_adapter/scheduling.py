@@ -126,7 +126,7 @@ class StageScheduler(KvScheduler):
     ) -> SchedulerOutput:
         """One round under `plan`. What is held keeps its place, its status and its blocks.
 
-        `aside`: running requests, each of which takes a token and a seat without vLLM's doing (`lazy_decode`).
+        `aside`: running requests, each of which takes a token and a slot without vLLM's doing (`lazy_decode`).
         """
         before = self.running
         held = [request for request in before if request.request_id in plan.held]
@@ -143,17 +143,17 @@ class StageScheduler(KvScheduler):
         if aside:
             self.running = [request for request in self.running if request.request_id not in aside]
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
-        budget, seats = self.max_num_scheduled_tokens, self.max_num_active_reqs
+        budget, slots = self.max_num_scheduled_tokens, self.max_num_active_reqs
         if plan.step_budget is not None:
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
         self.max_num_scheduled_tokens -= len(aside)
-        # A held request still has its seat in the model runner.
-        self.max_num_active_reqs = seats - len(held) - len(aside)
+        # A held request still has its slot in the model runner.
+        self.max_num_active_reqs = slots - len(held) - len(aside)
         self._caps = dict(plan.caps)
         try:
             output = StageScheduler.schedule(self, throttle_prefills)
         finally:
-            self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, seats
+            self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, slots
             self._caps = {}
             if self.running is not before:
                 kept = {request.request_id for request in self.running} | plan.held | aside
@@ -203,7 +203,7 @@ class StageScheduler(KvScheduler):
         if waiting and not self.offloads and not self.preempts_waiting:
             taken = len(self.running) + self.num_waiting_for_streaming_input
             if taken >= self.max_num_active_reqs:
-                return False  # it looks at nobody who waits while there is no seat
+                return False  # it looks at nobody who waits while there is no slot
         if waiting and plan.held:
             waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
         return waiting > 0

@@ -1,7 +1,7 @@
 """Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
-one token per decode its budgets of tokens and seats hardly ever bind, and everybody runs in every step. What a talker
+one token per decode its budgets of tokens and slots hardly ever bind, and everybody runs in every step. What a talker
 lacks is time, so three rules ration that, all by what the stage makes beside what is heard (`slack`):
 
 - U0 before U1: a reply begins only while the stage would still make what all who need it hear (`keep_up`).
@@ -104,19 +104,19 @@ class UrgencyPolicy:
             return Plan()
         first = candidates[0].rank if candidates else AHEAD
         early = self._early(candidates, view) if first <= U1 else NOBODY
-        seats = len(candidates)
+        slots = len(candidates)
         if first < U2:
-            seats = self._seats([c for c in candidates if c.request.id not in early], view)
+            slots = self._slots([c for c in candidates if c.request.id not in early], view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
             if candidate.rank != U2:
                 (deferred if early and candidate.request.id in early else admitted).append(candidate)
-            elif candidate.too_far or not seats:
+            elif candidate.too_far or not slots:
                 deferred.append(candidate)
             else:
                 admitted.append(candidate)
-                seats -= 1
+                slots -= 1
         batch, short_of_blocks = self._fitting(admitted, view)
         if short_of_blocks and self.params.kv_relief:
             # What it waits for is held by requests that would be paused: they run on, whatever their lead, and end.
@@ -177,7 +177,7 @@ class UrgencyPolicy:
             batch.add(request)
         return NOBODY
 
-    def _seats(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
+    def _slots(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
         """How many U2 requests join the step at most: all, where nobody urgent is in it.
 
         Beside a first packet as few as make `enough`. Beside a listener who may run dry as many as let the step end in
@@ -195,10 +195,10 @@ class UrgencyPolicy:
         lacking_s = sum([max(0.0, self.weights.safe_s - c.buffer) for c in urgent])
         reserve_s = lacking_s / spare if spare > 0 else math.inf
         batch = Batch(self.stage, view.step_s, [c.request for c in urgent])
-        for seats, candidate in enumerate(u2):
+        for slots, candidate in enumerate(u2):
             can_wait = candidate.buffer - self.weights.safe_s >= reserve_s
             if batch.made() >= enough or (can_wait and batch.step_s(candidate.request) > in_time_s):
-                return seats
+                return slots
             batch.add(candidate.request)
         return len(u2)
 
@@ -223,7 +223,7 @@ class UrgencyPolicy:
         Also whether an urgent one among those left out lacked KV blocks.
         """
         tokens, blocks = view.token_budget, view.free_blocks
-        seats = view.seat_budget - sum([request.running for request in view.requests])
+        slots = view.slot_budget - sum([request.running for request in view.requests])
         batch: list[Candidate] = []
         short_of_blocks = False
         for candidate in admitted:
@@ -232,14 +232,14 @@ class UrgencyPolicy:
             # vLLM admits a waiting request only if its whole prompt fits; a running one needs its next tokens' blocks.
             until = request.computed + new_tokens if request.running else request.tokens
             need = max(0, -(-until // view.block_size) - request.blocks)
-            if new_tokens < 1 or need > blocks or (not request.running and seats < 1):
+            if new_tokens < 1 or need > blocks or (not request.running and slots < 1):
                 short_of_blocks |= need > blocks and candidate.rank < U2
                 if self.params.on_misfit == "break":
                     break
                 continue
             tokens -= new_tokens
             blocks -= need
-            seats -= not request.running
+            slots -= not request.running
             batch.append(candidate)
         return batch, short_of_blocks
 

@@ -30,7 +30,7 @@ class DividedParams(SpeakingParams):
 class Divided(Speaking):
     """Implements `engines.composition.Library`."""
 
-    seams = (*Speaking.seams, "placement", "attention")
+    extension_points = (*Speaking.extension_points, "placement", "attention")
     plain = ("prefill", "decode", "deferred")
     Params = DividedParams
     build = Deferred("rehearsal.engines.systems.omniinfer.build:build")

@@ -15,7 +15,7 @@ class EarliestDeadlineFirst:
         self.counters: Counter[str] = Counter()
 
     def plan(self, view: StageView) -> Plan:
-        """Nobody is held, so that what the urgent leave of a step's tokens and seats goes to the others."""
+        """Nobody is held, so that what the urgent leave of a step's tokens and slots goes to the others."""
         return Plan(order=[request.id for request in sorted(view.requests, key=_urgency)])
 
 

@@ -19,7 +19,7 @@ class RagLibrary:
     """`engines.composition.Library` of systems that answer with what was retrieved."""
 
     kind = "rag"
-    seams = ("order", "routing")
+    extension_points = ("order", "routing")
     plain = ("passage_tokens", "kept")
     others = MappingProxyType({"kv": "no prompt comes back, so that there is no KV to keep."})
     Params = RagParams

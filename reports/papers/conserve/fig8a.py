@@ -21,7 +21,7 @@ CLAIMS = [
         "P99 TTFT lower by 1.68 × on average than the best baseline's, which is Sarathi-P",
         times(1.68, within=0.3),
         average(*gains(LOADS, TTFT, SARATHI, OURS).values()),
-        "× {ours:.2f}: Sarathi-P takes seats and memory from online requests as well, latest first, as vLLM does",
+        "× {ours:.2f}: Sarathi-P takes slots and memory from online requests as well, latest first, as vLLM does",
     ),
     claim(
         "fig8a-tbt",

@@ -84,7 +84,7 @@ def footprint(point: Measured) -> float | None:
 
 _BASE, _OURS = of(NO_POLICY, "vllm_omni"), of(URGENCY, "liveserve")
 _WHY = (
-    "our thinker has seats and tokens for all, so U0 work never keeps a U2 request from a step; what puts it off is "
+    "our thinker has slots and tokens for all, so U0 work never keeps a U2 request from a step; what puts it off is "
     "the gate on its lead over playback"
 )
 

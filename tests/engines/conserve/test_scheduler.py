@@ -1,4 +1,4 @@
-"""Algorithm 1 and 2 on views made up by hypothesis: time limits, blocks, seats, and who gives way to whom."""
+"""Algorithm 1 and 2 on views made up by hypothesis: time limits, blocks, slots, and who gives way to whom."""
 
 from typing import Any
 
@@ -36,9 +36,9 @@ def requests(draw: Any) -> list[RequestView]:
     return made
 
 
-def view(made: list[RequestView], free: int, seats: int = 64) -> StageView[RequestView]:
+def view(made: list[RequestView], free: int, slots: int = 64) -> StageView[RequestView]:
     held = sum(each.blocks for each in made)
-    return StageView("thinker", 10.0, made, 8192, seats, free, held + free, SIZE, lambda work: None)
+    return StageView("thinker", 10.0, made, 8192, slots, free, held + free, SIZE, lambda work: None)
 
 
 def policy(**params: Any) -> ConServePolicy:

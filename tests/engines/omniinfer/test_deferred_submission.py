@@ -84,10 +84,10 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
 
 
 def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
-    """By least work no replica has more than its seats, and all are answered; by round robin some queue at one."""
+    """By least work no replica has more than its slots, and all are answered; by round robin some queue at one."""
     busy = trace(30, 50.0)
     shipped = (files("rehearsal.engines.deployments") / "llama_8b_h100.yaml").read_text()
-    few = tmp_path / "four_seats.yaml"
+    few = tmp_path / "four_slots.yaml"
     few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))
     server = SERVER | {"deployment": str(few)}
     for rule in ("least_work", "round_robin"):
