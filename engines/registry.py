@@ -43,17 +43,17 @@ ROUTINGS: Mapping[str, Routing] = fillings("routing")
 
 
 def beside_baselines() -> dict[str, list[str]]:
-    """Every system, with the baselines that it is measured against: system -> baselines, each where it comes first.
+    """Every system, with the baselines that it is measured against: system -> baselines, each where it comes first:
+    at a system of ours, or at the first package that names it. Who names baselines is none.
 
     In the order of the kinds that they serve, turns, frames and others, and then of their names.
     """
-    known = {name: [each for each in system.against if each in ENGINES] for name, system in ENGINES.items()}
-    baselines = {name for names in known.values() for name in names}
-    kinds = ["turns", "frames", *sorted({system.kind for system in ENGINES.values()} - {"turns", "frames"})]
-    systems = sorted(ENGINES.keys() - baselines, key=lambda name: (kinds.index(ENGINES[name].kind), name))
-    listed: set[str] = set()
     groups: dict[str, list[str]] = {}
-    for name in systems:
-        groups[name] = [each for each in known[name] if each not in listed]
-        listed.update(groups[name])
-    return groups
+    listed: set[str] = set()
+    for name, system in ENGINES.items():
+        here = [each for each in system.against if each in ENGINES and not ENGINES[each].against]
+        groups[name] = [each for each in here if each not in listed]
+        listed.update(here)
+    kinds = ["turns", "frames", *sorted({system.kind for system in ENGINES.values()} - {"turns", "frames"})]
+    order = sorted(groups.keys() - listed, key=lambda name: (kinds.index(ENGINES[name].kind), name))
+    return {name: groups[name] for name in order}

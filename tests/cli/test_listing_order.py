@@ -2,6 +2,9 @@
 
 import csv
 import io
+from dataclasses import replace
+
+import pytest
 
 from rehearsal.engines.registry import ENGINES, beside_baselines
 from tests.conftest import Rehearse
@@ -21,6 +24,13 @@ def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -
     ]
     kinds = [ENGINES[system].kind for system in groups]
     assert kinds == sorted(kinds, key=["turns", "frames", *kinds].index)
+
+
+def test_a_package_takes_no_baseline_from_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = beside_baselines()
+    theirs = replace(ENGINES["liveserve"], name="a_policy", against=("vllm_omni", "liveserve"))
+    monkeypatch.setitem(ENGINES, theirs.name, theirs)
+    assert beside_baselines() == before | {"a_policy": []}
 
 
 def test_every_baseline_that_is_named_is_there() -> None:
