@@ -93,7 +93,9 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     framed = any("frames_with_speech" in point.values for point in points)
     loads = FRAME_LOADS if framed else LOADS
     load = next((name for name in loads if _values(points, name)), None)
-    fixed = {name: max(_values(points, name)) for name in (load, "p") if name and _values(points, name)}
+    spoken = any(point.values.get("continuity") is not None for point in points)
+    told = (load, "p") if spoken else (load,)  # nobody interrupts what is read
+    fixed = {name: max(_values(points, name)) for name in told if name and _values(points, name)}
     at = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
     variants: dict[str, dict[int, Finished]] = {}
     for point, label in zip(at, labels(at, axes), strict=True):
@@ -116,7 +118,6 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     order = sorted(
         found, key=lambda label: found[label], reverse=definition(column.metric).better == "higher"
     )
-    spoken = any(point.values.get("continuity") is not None for point in at)
     where = _setting(fixed, load, spoken)
     said = _ranked({label: found[label] for label in order}, column, says)
     sentence = f"{where}{said} ({_basis(len(seeds))})."
@@ -176,7 +177,7 @@ def _setting(fixed: Mapping[str, Any], load: str | None, spoken: bool) -> str:
     if load is not None:
         words = {**LOADS, **FRAME_LOADS}[load]
         parts.append(words.format(f"{fixed[load]:g}", who="callers" if spoken else "users"))
-    if spoken and "p" in fixed:
+    if "p" in fixed:
         share = fixed["p"]
         parts.append(f"{100 * share:g} % interrupting" if share else "nobody interrupting")
     text = ", ".join(parts)

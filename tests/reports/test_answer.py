@@ -2,7 +2,7 @@
 
 import pytest
 
-from rehearsal.reports.runs.answer import Finished, answer
+from rehearsal.reports.runs.answer import Finished, answer, find_answer
 
 
 def points(
@@ -41,6 +41,13 @@ def test_what_a_variant_is_set_to_is_told_where_it_differs():
     assert answer(window, ["window"]) == (
         "With 48 calls, m window=1024 answers 100 % of frames with speech, m window=none 92.8 % (one seed)."
     )
+
+
+def test_nobody_interrupts_what_is_read():
+    typed = points("m", {0: 0.1}, "ttft_p90", c=4, p=0.0)
+    found = find_answer(typed, ["c"])
+    assert found is not None and found.fixed == {"c": 4}
+    assert found.sentence.startswith("At 4 users, m gives nine requests of ten")
 
 
 def test_of_many_variants_the_best_and_the_worst_are_named():
