@@ -1,13 +1,15 @@
 """What stands behind a proxy, and how it chooses."""
 
 import importlib.util
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rehearsal.engines.composition import Routing
 from rehearsal.engines.registry import ROUTINGS
 from rehearsal.harness.serving.config import check_entrance
-from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError, nearest, validate
 
 LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
 
@@ -21,6 +23,7 @@ class ProxyConfig(BaseModel):
         description="servers, each http(s)://HOST:PORT, a path in front of /v1 included"
     )
     router: str = Field("omniproxy", description="rule by which a server is chosen")
+    settings: dict[str, Any] = Field(default_factory=dict, description="parameters of the rule")
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free one")
     max_in_flight: int | None = Field(
@@ -34,6 +37,7 @@ class ProxyConfig(BaseModel):
 def check(config: ProxyConfig) -> None:
     """UserError when `config` names what cannot be or would be open to everybody."""
     check_router(config.router)
+    rule(config)
     if not config.urls:
         raise UserError(
             "a proxy needs a server behind it; name the url of one, such as http://127.0.0.1:8000."
@@ -59,3 +63,14 @@ def check_router(router: str) -> None:
         raise UserError(f"a proxy needs {', '.join(missing)}; run `make`, or install rehearsal[live].")
     if router not in ROUTINGS:
         raise UserError(f"unknown router {router!r}.{nearest(router, ROUTINGS)}")
+
+
+def rule(config: ProxyConfig) -> Routing:
+    """The rule with its parameters; UserError for one that it has not, or a value that it does not take."""
+    routing, values = ROUTINGS[config.router], config.settings
+    known = routing.Params.model_fields
+    for name in values:
+        if name not in known:
+            own = nearest(name, known) if known else " It has none; leave it out."
+            raise UserError(f"router {config.router}: unknown parameter {name!r}.{own}")
+    return routing.given(validate(routing.Params, values, f"router {config.router}"))

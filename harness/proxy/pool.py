@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rehearsal.engines.composition import Routing
 from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.engines.core.router import SortingRouter
-from rehearsal.engines.registry import ROUTINGS
 from rehearsal.harness.proxy.backend import Backend
 
 
@@ -28,10 +28,9 @@ class Call:
 class Pool:
     """The servers, and the calls that wait until one may take them."""
 
-    def __init__(self, backends: Sequence[Backend], router: str) -> None:
+    def __init__(self, backends: Sequence[Backend], rule: Routing) -> None:
         self.backends = backends
-        routing = ROUTINGS[router]
-        self._router = routing.given(routing.Params()).router(backends)
+        self._router = rule.router(backends)
         self._waiting: list[Call] = []
         self._loop = asyncio.get_running_loop()
 

@@ -13,7 +13,7 @@ import uvloop
 from aiohttp import web
 
 from rehearsal.harness.proxy.backend import Backend
-from rehearsal.harness.proxy.config import ProxyConfig, check
+from rehearsal.harness.proxy.config import ProxyConfig, check, rule
 from rehearsal.harness.proxy.counters import Counters
 from rehearsal.harness.proxy.forward import Forward, error
 from rehearsal.harness.proxy.pool import Pool
@@ -90,7 +90,7 @@ async def _serve(
 @contextlib.asynccontextmanager
 async def running(config: ProxyConfig, listener: socket.socket) -> AsyncIterator[tuple[web.BaseSite, Pool]]:
     """A proxy that listens, for as long as the block lasts: where, and for whom."""
-    pool = Pool([Backend(url, config.max_in_flight) for url in config.urls], config.router)
+    pool = Pool([Backend(url, config.max_in_flight) for url in config.urls], rule(config))
     counters = Counters(pool)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
     async with aiohttp.ClientSession(

@@ -5,7 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.settings import Host, Insecure, Port, TokenEnv, number, option
+from rehearsal.reports.cli.settings import (
+    Host,
+    Insecure,
+    Port,
+    TokenEnv,
+    number,
+    one_each,
+    option,
+    parse_settings,
+)
 
 ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
@@ -13,6 +22,9 @@ ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omn
 def proxy(
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, each http://HOST:PORT.")],
     router: Annotated[str, option("--router", ROUTERS, "RULE")] = "omniproxy",
+    settings: Annotated[
+        list[str], option("--set", "A parameter of the rule; may be given several times.", "NAME=VALUE")
+    ] = [],  # noqa: B006  (typer copies it)
     host: Host = "127.0.0.1",
     port: Port = 8764,
     max_in_flight: Annotated[
@@ -39,6 +51,7 @@ def proxy(
         {
             "urls": urls,
             "router": router,
+            "settings": one_each(parse_settings(settings), "a rule"),
             "host": host,
             "port": port,
             "max_in_flight": max_in_flight,

@@ -16,6 +16,7 @@ from rehearsal.reports.cli.settings import (
     Settings,
     TokenEnv,
     number,
+    one_each,
     option,
     parse_settings,
 )
@@ -139,20 +140,12 @@ def _config(
     from rehearsal.engines.devices.names import check_device
     from rehearsal.engines.devices.profile import load_profile
     from rehearsal.engines.endpoint.limits import Limits
-    from rehearsal.harness.experiments.experiment import parse_setting
     from rehearsal.harness.serving import DEVICES, ServeConfig
 
     check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
-    values: dict[str, Any] = {}
-    for name, text in chosen.items():
-        several = parse_setting(name, text)
-        if len(several) != 1:
-            raise UserError(
-                f"--set {name}={text} has {len(several)} values, and a server has one; choose one."
-            )
-        values[name] = several[0]
+    values = one_each(chosen, "a server")
     for name in set(values) & set(Limits.model_fields):
         limits[name] = values.pop(name)
     replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None

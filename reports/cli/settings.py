@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +59,19 @@ GroupResults = Annotated[
 def parse_settings(texts: list[str]) -> dict[str, str]:
     """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
     return _named(texts, "--set", "c=16", "write --set {name}={first},{second} for both")
+
+
+def one_each(settings: Mapping[str, str], of: str) -> dict[str, Any]:
+    """Their values; UserError for several of one name, as `of` has one."""
+    from rehearsal.harness.experiments.experiment import parse_setting
+
+    values: dict[str, Any] = {}
+    for name, text in settings.items():
+        several = parse_setting(name, text)
+        if len(several) != 1:
+            raise UserError(f"--set {name}={text} has {len(several)} values, and {of} has one; choose one.")
+        values[name] = several[0]
+    return values
 
 
 def sbatch_options(partition: str | None, texts: list[str]) -> dict[str, str]:

@@ -2,11 +2,20 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import BaseModel, Field
 
+from rehearsal.engines.composition import Routing
+from rehearsal.engines.core.routers.target import Target
+from rehearsal.harness.proxy import config
+from rehearsal.workloads.errors import UserError
+from tests.engines import outside_router
 from tests.live.proxied import (
     SSE,
     Answer,
@@ -215,3 +224,49 @@ async def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
         async with proxy.client.ws_connect(f"{proxy.url}/v1/realtime"):
             pass
         assert await proxy.settled() == {(0, "answered"): 1, (0, "failed"): 1, (0, "left"): 1}
+
+
+class There(BaseModel):
+    place: int = Field(0, ge=0)
+
+
+class Fixed(outside_router.Loyal):
+    """Every request goes to one server."""
+
+    def __init__(self, replicas: Sequence[Target], params: There) -> None:
+        super().__init__(replicas, outside_router.LoyalParams())
+        self._place = params.place
+
+    def route(self, *asked: Any, among: Sequence[int] | None = None) -> int:
+        self.load[self._place] += 1
+        return self._place
+
+
+FIXED = Routing("fixed", "to one server", There, rule=Fixed)
+
+
+@in_a_loop
+async def test_a_rule_is_made_with_its_parameters(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(config.ROUTINGS, FIXED.name, FIXED)
+    for settings, place in (({}, 0), ({"place": 1}, 1)):
+        async with proxied(whole, whole, router="fixed", settings=settings) as proxy:
+            for _ in range(2):
+                async with proxy.post() as answer:
+                    await answer.read()
+            assert await proxy.settled() == {(place, "answered"): 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"plac": 1}, "router fixed: unknown parameter 'plac'. Did you mean 'place'"),
+        ({"place": -1}, "'place' should be greater than or equal to 0, got -1"),
+    ],
+)
+def test_parameters_that_a_rule_does_not_have_or_take_are_refused(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, int], sentence: str
+):
+    monkeypatch.setitem(config.ROUTINGS, FIXED.name, FIXED)
+    asked = config.ProxyConfig(urls=("http://127.0.0.1:1",), router="fixed", settings=settings)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        config.check(asked)
