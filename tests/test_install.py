@@ -13,7 +13,7 @@ import pytest
 
 from rehearsal.harness.serving import ServeConfig, ServerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("install")]  # what they share is made once
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("workloads", "engines", "harness", "reports")
 MOST_MB = 600
@@ -92,7 +92,7 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
             "--sessions",
             "2",
             "--duration",
-            "4",
+            "12",
             "--set",
             "slip_limit_ms=2000",
         )

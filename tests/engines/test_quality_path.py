@@ -30,7 +30,7 @@ from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_
 from tests.workloads.audio.conftest import SHARED_AUDIO
 from tests.workloads.test_questions import CARDS, LAST, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quality")]  # what they share is made once
+pytestmark = pytest.mark.slow
 
 RATE = 16_000
 FRAMES, OUTPUT = 3, 6

@@ -15,7 +15,7 @@ from rehearsal.harness.serving import ServeConfig, ServerProcess
 from tests.selftest import churn, fault_clients
 from tests.waiting import run, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]  # what they share is made once
+pytestmark = pytest.mark.slow
 
 BURST = 300
 DROPPED = fault_clients.DROPPED

@@ -34,7 +34,7 @@ from rehearsal.workloads.registry import make_trace
 from tests.builders import free_ports
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("locust")]  # what they share is made once
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
