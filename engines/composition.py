@@ -3,8 +3,7 @@
 Extension points are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters
 of its own, so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
 They are validated once, all in one flat model; a library is built with that, and each component is given a model of
-its own.
-What is chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
+its own. What is chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
 
 Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
 """
@@ -45,11 +44,12 @@ class NoParams(BaseModel):
 
 @dataclass(frozen=True)
 class Component:
-    """One way to fill an extension point. `kinds`: of workload that it can serve; `refusal` says why it cannot serve
-    others.
-    `stage(stage, params)`: the stage that requests come to first, as this way needs it. `attach(graph, parts, params)`:
-    called when all stages are connected and nobody is served yet, to follow or hold what goes through them; `graph` is
-    the library's, of speaking systems `engines.speaking.pipeline.Pipeline`.
+    """One way to fill an extension point.
+
+    `kinds`: of workload that it can serve; `refusal` says why it cannot serve others. `stage(stage, params)`: the stage
+    that requests come to first, as this way needs it. `attach(graph, parts, params)`: called when all stages are
+    connected and nobody is served yet, to follow or hold what goes through them; `graph` is the library's, of speaking
+    systems `engines.speaking.pipeline.Pipeline`.
 
     `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
     parameters of the library, or of what fills another extension point, names as `reads` a model of its own with those

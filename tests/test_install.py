@@ -82,7 +82,7 @@ def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
 
 
 def test_it_calls_a_server(light: Path, tmp_path: Path):
-    """And writes the report of it, and sets two runs side by side."""
+    """And writes the report of it, and sets it beside a copy."""
     rehearse = light / "bin" / "rehearse"
     with ServerProcess(ServeConfig(engine="liveserve", port=0)) as server:
         call = (

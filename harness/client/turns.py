@@ -17,7 +17,8 @@ from rehearsal.harness.records.log import EventLog
 from rehearsal.workloads.trace import Session, Trace
 
 AHEAD_S = 0.005
-"""[chosen] so long before a user comes, what plays it is made, on the wall clock, where that takes time."""
+"""[chosen] so long before a user comes what plays it is made, on the wall clock, where that takes time: more than that
+takes, and little beside a session."""
 
 
 class User(Protocol):
@@ -46,6 +47,7 @@ async def serve_turns(
     if params.c is not None:
         slots = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
     of_session, of_turn = (slots, None) if params.c_counts == "session" else (None, slots)
+    ahead_s = 0.0 if of_session or isinstance(loop, VirtualClockLoop) else AHEAD_S
 
     async def user(sessions: Sequence[Session], arrival_s: float) -> None:
         async with of_session or nullcontext():
@@ -62,7 +64,6 @@ async def serve_turns(
                     for session in sessions:
                         await server.left(session.id)
 
-    ahead_s = 0.0 if of_session or isinstance(loop, VirtualClockLoop) else AHEAD_S
     begun_s, ends = loop.time(), has_users(trace)
     pools = [
         Pool(size, sessions, server, log, params, ends) for (_, size), sessions in by_pool(trace).items()

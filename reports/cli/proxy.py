@@ -51,7 +51,7 @@ def proxy(
         {
             "urls": urls,
             "router": router,
-            "settings": one_each(parse_settings(settings), "a rule"),
+            "settings": one_each(parse_settings(settings), "a rule has one; choose one"),
             "host": host,
             "port": port,
             "max_in_flight": max_in_flight,

@@ -145,7 +145,7 @@ def _config(
     check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
-    values = one_each(chosen, "a server")
+    values = one_each(chosen, "a server has one; choose one")
     for name in set(values) & set(Limits.model_fields):
         limits[name] = values.pop(name)
     replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None

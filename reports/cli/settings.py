@@ -61,15 +61,15 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return _named(texts, "--set", "c=16", "write --set {name}={first},{second} for both")
 
 
-def one_each(settings: Mapping[str, str], of: str) -> dict[str, Any]:
-    """Their values; UserError for several of one name, as `of` has one."""
+def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
+    """The one value of each name. UserError for several, which ends with `mend`: "a server has one; choose one"."""
     from rehearsal.harness.experiments.experiment import parse_setting
 
     values: dict[str, Any] = {}
     for name, text in settings.items():
         several = parse_setting(name, text)
         if len(several) != 1:
-            raise UserError(f"--set {name}={text} has {len(several)} values, and {of} has one; choose one.")
+            raise UserError(f"--set {name}={text} has {len(several)} values, and {mend}.")
         values[name] = several[0]
     return values
 

@@ -8,7 +8,7 @@ import typer
 from rehearsal.reports.cli import trace_edit, trace_perfetto, trace_pictures
 from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.reports.cli.settings import Settings, number, option, parse_settings
+from rehearsal.reports.cli.settings import Settings, number, one_each, option, parse_settings
 from rehearsal.reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
 from rehearsal.workloads.atomic_file import STDOUT, check_output
 from rehearsal.workloads.errors import UserError, nearest
@@ -56,17 +56,9 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
-    from rehearsal.harness.experiments.experiment import parse_setting
     from rehearsal.workloads.registry import make_trace
 
-    params = {}
-    for name, text in parse_settings(settings).items():
-        values = parse_setting(name, text)
-        if len(values) != 1:
-            raise UserError(
-                f"--set {name}={text} has {len(values)} values, and a trace takes one; put it in quotes."
-            )
-        params[name] = values[0]
+    params = one_each(parse_settings(settings), "a trace takes one; put it in quotes")
     trace = make_trace(workload, params, seed)
     save_and_describe(trace, out)
 

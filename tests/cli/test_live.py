@@ -14,7 +14,7 @@ from rehearsal.harness.executors import Outcome
 from rehearsal.harness.experiments.experiment import Point, expand, load_experiment
 from rehearsal.harness.live.run import executor
 from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.progress import RunProgress, ShardProgress
+from rehearsal.harness.live.run.progress import RunProgress, ShardProgress, telling
 from rehearsal.harness.records.log import EventLog
 from rehearsal.harness.records.record import InvalidPoint, Measurement, load_record
 from rehearsal.reports import cli
@@ -304,6 +304,14 @@ def test_a_shard_counts_what_its_log_says() -> None:
     assert told["continuity"] == [1, 2] and told["reply_s"] == [3.0, 3.0] and told["sent"] == 2
     again = progress.status(6.0, np.array([]))
     assert (again["ttfp_s"], again["slip_p99_ms"], again["sent"]) == ([], None, 2)
+
+    whole, part, log = ShardProgress(trace), ShardProgress(trace), EventLog()
+    for at_s, kind in enumerate(("session_start", "turn_end", "first_text", "text", "text", "turn_done")):
+        log.event(float(at_s), kind, 2, 0, value=1.0)
+    whole.update(log.events())
+    part.update(telling(log.events()))
+    assert telling(log.events()).num_rows == 4
+    assert part.status(9.0, np.array([])) == whole.status(9.0, np.array([]))
 
     frames, log = ShardProgress(trace), EventLog()
     log.event(2.0, "turn_end", 0, 0, value=0.0)

@@ -44,7 +44,7 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
     progress, session = request.progress, request.session
     if request.silent:
         return AHEAD, 0.0, 0.0
-    if not progress.spoken or (progress.voiced and stage != "talker"):
+    if not progress.spoken or progress.voiced:
         return (U2 if progress.text_tokens else U1), 0.0, 0.0
     if session.first_audio_s is None:
         return U1, 0.0, 0.0
