@@ -27,10 +27,10 @@ nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last nigh
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/.ready  ## run the tests in under ten minutes, each behaviour once (ARGS="-k name" are passed on)
-	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
 
 test-all: test  ## run every test: these, then the slow ones with real engines, other programs and long load
-	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces

@@ -2,12 +2,15 @@
 
 import multiprocessing
 import random
+import sys
+from importlib import import_module
 
 import pytest
 
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.policy import Plan
-from tests.engines.real import clean, executor, prompts, stock_tokens, submit
+from rehearsal.engines.core.vllm_adapter.execution import UNREADABLE, ModelExecutor
+from tests.engines.real import clean, executor, prompts, stage, stock_tokens, submit
 
 TOKENS = 24
 
@@ -34,6 +37,15 @@ def stock_order(deployment: str) -> None:
 
 def test_stock_order_gives_the_tokens_of_llm_generate():
     stock_order("llama_tiny")
+
+
+def test_an_engine_can_be_made_after_sound_was_degraded():
+    """librosa loads llvmlite, over whose functions vLLM's search for kernels falls."""
+    ffi = import_module(UNREADABLE)
+    model = ModelExecutor(stage())
+    assert model.warm_up() > 0
+    assert sys.modules[UNREADABLE] is ffi
+    model.close()
 
 
 @pytest.mark.slow

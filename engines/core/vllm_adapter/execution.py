@@ -6,7 +6,9 @@ is never run.
 
 import gc
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +31,21 @@ from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 from rehearsal.engines.core.window import AttentionWindow
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
+
+UNREADABLE = "llvmlite.binding.ffi"
+"""A module (of librosa's numba) whose `lib` answers to every name, `__dict__` too, with a function of C."""
+
+
+@contextmanager
+def kernels_findable() -> Iterator[None]:
+    """While an engine is made: vLLM looks for its Triton kernels in all modules, by `vars(value).get`, and would end in
+    an AttributeError over `UNREADABLE`."""
+    hidden = sys.modules.pop(UNREADABLE, None)
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            sys.modules[UNREADABLE] = hidden
 
 
 @register_model_loader(RANDOM_WEIGHTS)
@@ -62,7 +79,8 @@ class ModelExecutor:
         self.config: VllmConfig = make_config(stage, real=True)
         self.config.scheduler_config.scheduler_cls = cls
         executor_class = bounded_executor(self.config, stage.extension(AttentionWindow))
-        self._core = EngineCore(self.config, executor_class, log_stats=False)
+        with kernels_findable():
+            self._core = EngineCore(self.config, executor_class, log_stats=False)
         scheduler = self._core.scheduler
         assert isinstance(scheduler, StageScheduler)
         self.scheduler = scheduler

@@ -9,7 +9,7 @@ from vllm import LLM, SamplingParams
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.core.vllm_adapter.configuration import engine_arguments
-from rehearsal.engines.core.vllm_adapter.execution import RandomWeightsLoader
+from rehearsal.engines.core.vllm_adapter.execution import RandomWeightsLoader, kernels_findable
 
 
 class OfflineEngine:
@@ -18,7 +18,8 @@ class OfflineEngine:
     loader = RandomWeightsLoader
 
     def __init__(self, stage: Stage) -> None:
-        self._llm = LLM(**engine_arguments(stage, real=True), distributed_executor_backend="uni")
+        with kernels_findable():
+            self._llm = LLM(**engine_arguments(stage, real=True), distributed_executor_backend="uni")
 
     def generate(self, prompts: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
         """Greedy replies to each prompt, of exactly `tokens[i]` tokens, all asked for at once."""
