@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,4 +93,22 @@ class SummingDevice(Protocol):
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows
     ) -> list[list[int] | None]:
         """Computes as `Device.execute` does, with `quiet` beside `rows`."""
+        ...
+
+
+Ended = Callable[[list[list[int] | None]], None]
+"""Is called at the end of a step with what `Device.execute` returns."""
+
+
+class CallingDevice(Protocol):
+    """A modelled device that can say by a call that a step has ended (`calls`), for who takes no turn of his own."""
+
+    calls: bool
+
+    def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
+        """Begins what `Device.execute` runs, of at least one row."""
+        ...
+
+    def again(self, rows: Sequence[Row]) -> None:
+        """The same once more for the same requests, each of whose rows, all of them decodes, is a token further."""
         ...

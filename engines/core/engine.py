@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from rehearsal.engines.core.device import QuietRows, Row, SummingDevice
+from rehearsal.engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
 from rehearsal.engines.core.handed_kv import HandedKv
 from rehearsal.engines.core.host_kv import HostKv
 from rehearsal.engines.core.kv_manager import KvManager
@@ -24,6 +24,7 @@ from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.requests import RequestTable
+from rehearsal.engines.core.standing import StandingSteps
 from rehearsal.engines.core.step_cost import StepCost, StepWork
 from rehearsal.engines.core.together import Told
 from rehearsal.engines.core.untold import UntoldTokens
@@ -224,10 +225,18 @@ class StageEngine:
         told_together = isinstance(self.output, StageOutput) and self.output.listeners is not None
         if told_together and self.traffic is None and getattr(self.device, "takes_sums", False):
             self.allow_quiet()
+        standing = None
+        if isinstance(self.rounds, vllm.LazyDecodes) and getattr(self.device, "calls", False):
+            standing = StandingSteps(self, self.rounds, cast(CallingDevice, self.device))
+        plan = self.look()
         while True:
-            plan = self.look()
-            if not self.can_run(plan) or not await self._step(plan):
+            if self.can_run(plan) and await self._step(plan):
+                plan = self.look()
+                if standing is not None:
+                    plan = await standing.run(plan)
+            else:
                 await self.rest(self.next_s(plan))
+                plan = self.look()
 
     def look(self) -> Plan:
         """Take in what has arrived; returns how to go on."""
@@ -297,6 +306,30 @@ class StageEngine:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(work.requests) or bool(preempted) or arrived is not None
+
+    def begin_as_before(self, plan: Plan, rows: Sequence[Row], start_s: float) -> None:
+        """A step of these rows begins for which vLLM need not be asked."""
+        if len(rows) < len(plan.order):
+            self.unscheduled_in_plan += vllm.passed_over(self.scheduler, plan, rows)
+        self._open_next()
+        self._under_way = Step(start_s, rows)
+
+    def end_standing(
+        self, plan: Plan, rows: Sequence[Row], start_s: float, sampled: Sequence[list[int] | None]
+    ) -> None:
+        """It has run."""
+        self._under_way = None
+        self.end(Round(plan, None, rows, NO_ROWS, start_s, start_s, ()), sampled)
+
+    def end_as_before(self, rows: Sequence[Row], start_s: float, produced: Sequence[Produced]) -> None:
+        """It has run, and was as the one before in all but its time. Nothing has come in."""
+        self._under_way = None
+        end_s = self._loop.time()
+        self.steps += 1
+        if self.policy is not None:
+            self.step_cost.add(StepWork(len(rows), 0, sum([row.context for row in rows])), end_s - start_s)
+        self.output.steps.again(start_s, end_s)
+        self.output.deliver(produced, self.requests, end_s)
 
     def _open_next(self) -> None:
         """What came during the step before the one that begins is in time for the one behind it."""

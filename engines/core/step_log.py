@@ -19,6 +19,7 @@ class StepLog:
         self.scheduler = replica.scheduler
         self.recorder = recorder
         self._keeps_kv = not replica.stage.modelled
+        self._last: tuple[int, ...] = ()
 
     def record(
         self,
@@ -38,10 +39,7 @@ class StepLog:
             allocatable = scheduler.allocatable_blocks
             used = allocatable - scheduler.free_blocks
         paused = scheduler.num_waiting_for_streaming_input
-        self.recorder.step(
-            start_s,
-            end_s - start_s,
-            self.stage,
+        self._last = (
             self.index,
             work.requests,
             tokens,
@@ -52,5 +50,9 @@ class StepLog:
             used,
             allocatable,
             preempted,
-            sms=sms,
         )
+        self.recorder.step(start_s, end_s - start_s, self.stage, *self._last, sms=sms)
+
+    def again(self, start_s: float, end_s: float) -> None:
+        """A step that was as the last one in all but its time."""
+        self.recorder.step(start_s, end_s - start_s, self.stage, *self._last)

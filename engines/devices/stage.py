@@ -1,25 +1,26 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
+from rehearsal.engines.core.device import NO_ROWS, Ended, QuietRows, Row
 from rehearsal.engines.core.policy import Shape
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.safepoints import Safepoints
 from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
 from rehearsal.engines.devices.sharing import SharedCompute, SharedExecution
 from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.devices.virtual import Execution, VirtualGpu
+from rehearsal.engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
 from rehearsal.engines.models import Decoder
 
 NOISE_BATCH = 4096
 EVERY_LAYER = Safepoints()
+NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -30,6 +31,16 @@ class _Step:
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
     noise: float
+
+
+@dataclass(slots=True)
+class _Called:
+    """Steps of the same requests, of whose ends `ended` is told."""
+
+    rows: Sequence[Row]
+    requests: Mapping[str, StageRequest]
+    ended: Ended
+    work: Work
 
 
 class VirtualStage:
@@ -74,7 +85,8 @@ class VirtualStage:
         self._rng = rng
         self._noise: list[float] = []
         self._step: _Step | None = None
-        self._dropped: frozenset[str] = frozenset()
+        self._called: _Called | None = None
+        self._dropped = NOBODY
 
     async def execute(
         self,
@@ -88,10 +100,54 @@ class VirtualStage:
         """
         if not rows and not quiet.requests:
             return []
-        noise = self.next_noise()
-        execution = self._submit(self.work(rows, requests, quiet), rows, noise, quiet)
-        self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
-        await execution
+        await self._begin(self.work(rows, requests, quiet), rows, requests, quiet)
+        return self._end(rows, requests)
+
+    @property
+    def calls(self) -> bool:
+        """Whether `start` can be asked."""
+        return isinstance(self.gpu.compute, ComputeQueue)
+
+    def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
+        """Implements `engines.core.device.CallingDevice`."""
+        self._called = _Called(rows, requests, ended, self.work(rows, requests))
+        self._begin(self._called.work, rows, requests, ended=self._call)
+
+    def again(self, rows: Sequence[Row]) -> None:
+        """Implements `engines.core.device.CallingDevice`."""
+        called = self._called
+        assert called is not None
+        called.rows = rows
+        if self.reach is None:
+            called.work.kv_tokens += len(rows)
+            called.work.attention_pairs += len(rows)
+        else:
+            called.work = self.work(rows, called.requests)
+        self._begin(called.work, rows, called.requests, ended=self._call)
+
+    def _call(self) -> None:
+        called = self._called
+        assert called is not None
+        called.ended(self._end(called.rows, called.requests))
+
+    def _begin(
+        self,
+        work: Work,
+        rows: Sequence[Row],
+        requests: Mapping[str, StageRequest],
+        quiet: QuietRows = NO_ROWS,
+        ended: Callable[[], None] | None = None,
+    ) -> Execution | SharedExecution:
+        noise, compute = self.next_noise(), self.gpu.compute
+        execution: Execution | SharedExecution
+        if isinstance(compute, SharedCompute):
+            execution = compute.submit(self.roofline.shared_step(work, noise), self.sms)
+        else:
+            execution = compute.submit(self._step_cost(rows, work, noise, quiet), ended)
+        self._step, self._dropped = _Step(execution, rows, requests, noise), NOBODY
+        return execution
+
+    def _end(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> list[list[int] | None]:
         self._step = None
         sampled: list[list[int] | None] = []
         for row in rows:
@@ -122,14 +178,6 @@ class VirtualStage:
         other = copy(self)
         other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
-
-    def _submit(
-        self, work: Work, rows: Sequence[Row], noise: float, quiet: QuietRows
-    ) -> Execution | SharedExecution:
-        compute = self.gpu.compute
-        if isinstance(compute, SharedCompute):
-            return compute.submit(self.roofline.shared_step(work, noise), self.sms)
-        return compute.submit(self._step_cost(rows, work, noise, quiet))
 
     def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
         """Let the step go on with who is left, if anybody."""

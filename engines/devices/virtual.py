@@ -7,7 +7,7 @@ run on their own engines beside compute.
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from rehearsal.engines.devices.hardware import Gpu
@@ -16,20 +16,32 @@ from rehearsal.engines.devices.sharing import SharedCompute
 
 
 class Execution:
-    """One submitted step, to be awaited; then `layers_done` says how far it came, `completed` if to the end."""
+    """One submitted step, to be awaited; then `layers_done` says how far it came, `completed` if to the end.
 
-    __slots__ = ("_done", "_timer", "completed", "cost", "layers_done", "start_s")
+    `ended`: what is called at its end instead, where nobody awaits it.
+    """
 
-    def __init__(self, cost: StepCost, done: asyncio.Future[None]) -> None:
+    __slots__ = ("_done", "_ended", "_timer", "completed", "cost", "layers_done", "start_s")
+
+    def __init__(self, cost: StepCost, ended: Callable[[], None] | None = None) -> None:
         self.cost = cost
         self.start_s: float | None = None
         self.completed = False
         self.layers_done = 0
-        self._done = done
+        self._done = asyncio.get_running_loop().create_future() if ended is None else None
+        self._ended = ended
         self._timer: asyncio.TimerHandle | None = None
 
     def __await__(self) -> Generator[Any, None, None]:
+        assert self._done is not None
         return self._done.__await__()
+
+    def end(self) -> None:
+        """Tell whoever waits for it."""
+        if self._ended is not None:
+            self._ended()
+        elif self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
 
 class ComputeQueue:
@@ -40,9 +52,9 @@ class ComputeQueue:
         self._running: Execution | None = None
         self._queued: deque[Execution] = deque()
 
-    def submit(self, cost: StepCost) -> Execution:
+    def submit(self, cost: StepCost, ended: Callable[[], None] | None = None) -> Execution:
         """Queue a step; it starts when those before it have ended."""
-        execution = Execution(cost, self._loop.create_future())
+        execution = Execution(cost, ended)
         if self._running is None:
             self._start(execution)
         else:
@@ -57,7 +69,7 @@ class ComputeQueue:
         if execution.start_s is None:
             if rest is None:
                 self._queued.remove(execution)
-                execution._done.set_result(None)
+                execution.end()
             else:
                 execution.cost = rest
             return True
@@ -96,8 +108,7 @@ class ComputeQueue:
         self._running = None
         if self._queued:
             self._start(self._queued.popleft())
-        if not execution._done.done():
-            execution._done.set_result(None)
+        execution.end()
 
 
 class CopyEngine:

@@ -20,6 +20,7 @@ def make_stage(
     max_num_batched_tokens: int = 2048,
     prefix_caching: bool = False,
     host_blocks: int = 0,
+    async_scheduling: bool = False,
 ) -> Stage:
     return Stage(
         name="talker",
@@ -33,6 +34,7 @@ def make_stage(
         prefix_caching=prefix_caching,
         kv_blocks=blocks,
         host_kv_gb=host_blocks * BLOCK_BYTES / 1e9,
+        async_scheduling=async_scheduling,
     )
 
 

@@ -149,11 +149,31 @@ class LazyDecodes(Rounds):
             self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
         decode.filled = None
 
+    def as_before(self, plan: Plan) -> list[Row] | None:
+        """The rows of a round that is as the last one was; None where it is another."""
+        if not self._rounds_left or (plan is not self._stands_for and plan != self._stands_for):
+            return None
+        if self.scheduler.would_look(plan):
+            return None
+        self._rounds_left -= 1
+        return [decode.row for decode in self._standing]
+
+    def go_on(self, sampled: Sequence[list[int] | None]) -> list[Produced]:
+        """Finishes such a round, in which nobody was dropped or has left."""
+        self._round += 1
+        produced: list[Produced] = []
+        for decode, ids in zip(self._standing, sampled, strict=True):
+            assert ids is not None
+            decode.owed += ids
+            row = decode.row
+            decode.row = Row(row.request_id, 1, row.context + 1, True)
+            produced.append((row.request_id, ids, False))
+        return produced
+
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        as_before = self._rounds_left and (plan is self._stands_for or plan == self._stands_for)
-        if as_before and not self.scheduler.would_look(plan):
-            self._rounds_left -= 1
-            return None, [decode.row for decode in self._standing]
+        as_before = self.as_before(plan)
+        if as_before is not None:
+            return None, as_before
         scheduled, rows = self._schedule(plan)
         self._scheduled = self._round
         return scheduled, rows

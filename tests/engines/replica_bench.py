@@ -1,0 +1,85 @@
+"""One replica's loop at work, for tests."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rehearsal.engines.core.commands import Arrival
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.core.policy import Policy
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.harness.clocks.clock import run
+from rehearsal.harness.records.log import EventLog
+from tests.engines.stage import make_replica
+
+
+def request(name: str, session: int = 0, prompt: int = 32, tokens: int = 20) -> StageRequest:
+    return StageRequest(name, session, 0, list(range(prompt)), tokens, first_token_id=100)
+
+
+LONG_S = 60.0
+"""Longer than anything that is asked of it takes."""
+
+
+class Bench:
+    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request)."""
+
+    def __init__(
+        self,
+        on_arrival: Arrival | None = None,
+        policy: Policy | None = None,
+        lazy_steps: bool = False,
+        **limits: Any,
+    ) -> None:
+        self.log = EventLog()
+        replica = make_replica(**limits)
+        output = StageOutput(replica, self.log, self._token, self._finish)
+        self.engine = StageEngine(
+            replica, output, self.log, policy, on_arrival=on_arrival, lazy_steps=lazy_steps
+        )
+        self.tokens: list[tuple[float, str, int]] = []
+        self.finished: dict[str, float] = {}
+        self.on_token: Callable[[StageRequest], None] = lambda request: None
+        self._loop = asyncio.get_running_loop()
+        self.task = self._loop.create_task(self.engine.serve(), name="engine")
+
+    def _token(self, request: StageRequest, tokens: int) -> None:
+        self.tokens.append((self._loop.time(), request.name, tokens))
+        self.on_token(request)
+
+    def _finish(self, request: StageRequest) -> None:
+        self.finished[request.name] = self._loop.time()
+
+    def at(self, at_s: float, what: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_at(at_s, what, *arguments)
+
+    async def settle(self) -> None:
+        while self.engine.busy:
+            assert self._loop.time() < LONG_S, "it never ends"
+            await asyncio.sleep(0.01)
+        scheduler = self.engine.scheduler
+        assert scheduler.free_blocks == scheduler.allocatable_blocks and not scheduler.requests
+        self.task.cancel()
+
+    def said(self) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for _, name, tokens in self.tokens:
+            counted[name] += tokens
+        return counted
+
+    def events(self, kind: str) -> list[float]:
+        events = self.log.events().to_pandas()
+        return events.loc[events["kind"] == kind, "t"].tolist()
+
+    def steps(self) -> list[tuple[float, float, int]]:
+        """Begin (s), end (s) and requests of each step that ran something."""
+        steps = self.log.steps().to_pandas()
+        steps = steps[steps["requests"] > 0]
+        ends = steps["t_s"] + steps["dt_s"]
+        return list(zip(steps["t_s"].tolist(), ends.tolist(), steps["requests"].tolist(), strict=True))
+
+
+def play(main: Callable[[], Coroutine[Any, Any, Bench]]) -> Bench:
+    return run(main(), virtual=True)
