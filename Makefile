@@ -26,7 +26,7 @@ quick: $(VENV)/.ready  ## a small part of the bench, in about a minute
 nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last night that passed; the exit status is the verdict
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
-test: $(VENV)/.ready  ## run the tests in under ten minutes, each behaviour once (ARGS="-k name" are passed on)
+test: $(VENV)/.ready  ## run the tests in under eight minutes, each behaviour once (ARGS="-k name" are passed on)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
 
 test-all: test  ## run every test: these, then the slow ones with real engines, other programs and long load

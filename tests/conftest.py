@@ -18,6 +18,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests of servers and of other programs wait most of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 Rehearse = Callable[..., tuple[int, str, str]]
 
 
