@@ -34,7 +34,9 @@ def stage_view(
         left_out = left_out | loading | scheduler.preloads.ids
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
-    free = max(0, scheduler.free_blocks - scheduler.promised_blocks(loading))
+    free = scheduler.free_blocks
+    if loading:
+        free = max(0, free - scheduler.promised_blocks(loading))
     views = []
     decodes = {} if scheduler.caller is None else scheduler.caller.decodes
     for request in scheduler.running:

@@ -256,13 +256,10 @@ class UrgencyPolicy:
         deferred: list[Candidate],
         admitted: list[Candidate],
     ) -> None:
-        counters, by_rank, ages = self.counters, [0] * len(CLASS_NAMES), False
+        counters, ages = self.counters, False
         for candidate in candidates:
-            by_rank[candidate.rank] += 1
+            counters[CLASS_NAMES[candidate.rank]] += 1
             ages |= candidate.utility is None
-        for name, count in zip(CLASS_NAMES, by_rank, strict=True):
-            if count:
-                counters[name] += count
         if ages:
             counters["fallback_u2_age"] += 1
         if deferred:
