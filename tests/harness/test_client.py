@@ -94,9 +94,7 @@ def test_users_are_there_from_their_arrival_to_their_goodbye_and_no_longer():
     class Counting(ScriptedServer):
         def open(self, session: int, listener: object) -> None:
             super().open(session, listener)
-            there.append(
-                (sum(isinstance(each, Client) for each in gc.get_objects()), len(asyncio.all_tasks()))
-            )
+            there.append((sum(type(each) is Client for each in gc.get_objects()), len(asyncio.all_tasks())))
 
         def close(self, session: int) -> None:
             del self.listener[session]

@@ -128,6 +128,7 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients():
     with served("liveserve") as (process, url):
         assert re.fullmatch(r"ws://127\.0\.0\.1:\d+/v1/realtime", url)
@@ -154,6 +155,7 @@ def ask(client: ClientConnection, **lengths: float) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
     with served("liveserve") as (process, url):
         with connect(url) as idle, connect(url) as talking:
@@ -212,6 +214,7 @@ def test_what_is_not_finished_in_the_time_given_is_cut():
         assert process.returncode == 0 and "1 reply cut" in error
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for_and_never_shown():
     with served("liveserve", "--token-env", "A_TOKEN", A_TOKEN=SECRET) as (process, url):
         with pytest.raises(InvalidStatus) as refused:
@@ -251,6 +254,7 @@ def test_a_server_that_cannot_begin_says_why_to_whoever_started_it():
         pass
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_not_passed_over():
     with (
         pytest.raises(RuntimeError, match="ended by itself"),
