@@ -49,8 +49,9 @@ class FrameConnection(Connection):
 
         def end(ready_s: float) -> None:
             del ready_s
-            speech.finish()
+            # Before the send: behind it a busy machine may let the answer arrive first.
             self._sent[turn.turn] = self._loop.time(), turn.input_tokens
+            speech.finish()
 
         self.when_ready(end)
         self.say_frame(turn.turn + 1)
