@@ -36,6 +36,13 @@ class Execution:
         assert self._done is not None
         return self._done.__await__()
 
+    def leave(self) -> None:
+        """It will not begin: tell whoever waits for it, once whoever took it out is done."""
+        if self._ended is not None:
+            asyncio.get_running_loop().call_soon(self._ended)
+        else:
+            self.end()
+
     def end(self) -> None:
         """Tell whoever waits for it."""
         if self._ended is not None:
@@ -69,7 +76,7 @@ class ComputeQueue:
         if execution.start_s is None:
             if rest is None:
                 self._queued.remove(execution)
-                execution.end()
+                execution.leave()
             else:
                 execution.cost = rest
             return True

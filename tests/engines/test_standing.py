@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rehearsal.engines.core.policy import Plan, StageView
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.standing import StandingSteps
 from rehearsal.engines.core.step_cost import StepWork
+from rehearsal.engines.devices.roofline import StepCost
 from tests.engines.replica_bench import Bench, play, request
 
 SETTINGS = settings(max_examples=25)
@@ -43,9 +45,10 @@ def served(
     ordered: bool = False,
     layer: bool = False,
     ahead: bool = False,
+    beside: Sequence[float] = (),
 ) -> tuple[Bench, Counter[str]]:
     """`asked`: when each comes (s), its prompt and its tokens; with its fifth token comes one more. `aborts`: when one
-    is cancelled, by its place."""
+    is cancelled, by its place. `beside`: when somebody else's step of 50 ms comes to the GPU."""
     policy = NewestFirst() if ordered else None
     requests = [request(f"r{i}", i, prompt, tokens) for i, (_, prompt, tokens) in enumerate(asked)]
 
@@ -63,6 +66,8 @@ def served(
         for place, at_s in aborts.items():
             if place < len(requests):
                 bench.at(max(at_s, asked[place][0]), bench.engine.abort, requests[place])
+        for at_s in beside:
+            bench.at(at_s, bench.engine.replica.device.gpu.compute.submit, StepCost(0.05, 0.0, 0, 0.0))
         await asyncio.sleep(1.0)
         await bench.settle()
         return bench
@@ -80,13 +85,18 @@ TIMES = st.floats(0.0, 0.4)
     ),
     aborts=st.dictionaries(st.integers(0, 6), TIMES, max_size=3),
     how=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    beside=st.lists(TIMES, max_size=6),
 )
-@example(asked=[(0.0, 8, 60)], aborts={0: 0.05}, how=(False, True, True))
+@example(asked=[(0.0, 8, 60)], aborts={0: 0.05}, how=(False, True, True), beside=[])
+@example(asked=[(0.0, 8, 60), (0.09, 8, 5)], aborts={0: 0.03}, how=(False, True, False), beside=[0.012])
 def test_whatever_comes_and_goes_leaves_the_same(
-    asked: list[tuple[float, int, int]], aborts: dict[int, float], how: tuple[bool, bool, bool]
+    asked: list[tuple[float, int, int]],
+    aborts: dict[int, float],
+    how: tuple[bool, bool, bool],
+    beside: list[float],
 ):
-    lazy, lazy_asked = served(asked, aborts, True, *how)
-    plain, plain_asked = served(asked, aborts, False, *how)
+    lazy, lazy_asked = served(asked, aborts, True, *how, beside)
+    plain, plain_asked = served(asked, aborts, False, *how, beside)
     assert lazy.log.events().to_pandas().equals(plain.log.events().to_pandas())
     assert lazy.log.steps().to_pandas().equals(plain.log.steps().to_pandas())
     assert lazy_asked == plain_asked
