@@ -96,7 +96,13 @@ class StandingSteps:
                 engine.end_standing(self._plan, self._rows, self._start_s, sampled)
             self._alike = not engine.has_arrivals
             plan = engine.look()
-            if not self._begin(plan):
-                over.set_result(plan)
+            goes_on = self._begin(plan)
         except Exception as error:
+            if over.done():
+                raise
             over.set_exception(error)
+            return
+        if (
+            not goes_on and not over.done()
+        ):  # as it is where who was told of a token let nobody serve any more
+            over.set_result(plan)

@@ -22,8 +22,8 @@ SETTINGS = settings(max_examples=25)
 
 
 class NewestFirst:
-    """Who runs goes before who waits, and of each the newest first; every third time the last of two that run waits. It
-    notes what a step is expected to take."""
+    """Who runs goes before who waits, and of each the newest first; every third time only the first may run. It notes
+    what a step is expected to take."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
@@ -162,3 +162,19 @@ def test_none_follows_when_nobody_serves_any_more(monkeypatch: pytest.MonkeyPatc
     bench = play(main)
     assert begun and max(begun) < 0.5
     assert 20 < bench.said()["long"] < 2000
+
+
+@pytest.mark.parametrize("token", range(2, 40))
+def test_who_is_told_of_a_token_may_end_it(token: int):
+    """Whatever the step behind it would be."""
+
+    async def main() -> Bench:
+        bench = Bench(lazy_steps=True)
+        bench.on_token = lambda each: bench.task.cancel() if each.produced == token else None
+        bench.engine.submit(request("long", tokens=200))
+        await asyncio.sleep(1.0)
+        return bench
+
+    bench = play(main)
+    assert bench.task.cancelled()
+    assert bench.said() == {"long": token}
