@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -71,6 +72,14 @@ def _heard(turn: Turn) -> int:
 
 
 def _counted(first: int, count: int, vocab: int) -> list[int]:
-    if first + count <= vocab:
-        return list(range(first, first + count))
-    return [(first + i) % vocab for i in range(count)]
+    ids = _ids(vocab)
+    rounds, left = divmod(first + count, vocab)
+    if not rounds:
+        return ids[first:left]
+    return ids[first:] + ids * (rounds - 1) + ids[:left]
+
+
+@cache
+def _ids(vocab: int) -> list[int]:
+    """All of them, made once: lists of the same numbers share them."""
+    return list(range(vocab))

@@ -178,6 +178,8 @@ class _Woven:
         self._at, self._fired = array("d"), array("d")
         self._blocks: list[tuple[int, float, float, np.ndarray, tuple[float, ...]]] = []
         self._later: list[tuple[float, np.ndarray, np.ndarray, tuple[float, ...]]] = []
+        self._never: list[tuple[int, int, float, float, float]] = []
+        self._newest = 0.0
         self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
 
     def written(self) -> None:
@@ -194,15 +196,13 @@ class _Woven:
 
     def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
         """Rows to come at these times, as if timers were set for them now. `facts`: kind, stage and value."""
-        self._later.append((self.clock.number(), times, who, facts))
+        self._newest = self.clock.number()
+        self._later.append((self._newest, times, who, facts))
         self.count += len(who)
 
     def never(self, session: int, turn: int) -> None:
-        """What has yet to come of this turn will not."""
-        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
-        of_turn = (rows[:, 3] == session) & (rows[:, 4] == turn)
-        ahead = (rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired))
-        self._coming = rows[~(of_turn & ahead)]
+        """What has yet to come of this turn, of what has been told by now, will not."""
+        self._never.append((session, turn, self.clock.time(), self.clock.fired, self._newest))
 
     def merge(self, flat: array) -> None:
         """Put in their places what is written in blocks, and what was to come and has."""
@@ -235,17 +235,28 @@ class _Woven:
         self.begin, self.count = len(flat) // fields, len(self._coming)
 
     def _to_come(self) -> np.ndarray:
-        """All rows that were to come when the table was last looked at or have been told since: number, then fields."""
+        """All rows that were to come at the last merge or told since, that still are or have: number, fields."""
+        rows = self._coming
         if self._later:
             sizes = [len(who) for _, _, who, _ in self._later]
-            rows = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
-            rows[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
-            rows[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
-            rows[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
-            rows[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
-            self._coming = np.concatenate([self._coming, rows])
+            told = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
+            told[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
+            told[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
+            told[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
+            told[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
+            rows = np.concatenate([rows, told])
             self._later.clear()
-        return self._coming
+        if self._never:
+            stays = np.ones(len(rows), bool)
+            turns = rows[:, 3] + 1j * rows[:, 4]
+            cut = np.flatnonzero(np.isin(turns, [session + 1j * turn for session, turn, *_ in self._never]))
+            for session, turn, now, fired, newest in self._never:
+                its = cut[turns[cut] == session + 1j * turn]
+                number, at = rows[its, 0], rows[its, 1]
+                stays[its[(number <= newest) & ((at > now) | ((at == now) & (number > fired)))]] = False
+            rows = rows[stays]
+            self._never.clear()
+        return rows
 
 
 class EventLog:

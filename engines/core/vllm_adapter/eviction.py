@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +28,7 @@ class Evictions:
         self.counters: Counter[str] = Counter()
         self.seconds = array("d")
         self.total_s = 0.0
+        self._given: deque[tuple[float, list[Any]]] = deque()
         self._given_s: OrderedDict[Any, float] = OrderedDict()
 
     def watch(self, queue: Any) -> None:
@@ -38,7 +39,7 @@ class Evictions:
             begun = time.perf_counter()
             blocks = take(n)
             took_s = time.perf_counter() - begun
-            given = [block.block_hash for block in blocks if block.block_hash is not None]
+            given = [content for block in blocks if (content := block.block_hash) is not None]
             if given:
                 self.seconds.append(took_s)
                 if len(self.seconds) > 2 * KEPT:
@@ -51,19 +52,25 @@ class Evictions:
 
     def reloaded(self, keys: Iterable[bytes]) -> None:
         """Blocks of these hashes (with vLLM's group suffix) begin to load from the host."""
-        if self._given_s:
-            now = clock.now()
-            given = [self._given_s.pop(key, -SHORT_CYCLE_S) for key in keys]
-            self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in given)
-
-    def _remember(self, hashes: list[Any]) -> None:
         now, given_s = clock.now(), self._given_s
-        self.counters["evict_blocks"] += len(hashes)
-        for block_hash in hashes:
-            given_s[block_hash] = now
-            given_s.move_to_end(block_hash)
+        for at_s, contents in self._given:
+            for content in contents:
+                given_s[content] = at_s
+                given_s.move_to_end(content)
+        self._given.clear()
         while given_s and now - next(iter(given_s.values())) >= SHORT_CYCLE_S:
             given_s.popitem(last=False)
+        if given_s:
+            times = [given_s.pop(key, -SHORT_CYCLE_S) for key in keys]
+            self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in times)
+
+    def _remember(self, contents: list[Any]) -> None:
+        """Note what was given away now; who is looked for among it, block by block, is for `reloaded`."""
+        now, given = clock.now(), self._given
+        self.counters["evict_blocks"] += len(contents)
+        given.append((now, contents))
+        while now - given[0][0] >= SHORT_CYCLE_S:
+            given.popleft()
 
 
 def drop_content(pool: Any, hashes: Iterable[Any]) -> int:

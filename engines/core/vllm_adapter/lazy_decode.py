@@ -120,6 +120,7 @@ class LazyDecodes(Rounds):
             decode = self.decodes.pop(request_id, None)
             if decode is None:
                 continue
+            self.scheduler.prev_step_scheduled_req_ids.add(request_id)  # vLLM copies all tokens of others
             self._wake(decode)
             self._give(decode)
             if decode.filled is not None:
@@ -235,7 +236,8 @@ class LazyDecodes(Rounds):
         rows = {request_id: decode.row for request_id, decode in plain.items()}
         scheduled = None
         if others or scheduler.would_look(plan):
-            scheduled = scheduler.schedule_with(plan, aside=plain.keys() | quiet.keys())
+            rest = [each for each in runnable if (id := each.request_id) not in plain and id not in quiet]
+            scheduled = scheduler.schedule_with(plan, rest=rest, aside=len(plain) + len(quiet))
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
@@ -305,15 +307,14 @@ class LazyDecodes(Rounds):
         return [*rows, *own], [*sampled, *([self.untold.next_id(row.request_id)] for row in own)]
 
     def _not_quiet(self) -> list[Request]:
-        """The other running requests, in vLLM's order. `_places`: of all; without vLLM, they can only become fewer."""
-        requests, running = self.scheduler.requests, self.scheduler.running
-        if len(self._quiet) == len(running):
+        """The other running requests, in vLLM's order."""
+        quiet, running = self._quiet, self.scheduler.running
+        if len(quiet) == len(running):
             return []
-        places = self._placed()
-        others = places.keys() - self._quiet.keys()
-        return [requests[request_id] for request_id in sorted(others, key=places.__getitem__)]
+        return [request for request in running if request.request_id not in quiet]
 
     def _placed(self) -> dict[str, int]:
+        """Which comes first of running requests; without vLLM, they can only become fewer."""
         if len(self._places) != len(self.scheduler.running):
             self._places = {request.request_id: place for place, request in enumerate(self.scheduler.running)}
         return self._places

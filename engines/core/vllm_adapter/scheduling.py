@@ -5,7 +5,7 @@ budgets are narrowed, and everything is put back. Without a plan it is stock vLL
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, Protocol
@@ -27,8 +27,6 @@ from rehearsal.engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from rehearsal.engines.core.vllm_adapter.offload import use_host_memory
 from rehearsal.engines.core.vllm_adapter.preload import Preloads
 from rehearsal.engines.core.vllm_adapter.recovery import Recovery, Refusals
-
-NOBODY: frozenset[str] = frozenset()
 
 
 class Caller(Protocol):
@@ -122,14 +120,19 @@ class StageScheduler(KvScheduler):
         return output
 
     def schedule_with(
-        self, plan: Plan, throttle_prefills: bool = False, aside: Set[str] = NOBODY
+        self,
+        plan: Plan,
+        throttle_prefills: bool = False,
+        rest: list[Request] | None = None,
+        aside: int = 0,
     ) -> SchedulerOutput:
         """One round under `plan`. What is held keeps its place, its status and its blocks.
 
-        `aside`: running requests, each of which takes a token and a slot without vLLM's doing (`lazy_decode`).
+        `aside`: so many running requests take a token and a slot each without vLLM's doing (`lazy_decode`); `rest`:
+        those of the others that are not held, in the plan's order.
         """
         before = self.running
-        held = [request for request in before if request.request_id in plan.held]
+        held = [request for request in before if request.request_id in plan.held] if plan.held else []
         if plan.order:
             rank = _ranks(plan)
             last = len(rank)
@@ -139,16 +142,15 @@ class StageScheduler(KvScheduler):
                     queue.remove_requests(ordered)
                     for request in ordered:
                         queue.add_request(request)
-        self.running = self.in_order(plan)
-        if aside:
-            self.running = [request for request in self.running if request.request_id not in aside]
+        self.running = self.in_order(plan) if rest is None else rest
+        seen = self.running.copy()
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
         budget, slots = self.max_num_scheduled_tokens, self.max_num_active_reqs
         if plan.step_budget is not None:
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
-        self.max_num_scheduled_tokens -= len(aside)
+        self.max_num_scheduled_tokens -= aside
         # A held request still has its slot in the model runner.
-        self.max_num_active_reqs = slots - len(held) - len(aside)
+        self.max_num_active_reqs = slots - len(held) - aside
         self._caps = dict(plan.caps)
         try:
             output = StageScheduler.schedule(self, throttle_prefills)
@@ -156,11 +158,11 @@ class StageScheduler(KvScheduler):
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, slots
             self._caps = {}
             if self.running is not before:
-                kept = {request.request_id for request in self.running} | plan.held | aside
-                known = {request.request_id for request in before}
-                self.running = [r for r in before if r.request_id in kept] + [
-                    r for r in self.running if r.request_id not in known
-                ]
+                after, stay = self.running, len(seen)
+                if after[:stay] != seen:
+                    gone = set(seen).difference(after)
+                    before, stay = [r for r in before if r not in gone], stay - len(gone)
+                self.running = before + after[stay:]
             for queue, request in held_back:
                 queue.add_request(request)
             # vLLM saw them gone, and would take its queue for drained.
