@@ -2,6 +2,8 @@
 order."""
 
 import asyncio
+from asyncio import TimerHandle
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -169,11 +171,19 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
         reference.event(loop.time(), kind, session, 0)
         log.event(loop.time(), kind, session, 0)
 
+    timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
+
     def later(delays: list[float]) -> None:
-        for session, each in enumerate(delays):
-            loop.call_at(loop.time() + each, reference.event, loop.time() + each, "text", session, 0, "", 1)
-        who = np.array([(session, 0) for session in range(len(delays))], float)
-        log.later(loop, loop.time() + np.array(delays), "text", who, 1)
+        who = [divmod(i, 2) for i in range(len(delays))]
+        for turn, each in zip(who, delays, strict=True):
+            at_s = loop.time() + each
+            timers[turn].append(loop.call_at(at_s, reference.event, at_s, "text", *turn, "", 1))
+        log.later(loop, loop.time() + np.array(delays), "text", np.array(who, float), 1)
+
+    def never(turn: tuple[int, int]) -> None:
+        for each in timers[turn]:
+            each.cancel()
+        log.never(*turn)
 
     for i in range(data.draw(st.integers(1, 8))):
         at_s = data.draw(delay)
@@ -181,6 +191,9 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
             loop.call_at(at_s, both, data.draw(st.sampled_from(["finish", "arrive"])), i)
         else:
             loop.call_at(at_s, later, data.draw(st.lists(delay, min_size=1, max_size=4)))
+        if data.draw(st.booleans()):
+            made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # whose timers are made first fire first
+            loop.call_at(made_s, loop.call_at, at_s, never, divmod(data.draw(st.integers(0, 3)), 2))
         if data.draw(st.booleans()):
             loop.call_at(at_s, len, log)
     loop.call_at(data.draw(st.sampled_from([1.0, 3.0, 9.0])), loop.stop)

@@ -228,14 +228,16 @@ def test_a_block_s_short_cycle_is_timed_on_the_run_s_clock():
     evictions, at_s = Evictions(), 0.0
     restore = vllm.use_clock(lambda: at_s)
     try:
-        evictions._remember([b"soon", b"late"])
+        evictions._remember([b"soon", b"late", b"again"])
         at_s = SHORT_CYCLE_S - 0.1
         evictions.reloaded([b"soon"])
+        evictions._remember([b"again"])
         at_s = SHORT_CYCLE_S
-        evictions.reloaded([b"late"])
+        evictions.reloaded([b"late", b"soon", b"again"])
     finally:
         restore()
-    assert evictions.counters["evict_reload_within_5s"] == 1
+    assert evictions.counters["evict_reload_within_5s"] == 2
+    assert evictions.counters["evict_blocks"] == 4
 
 
 def test_what_vllm_reads_of_its_own_clock_decides_nothing(monkeypatch: pytest.MonkeyPatch):
