@@ -60,9 +60,9 @@ class Histories:
         if len(tokens) // size <= len(hashes):
             return
         if not features:  # vLLM's hasher looks at each block for what else is in it
-            hash_fn, before = hash_function(), hashes[-1] if hashes else None
-            for end in range((len(hashes) + 1) * size, len(tokens) + 1, size):
-                before = hash_block_tokens(hash_fn, before, tokens[end - size : end])
+            hash_fn, before, ids = hash_function(), hashes[-1] if hashes else None, tuple(tokens)
+            for end in range((len(hashes) + 1) * size, len(ids) + 1, size):
+                before = hash_block_tokens(hash_fn, before, ids[end - size : end])
                 hashes.append(before)
         else:
             scratch = Request("history", tokens, _NOTHING, None, arrival_time=0.0, mm_features=list(features))

@@ -15,19 +15,17 @@ when something is due. Those of whom all are told at once are a `Chorus` until o
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request, RequestStatus
 
 from rehearsal.engines.core.device import QuietRows, Row
 from rehearsal.engines.core.policy import STOCK, Plan
 from rehearsal.engines.core.together import Chorus, Told
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
+from rehearsal.engines.core.vllm_adapter.plain_decode import Decode, PlainDecodes
 from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 
@@ -36,28 +34,6 @@ SLOTS = 8
 
 LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 """Of a request that vLLM takes in when there is a slot, or nobody behind it."""
-
-
-@dataclass(slots=True)
-class Decode:
-    """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them, of a
-    quiet one that of round `quiet_from`; `together`: in the chorus; `blocks`: that it holds; `owed`: tokens sampled
-    that vLLM's request has yet to be given.
-
-    `lasts`: the context up to which it holds blocks and does not end, a row further than `until` where the row there
-    fills a block that others may hit. In the chorus that row stays quiet unless somebody could: it is that of round
-    `filled`, of which vLLM has yet to be told.
-    """
-
-    request: Request
-    row: Row
-    until: int
-    blocks: int
-    owed: list[int] = field(default_factory=list)
-    quiet_from: int = 0
-    together: bool = False
-    lasts: int = 0
-    filled: int | None = None
 
 
 class Untold(Protocol):
@@ -107,9 +83,7 @@ class LazyDecodes(Rounds):
         self._scheduled = -1
         self._left: set[str] = set()
         self._joined: set[str] = set()
-        managers = scheduler.kv_cache_manager.coordinator.single_type_managers
-        self._groups = len(managers)
-        self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
+        self._plain = PlainDecodes(scheduler)
         self._standing: list[Decode] = []
         self._stands_for = STOCK
         self._rounds_left = 0
@@ -208,11 +182,11 @@ class LazyDecodes(Rounds):
                     plain[request_id] = decode
             else:
                 self.settle([request_id])
-                last = self._last(request) <= request.num_computed_tokens
+                last = self._plain.last(request) <= request.num_computed_tokens
                 (others if last or scheduler.offloads else full).append(request)
         tokens, blocks = self._needs(others)
         fits = tokens + len(plain) + len(quiet) + len(full) < self._budget(plan)
-        if not fits or self._groups * (blocks + len(full)) > scheduler.free_blocks:
+        if not fits or self._plain.groups * (blocks + len(full)) > scheduler.free_blocks:
             # vLLM might pass over somebody, or preempt: the choice is its own, with all of them before it.
             self.settle([*plain, *quiet])
             scheduled = scheduler.schedule_with(plan)
@@ -221,16 +195,16 @@ class LazyDecodes(Rounds):
             others += full  # blocks are given out in vLLM's order, among them
         else:
             kv_cache, size = scheduler.kv_cache_manager, scheduler.block_size
-            one_call_will_do = self._groups == 1 and not self._windows
             for request in full:
                 context = request.num_computed_tokens
-                if one_call_will_do and context % size:  # it fills its block and needs none
+                if self._plain.one_call_will_do and context % size:  # it fills its block and needs none
                     kv_cache.cache_blocks(request, context + 1)
-                    decode = self._decode(request)
+                    decode = self._plain.of(request)
                     decode.until = decode.lasts
                 else:
                     kv_cache.allocate_slots(request, 1)
-                    decode = self._decode(request)
+                    decode = self._plain.of(request)
+                self.decodes[request.request_id] = decode
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
@@ -406,13 +380,6 @@ class LazyDecodes(Rounds):
             decode.owed += self.untold.make(request_id, made, decode.together)
             decode.quiet_from = self._round
 
-    @property
-    def _told_of_blocks(self) -> bool:
-        """Whether vLLM can be told of a full block later than it is: nobody takes its events, and one call will do."""
-        scheduler = self.scheduler
-        events = scheduler.kv_cache_manager.block_pool.enable_kv_cache_events
-        return self._groups == 1 and not scheduler.offloads and not events
-
     def _could_be_hit(self, decode: Decode) -> bool:
         """Whether the block that the row fills in this round could be what a request which comes in begins with."""
         scheduler, own = self.scheduler, decode.request.block_hashes
@@ -434,32 +401,10 @@ class LazyDecodes(Rounds):
         return self.reach is not None and context >= self.reach
 
     def _enter(self, request: Request) -> Decode | None:
-        """The request as a plain decode; None when its next row is none."""
-        context, params = request.num_computed_tokens, request.sampling_params
-        if request.num_tokens - context != 1 or request.has_encoder_inputs:
-            return None
-        if params is None or params.stop_token_ids or self._last(request) <= context:
-            return None
-        return self._decode(request)
-
-    def _decode(self, request: Request) -> Decode:
-        context, size = request.num_computed_tokens, self.scheduler.block_size
-        blocks = self.scheduler.blocks_held(request.request_id)
-        until = lasts = min(self._last(request), blocks * size)
-        if request._block_hasher is not None:
-            until = min(until, context // size * size + size - 1)
-            if not self._told_of_blocks:
-                lasts = until
-        for manager in self._windows:
-            until = lasts = min(until, _taken_back(manager, request.request_id, context))
-        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks, lasts=lasts)
-        self.decodes[request.request_id] = decode
+        decode = self._plain.look(request)
+        if decode is not None:
+            self.decodes[request.request_id] = decode
         return decode
-
-    def _last(self, request: Request) -> int:
-        """The context on which its last token is sampled."""
-        left = request.max_tokens - request.num_output_tokens
-        return min(request.num_computed_tokens + left - 1, self.scheduler.max_model_len - 2)
 
     def _needs(self, requests: Sequence[Request]) -> tuple[int, int]:
         """Tokens and new blocks of the next rows of running requests."""
@@ -472,13 +417,3 @@ class LazyDecodes(Rounds):
     def _budget(self, plan: Plan) -> int:
         budget = self.scheduler.max_num_scheduled_tokens
         return budget if plan.step_budget is None else min(budget, plan.step_budget)
-
-
-def _taken_back(manager: SlidingWindowManager, request_id: str, context: int) -> int:
-    """The context, this one or a later, on which vLLM next takes a block back that the window has left."""
-    size = manager.block_size
-    pinned = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
-    left = manager.get_num_skipped_tokens(context) // size
-    if left > pinned and not manager.req_to_blocks[request_id][left - 1].is_null:
-        return context
-    return manager.sliding_window - 1 + (max(left, pinned) + 1) * size

@@ -42,7 +42,7 @@ Produced = tuple[str, list[int], bool]
 class Rounds:
     """The rounds of one scheduler: what a step consists of, and what it has produced.
 
-    `decodes`: requests of which vLLM does not know all (`lazy_decode.Decode`), by id. `quiet_rows`: of the next step
+    `decodes`: requests of which vLLM does not know all (`plain_decode.Decode`), by id. `quiet_rows`: of the next step
     or the one under way, beside those that `schedule` returns.
     """
 
