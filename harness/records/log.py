@@ -249,9 +249,12 @@ class _Woven:
         if self._never:
             stays = np.ones(len(rows), bool)
             turns = rows[:, 3] + 1j * rows[:, 4]
-            cut = np.flatnonzero(np.isin(turns, [session + 1j * turn for session, turn, *_ in self._never]))
-            for session, turn, now, fired, newest in self._never:
-                its = cut[turns[cut] == session + 1j * turn]
+            over = [session + 1j * turn for session, turn, *_ in self._never]
+            theirs = np.flatnonzero(np.isin(turns, over))
+            theirs = theirs[np.argsort(turns[theirs])]
+            begins, ends = (np.searchsorted(turns[theirs], over, side) for side in ("left", "right"))
+            for (_, _, now, fired, newest), begin, end in zip(self._never, begins, ends, strict=True):
+                its = theirs[begin:end]
                 number, at = rows[its, 0], rows[its, 1]
                 stays[its[(number <= newest) & ((at > now) | ((at == now) & (number > fired)))]] = False
             rows = rows[stays]
