@@ -104,5 +104,5 @@ class StandingSteps:
             return
         if (
             not goes_on and not over.done()
-        ):  # as it is where who was told of a token let nobody serve any more
+        ):  # as it is where who was told of a token lets nobody serve any more
             over.set_result(plan)

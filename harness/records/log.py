@@ -179,7 +179,7 @@ class _Woven:
         self._blocks: list[tuple[int, float, float, np.ndarray, tuple[float, ...]]] = []
         self._later: list[tuple[float, np.ndarray, np.ndarray, tuple[float, ...]]] = []
         self._never: list[tuple[int, int, float, float, float]] = []
-        self._newest = 0.0
+        self._newest = 0.0  # number of the latest `later`
         self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
 
     def written(self) -> None:
