@@ -14,8 +14,8 @@ import json
 import re
 from pathlib import Path
 
-from rehearsal.reports.cards.card import group
-from rehearsal.reports.claims.claim import as_rows, judge, tally
+from reports.cards.card import group
+from reports.claims.claim import as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)

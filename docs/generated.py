@@ -12,12 +12,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from docs.cards import labelled
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
-from rehearsal.harness.metrics.definitions import DEFINITIONS, Definition
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from rehearsal.reports.tables.families import families
+from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from reports.tables.families import families
 
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {
@@ -83,7 +83,7 @@ def _metrics() -> str:
 
 
 def _listed(kind: str, title: str, note: str) -> str:
-    command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", "list", kind, "--json"]
+    command = [sys.executable, "-c", "from reports.cli import main; main()", "list", kind, "--json"]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     entries: list[dict[str, Any]] = json.loads(printed)
     parts = [f"# {title}", note]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from rehearsal.harness.worker.vllm_release import source
+from harness.worker.vllm_release import source
 
 ROOT = Path(__file__).parent.parent
 PAGE = Path(__file__).with_name("vllm-releases.md")
@@ -127,7 +127,7 @@ class Vllm:
         return _imported(tree).get(name, f"{module}.{name}") if tree is not None else name
 
 
-def touched(vllm: Vllm, root: Path = ROOT / "engines", package: str = "rehearsal.engines") -> Touched:
+def touched(vllm: Vllm, root: Path = ROOT / "engines", package: str = "engines") -> Touched:
     """All that the Python files below `root` touch of vLLM. `package`: by which they import one another."""
     files = {
         path.relative_to(root).as_posix(): ast.parse(path.read_bytes()) for path in sorted(root.rglob("*.py"))

@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from rehearsal.reports.cards.group import load_group
-from rehearsal.reports.papers.vllm.releases import table
+from reports.cards.group import load_group
+from reports.papers.vllm.releases import table
 
 PAGE = Path(__file__).with_name("vllm-releases.md")
 _BLOCK = re.compile(r"(<!-- releases -->\n).*?(<!-- end -->)", re.DOTALL)

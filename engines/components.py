@@ -1,11 +1,11 @@
 """What fills an extension point and is no system's: vLLM's own, and the usual rules of routing."""
 
-from rehearsal.engines.composition import AdmissionControl, KvManagement, Order, Routing
-from rehearsal.engines.core.routers.dynamo import Dynamo
-from rehearsal.engines.core.routers.least_load import LeastLoad
-from rehearsal.engines.core.routers.prefix_match import PrefixMatch
-from rehearsal.engines.core.routers.round_robin import RoundRobin
-from rehearsal.engines.core.routers.session_affinity import SessionAffinity
+from engines.composition import AdmissionControl, KvManagement, Order, Routing
+from engines.core.routers.dynamo import Dynamo
+from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.prefix_match import PrefixMatch
+from engines.core.routers.round_robin import RoundRobin
+from engines.core.routers.session_affinity import SessionAffinity
 
 BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
 

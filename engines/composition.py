@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from rehearsal.workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.admission import Admission
-    from rehearsal.engines.core.engine import StageEngine
-    from rehearsal.engines.core.kv_manager import KvManager
-    from rehearsal.engines.core.policy import Policy
-    from rehearsal.engines.core.router import Router
-    from rehearsal.engines.core.routers.target import Target
-    from rehearsal.engines.core.stage import Stage
-    from rehearsal.engines.deployment import Deployment
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.serving import Serving
+    from engines.core.admission import Admission
+    from engines.core.engine import StageEngine
+    from engines.core.kv_manager import KvManager
+    from engines.core.policy import Policy
+    from engines.core.router import Router
+    from engines.core.routers.target import Target
+    from engines.core.stage import Stage
+    from engines.deployment import Deployment
+    from engines.parts import Parts
+    from engines.serving import Serving
 
 
 P = TypeVar("P", bound=BaseModel)

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from rehearsal.engines.core.stage import ENTRY, Stage
-from rehearsal.engines.devices.extensions import InLockstep, SmShare, StatedSteps, VisionSlots
-from rehearsal.engines.devices.hardware import Gpu, load_gpu
-from rehearsal.engines.models import Model, load_model, values, yaml_files
-from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.files.yaml_file import read_yaml, shipped_yaml
+from engines.core.stage import ENTRY, Stage
+from engines.devices.extensions import InLockstep, SmShare, StatedSteps, VisionSlots
+from engines.devices.hardware import Gpu, load_gpu
+from engines.models import Model, load_model, values, yaml_files
+from workloads.errors import UserError, nearest
+from workloads.files.yaml_file import read_yaml, shipped_yaml
 
 
 @dataclass(frozen=True)

@@ -7,42 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.commands import Arrival
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.host_copies import HostCopies
-from rehearsal.engines.core.kv_manager import KvManager
-from rehearsal.engines.core.lockstep import Lockstep
-from rehearsal.engines.core.output import Output
-from rehearsal.engines.core.policy import Policy, ProfiledPolicy
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.safepoints import Safepoints
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.window import reach, windowed_share
-from rehearsal.engines.devices.available import check, check_said
-from rehearsal.engines.devices.expert_parallel import BalancedExperts
-from rehearsal.engines.devices.extensions import InLockstep, SmShare, StatedSteps
-from rehearsal.engines.devices.fabric import Fabric, Port
-from rehearsal.engines.devices.host import STEP_NOISE_CV, as_shown
-from rehearsal.engines.devices.kernels.choose import fitting, steps_of
-from rehearsal.engines.devices.kernels.grids import Kernels
-from rehearsal.engines.devices.kernels.steps import FittedSteps, KernelSteps
-from rehearsal.engines.devices.layer_slots import slots_of
-from rehearsal.engines.devices.lockstep import ExpertsTime, LockstepDies
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import Profile
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.serving import Serving
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Trace
+from engines.core import vllm_adapter as vllm
+from engines.core.commands import Arrival
+from engines.core.engine import StageEngine
+from engines.core.host_copies import HostCopies
+from engines.core.kv_manager import KvManager
+from engines.core.lockstep import Lockstep
+from engines.core.output import Output
+from engines.core.policy import Policy, ProfiledPolicy
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.safepoints import Safepoints
+from engines.core.stage import Stage
+from engines.core.window import reach, windowed_share
+from engines.devices.available import check, check_said
+from engines.devices.expert_parallel import BalancedExperts
+from engines.devices.extensions import InLockstep, SmShare, StatedSteps
+from engines.devices.fabric import Fabric, Port
+from engines.devices.host import STEP_NOISE_CV, as_shown
+from engines.devices.kernels.choose import fitting, steps_of
+from engines.devices.kernels.grids import Kernels
+from engines.devices.kernels.steps import FittedSteps, KernelSteps
+from engines.devices.layer_slots import slots_of
+from engines.devices.lockstep import ExpertsTime, LockstepDies
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile
+from engines.devices.stage import VirtualStage
+from engines.devices.step_time import StepTime
+from engines.devices.virtual import VirtualGpu
+from engines.server import ServerParams, resolve
+from engines.serving import Serving
+from workloads.errors import UserError
+from workloads.seeds import stream
+from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from rehearsal.engines.devices.audio_encoder import AudioEncoder, Sound
+    from engines.devices.audio_encoder import AudioEncoder, Sound
 
 ROOFLINE_NOISE_CV = 0.03
 """Of modelled steps where nothing else is said: [chosen] no step of a real GPU takes exactly what a model says."""
@@ -253,8 +253,8 @@ class Parts:
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
         # vLLM's engine and worker take seconds to import, and a replay needs neither.
-        from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-        from rehearsal.engines.devices.real import CopyAtOnce, DeviceThread, RealStage
+        from engines.core.vllm_adapter.execution import ModelExecutor
+        from engines.devices.real import CopyAtOnce, DeviceThread, RealStage
 
         if self._thread is None:
             self._thread = DeviceThread(self.device)
@@ -279,7 +279,7 @@ class Parts:
         nothing = self.trace is None and self._sound is None
         if stage.decoder.audio_encoder is None or nothing or self.audio_encoder is not None:
             return
-        from rehearsal.engines.devices import audio_encoder
+        from engines.devices import audio_encoder
 
         if self.trace is not None:
             self._sound = audio_encoder.sound_of(self.trace)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.extensions import InLockstep
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.layer_slots import slots_of
+from engines.core.stage import Stage
+from engines.devices.extensions import InLockstep
+from engines.devices.hardware import Gpu
+from engines.devices.layer_slots import slots_of
 
 ACTIVATION_RESERVE_BYTES = 4e9
 """Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from rehearsal.engines import components, systems
-from rehearsal.engines.composition import Routing, fillings, register
-from rehearsal.engines.system import System
-from rehearsal.workloads.plugins import entry_points
+from engines import components, systems
+from engines.composition import Routing, fillings, register
+from engines.system import System
+from workloads.plugins import entry_points
 
 GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""

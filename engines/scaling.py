@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.models import Decoder
-from rehearsal.workloads.errors import UserError, nearest
+from engines.core.stage import Stage
+from engines.deployment import Deployment
+from engines.devices.extensions import StatedSteps
+from engines.devices.hardware import Gpu
+from engines.devices.names import REAL_DEVICES
+from engines.models import Decoder
+from workloads.errors import UserError, nearest
 
 COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 """Counts of a decoder that may be scaled: the others must divide each other, or are vocabularies."""

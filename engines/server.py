@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.deployment import Deployment, load_deployment, on_gpus, with_model
-from rehearsal.engines.devices.extensions import VisionSlots
-from rehearsal.engines.devices.hardware import gpu_names, load_gpu
-from rehearsal.engines.devices.names import REAL_DEVICES, REPLAYING
-from rehearsal.engines.models import load_model
-from rehearsal.engines.models.checkpoint import read_checkpoint
-from rehearsal.engines.models.user_file import content, is_file
-from rehearsal.engines.pools import with_pool
-from rehearsal.engines.scaling import check_scale, parse_scale, scaled, write_scale
-from rehearsal.engines.shares import parse_shares, with_shares
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import Stage
+from engines.deployment import Deployment, load_deployment, on_gpus, with_model
+from engines.devices.extensions import VisionSlots
+from engines.devices.hardware import gpu_names, load_gpu
+from engines.devices.names import REAL_DEVICES, REPLAYING
+from engines.models import load_model
+from engines.models.checkpoint import read_checkpoint
+from engines.models.user_file import content, is_file
+from engines.pools import with_pool
+from engines.scaling import check_scale, parse_scale, scaled, write_scale
+from engines.shares import parse_shares, with_shares
+from workloads.errors import UserError
 
 
 def _known(name: str) -> str:

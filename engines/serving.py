@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.lockstep import Lockstep
-from rehearsal.engines.deployment import Deployment
+from engines.core.engine import StageEngine
+from engines.core.lockstep import Lockstep
+from engines.deployment import Deployment
 
 
 class Gateway(Protocol):

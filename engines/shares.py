@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.devices.extensions import SmShare
-from rehearsal.engines.scaling import parse_scale
-from rehearsal.workloads.errors import UserError, nearest
+from engines.core.stage import Stage
+from engines.deployment import Deployment
+from engines.devices.extensions import SmShare
+from engines.scaling import parse_scale
+from workloads.errors import UserError, nearest
 
 
 def parse_shares(text: str) -> dict[str, float]:

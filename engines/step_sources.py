@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.engines.devices.kernels.choose import fitting
-from rehearsal.engines.devices.kernels.grids import Kernels
-from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.engines.server import ServerParams, resolve
+from engines.devices.extensions import StatedSteps
+from engines.devices.kernels.choose import fitting
+from engines.devices.kernels.grids import Kernels
+from engines.devices.step_file import as_step_file
+from engines.server import ServerParams, resolve
 
 FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"
 ROOFLINE = "a roofline of the whole layer"

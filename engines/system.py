@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from rehearsal.engines.deployment import Deployment
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.serving import Serving
+    from engines.deployment import Deployment
+    from engines.parts import Parts
+    from engines.serving import Serving
 
 P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 

@@ -1,9 +1,7 @@
 """Benchmark and workload replay for real-time LLM serving.
 
-From Python, `rehearsal.run`, `rehearsal.load` and `rehearsal.trace`, see `rehearsal.api`: loaded when first asked for,
-as every module of the program stands below this package and none is to wait for what users call.
-
-The four folders at the top of the repository are linked in here, so that nothing but `rehearsal` is ever installed.
+The public API is `rehearsal.run`, `rehearsal.load` and `rehearsal.trace`; see `rehearsal.api`. Each is imported when it
+is first used, so `import rehearsal` is fast.
 """
 
 from __future__ import annotations

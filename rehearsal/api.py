@@ -24,14 +24,14 @@ from typing import Any
 
 import pandas as pd
 
-from rehearsal.harness.executors.place import Place
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import read_results
-from rehearsal.reports.cards.source import Source, default_out, points_at_a_time, resolve
-from rehearsal.reports.runs.answer import answer, finished
-from rehearsal.reports.tables.table import flat, results_data
-from rehearsal.workloads.errors import UserError, nearest
+from harness.executors.place import Place
+from harness.experiments.experiment import Experiment, expand
+from harness.records.record import load_record
+from harness.records.results import read_results
+from reports.cards.source import Source, default_out, points_at_a_time, resolve
+from reports.runs.answer import answer, finished
+from reports.tables.table import flat, results_data
+from workloads.errors import UserError, nearest
 
 __all__ = ["Place", "Results", "UserError", "load", "run", "trace"]
 
@@ -94,7 +94,7 @@ class Results:
 
     def report(self) -> Path:
         """Write DIR/report.html with its pictures; returns its path."""
-        from rehearsal.reports.pages.html import write_report
+        from reports.pages.html import write_report
 
         return write_report(self.folder)
 
@@ -118,7 +118,7 @@ def run(
     there, or `Place("slurm", {"partition": "cpu"})`. A point that fails is a row with status `failed`, and the others
     go on.
     """
-    from rehearsal.reports.cli.measuring import measured
+    from reports.cli.measuring import measured
 
     experiment = resolve(source, settings or {}, seeds, device, quick, profile)
     points = expand(experiment)
@@ -143,11 +143,11 @@ def trace(
     Times in s, lengths in tokens, as on the page of workloads; `attrs` holds the generator, its parameters, the seed
     and the hash of the turns.
     """
-    from rehearsal.workloads.registry import make_trace
+    from workloads.registry import make_trace
 
     made = make_trace(workload, settings or {}, seed)
     if out is not None:
-        from rehearsal.workloads.formats import save_trace
+        from workloads.formats import save_trace
 
         save_trace(made, Path(out))
     columns = made.columns()

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from rehearsal.workloads.trace import Turn
+from workloads.trace import Turn
 
-REHEARSE = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()"]
+REHEARSE = [sys.executable, "-c", "from reports.cli import main; main()"]
 """The command as a process of its own; its arguments follow."""
 
 

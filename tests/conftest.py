@@ -34,7 +34,7 @@ _commands = functools.cache(typer.main.get_command)
 @pytest.fixture
 def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
     """Runs a command in an empty directory; returns exit status, stdout and stderr."""
-    from rehearsal.reports import cli
+    from reports import cli
 
     monkeypatch.setattr(typer.main, "get_command", _commands)
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,7 @@ def render_nothing(patch: pytest.MonkeyPatch) -> None:
             (folder / f"{picture.name}.{suffix}").write_text(svg)
         return svg
 
-    patch.setattr("rehearsal.reports.figures.svg.save", save)
+    patch.setattr("reports.figures.svg.save", save)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import rehearsal
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.records.results import claim, write_summary
+from harness.experiments.experiment import Experiment
+from harness.records.results import claim, write_summary
 from tests.harness import fakes
 from tests.reports.written import never, write_run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from rehearsal.harness.clocks.clock import WallClockLoop
+from harness.clocks.clock import WallClockLoop
 
 WITHIN_S = 180.0
 """Far beyond what any of it takes."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 TEMPORARY = ".tmp-"
 """How the names of drafts begin; of a process that was killed they may be left."""

@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 
 def optional(name: str, extra: str) -> ModuleType:

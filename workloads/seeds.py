@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 
 def stream(seed: int, name: str) -> np.random.Generator:

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.columns.classes import CLASS_COLUMNS, Slo, as_names
-from rehearsal.workloads.columns.classes import rules as class_rules
-from rehearsal.workloads.columns.duplex_events import DUPLEX_COLUMNS
-from rehearsal.workloads.columns.duplex_rules import rules as duplex_rules
-from rehearsal.workloads.columns.jobs import JOB_COLUMNS
-from rehearsal.workloads.columns.jobs import rules as job_rules
-from rehearsal.workloads.errors import UserError, existing_file
+from workloads.atomic_file import output
+from workloads.columns.classes import CLASS_COLUMNS, Slo, as_names
+from workloads.columns.classes import rules as class_rules
+from workloads.columns.duplex_events import DUPLEX_COLUMNS
+from workloads.columns.duplex_rules import rules as duplex_rules
+from workloads.columns.jobs import JOB_COLUMNS
+from workloads.columns.jobs import rules as job_rules
+from workloads.errors import UserError, existing_file
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"

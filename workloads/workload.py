@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from rehearsal.workloads.deferred import Deferred
+from workloads.deferred import Deferred
 
 if TYPE_CHECKING:
-    from rehearsal.workloads.trace import Trace
+    from workloads.trace import Trace
 
 Kind = str
 """turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it. Other packages

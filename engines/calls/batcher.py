@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from rehearsal.engines.calls.call import Call, Frame
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.calls.sessions import Chunk, SessionEngine, SessionRequest
-from rehearsal.engines.core.admission import FrameLatency
-from rehearsal.engines.core.recorder import Recorder
+from engines.calls.call import Call, Frame
+from engines.calls.params import CallParams
+from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
+from engines.core.admission import FrameLatency
+from engines.core.recorder import Recorder
 
 STEP_JITTER_CV = 0.3
 """Of the costs of a batch: [chosen] specification 5.4."""

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.calls.gateway import Text, TickGateway
-from rehearsal.engines.calls.listeners import CallListeners
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.calls.sessions import Said, SessionEngine
-from rehearsal.engines.composition import AdmissionControl, Order, Routing
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.serving import Serving
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators import questions
-from rehearsal.workloads.trace import Trace
+from engines.calls.gateway import Text, TickGateway
+from engines.calls.listeners import CallListeners
+from engines.calls.params import CallParams
+from engines.calls.sessions import Said, SessionEngine
+from engines.composition import AdmissionControl, Order, Routing
+from engines.core.stage import ENTRY
+from engines.core.window import AttentionWindow
+from engines.parts import Parts
+from engines.serving import Serving
+from workloads.errors import UserError
+from workloads.generators import questions
+from workloads.trace import Trace
 
 
 def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Serving:

@@ -4,9 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from rehearsal.engines.calls.sessions import SessionRequest
-from rehearsal.engines.speaking.gateway import Piece
-from rehearsal.workloads.trace import Turn
+from engines.calls.sessions import SessionRequest
+from engines.speaking.gateway import Piece
+from workloads.trace import Turn
 
 
 class Listener(Protocol):

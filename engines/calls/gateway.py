@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rehearsal.engines.calls.batcher import FrameBatcher
-from rehearsal.engines.calls.call import Call, Frame, Listener
-from rehearsal.engines.calls.listeners import CallListeners
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.calls.sessions import Chunk, SessionEngine, SessionRequest
-from rehearsal.engines.core.admission import Admission, FrameLatency
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models.token_ids import audio_ids, density, first_answer_id, frame_tokens, template_ids
-from rehearsal.engines.speaking.gateway import AudioEncoder
-from rehearsal.workloads.trace import Turn
+from engines.calls.batcher import FrameBatcher
+from engines.calls.call import Call, Frame, Listener
+from engines.calls.listeners import CallListeners
+from engines.calls.params import CallParams
+from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
+from engines.core.admission import Admission, FrameLatency
+from engines.core.recorder import Recorder
+from engines.core.router import Router
+from engines.deployment import Deployment
+from engines.models.token_ids import audio_ids, density, first_answer_id, frame_tokens, template_ids
+from engines.speaking.gateway import AudioEncoder
+from workloads.trace import Turn
 
 
 class Text(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.deployment import Deployment
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
+from engines.calls.params import CallParams
+from engines.deployment import Deployment
+from workloads.deferred import Deferred
+from workloads.errors import UserError
 
 
 class Calls:
@@ -23,7 +23,7 @@ class Calls:
         }
     )
     Params = CallParams
-    build = Deferred("rehearsal.engines.calls.build:build")
+    build = Deferred("engines.calls.build:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -7,9 +7,9 @@ other than for want of audio. Speech is counted by the model's seconds a text to
 
 import asyncio
 
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.speaking.monitor import Ack, Monitor
-from rehearsal.engines.speaking.reply import Progress, SpeechView
+from engines.core.request import StageRequest
+from engines.speaking.monitor import Ack, Monitor
+from engines.speaking.reply import Progress, SpeechView
 
 
 class CallListeners:

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from rehearsal.engines.calls.listeners import CallListeners
-from rehearsal.engines.calls.step_log import CallStepLog
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.output import NOBODY, Produced
-from rehearsal.engines.core.policy import Policy, RequestView
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.requests import RequestTable
-from rehearsal.engines.core.together import Told
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Turn
+from engines.calls.listeners import CallListeners
+from engines.calls.step_log import CallStepLog
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.engine import StageEngine
+from engines.core.output import NOBODY, Produced
+from engines.core.policy import Policy, RequestView
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.core.requests import RequestTable
+from engines.core.together import Told
+from workloads.errors import UserError
+from workloads.trace import Turn
 
 OnMaxLen = Literal["crash_all", "finish_one"]
 """What happens when a session reaches max_model_len: the engine dies with all of them, or that one ends."""

@@ -1,9 +1,9 @@
 """The steps of a replica that serves calls: as for turns, and the allocations that vLLM's pool refused."""
 
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.core.step_log import StepLog
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.step_cost import StepWork
+from engines.core.step_log import StepLog
 
 ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
 """Of the scheduler's counters, in the order of the values of an `alloc_fail` event."""

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rehearsal.engines.co_serving.step import Step
-from rehearsal.engines.core.policy import RequestView
+from engines.co_serving.step import Step
+from engines.core.policy import RequestView
 
 COUNTED = ("slo_limited", "reclaimed", "online_preempted", "stuck")
 """Online prompts that the time limit cut or put off (slo_limited); offline requests preempted for online ones

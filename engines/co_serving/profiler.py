@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rehearsal.engines.core.policy import Shape
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.devices.step_fit import least_relative
+from engines.core.policy import Shape
+from engines.core.step_cost import StepWork
+from engines.devices.step_fit import least_relative
 
 PROMPTS = (512, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192)
 PROMPT_CONTEXTS = (0, 1024, 4096, 16_384, 40_960)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from rehearsal.engines.core.policy import RequestView, StageView
+from engines.core.policy import RequestView, StageView
 
 
 class StepTime(Protocol):

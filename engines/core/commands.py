@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.policy import ReactingPolicy, RequestView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.requests import RequestTable
+from engines.core.device import Row
+from engines.core.policy import ReactingPolicy, RequestView
+from engines.core.request import StageRequest
+from engines.core.requests import RequestTable
 
 
 class Command(Protocol):

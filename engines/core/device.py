@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.request import StageRequest
+    from engines.core.request import StageRequest
 
 
 @dataclass(slots=True)

@@ -10,26 +10,26 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from rehearsal.engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
-from rehearsal.engines.core.handed_kv import HandedKv
-from rehearsal.engines.core.host_kv import HostKv
-from rehearsal.engines.core.kv_manager import KvManager
-from rehearsal.engines.core.kv_store import ReplicaStore
-from rehearsal.engines.core.kv_traffic import KvTraffic
-from rehearsal.engines.core.output import Output, Produced, StageOutput
-from rehearsal.engines.core.policy import STOCK, Plan, Policy, StageView
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.requests import RequestTable
-from rehearsal.engines.core.standing import StandingSteps
-from rehearsal.engines.core.step_cost import StepCost, StepWork
-from rehearsal.engines.core.together import Told
-from rehearsal.engines.core.untold import UntoldTokens
-from rehearsal.engines.core.view import stage_view
-from rehearsal.engines.core.window import reach
+from engines.core import vllm_adapter as vllm
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
+from engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
+from engines.core.handed_kv import HandedKv
+from engines.core.host_kv import HostKv
+from engines.core.kv_manager import KvManager
+from engines.core.kv_store import ReplicaStore
+from engines.core.kv_traffic import KvTraffic
+from engines.core.output import Output, Produced, StageOutput
+from engines.core.policy import STOCK, Plan, Policy, StageView
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.core.requests import RequestTable
+from engines.core.standing import StandingSteps
+from engines.core.step_cost import StepCost, StepWork
+from engines.core.together import Told
+from engines.core.untold import UntoldTokens
+from engines.core.view import stage_view
+from engines.core.window import reach
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
 
 
 class HandedKv:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.kv_manager import KvManager
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
+from engines.core.device import Row
+from engines.core.kv_manager import KvManager
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
 
 
 class HostKv:

@@ -1,7 +1,7 @@
 """A stage replica's KV pool and its host memory, as a KV manager sees and uses them."""
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.kv_manager import EvictionIndex, EvictionMode
+from engines.core import vllm_adapter as vllm
+from engines.core.kv_manager import EvictionIndex, EvictionMode
 
 
 class ReplicaStore:

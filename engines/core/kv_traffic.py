@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.request import StageRequest
+from engines.core.device import Row
+from engines.core.request import StageRequest
 
 
 class KvTraffic(Protocol):

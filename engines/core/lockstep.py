@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.request import StageRequest
+from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.engine import StageEngine
+from engines.core.request import StageRequest
 
 
 class GroupDevice(Protocol):

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.step_log import StepLog
-from rehearsal.engines.core.together import Together, Told
-from rehearsal.engines.core.view import plain_view
+from engines.core.policy import RequestView
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.core.step_log import StepLog
+from engines.core.together import Together, Told
+from engines.core.view import plain_view
 
 Produced = tuple[str, list[int], bool]
 """Request id, its new token ids, and whether it has finished."""

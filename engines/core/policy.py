@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from rehearsal.engines.core.request import NONE_PROMISED
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.workloads.columns.classes import Slo
+from engines.core.request import NONE_PROMISED
+from engines.core.step_cost import StepWork
+from workloads.columns.classes import Slo
 
 
 @dataclass(slots=True)

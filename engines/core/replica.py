@@ -4,10 +4,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import Device
-from rehearsal.engines.core.routers.prefixes import PrefixIndex
-from rehearsal.engines.core.stage import Stage
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Device
+from engines.core.routers.prefixes import PrefixIndex
+from engines.core.stage import Stage
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import Any
 
-from rehearsal.workloads.columns.classes import Slo
+from workloads.columns.classes import Slo
 
 NONE_PROMISED = Slo()
 

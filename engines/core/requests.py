@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.host_copies import HostCopies
-from rehearsal.engines.core.kv_manager import KvManager
-from rehearsal.engines.core.kv_traffic import KvTraffic
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.host_copies import HostCopies
+from engines.core.kv_manager import KvManager
+from engines.core.kv_traffic import KvTraffic
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
 
 
 class RequestTable:

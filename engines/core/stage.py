@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeVar
 
-from rehearsal.engines.models import Decoder
+from engines.models import Decoder
 
 Extension = TypeVar("Extension")
 

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import CallingDevice, Row
-from rehearsal.engines.core.output import Produced
-from rehearsal.engines.core.policy import STOCK, Plan
+from engines.core import vllm_adapter as vllm
+from engines.core.device import CallingDevice, Row
+from engines.core.output import Produced
+from engines.core.policy import STOCK, Plan
 
 Sampled = Sequence[list[int] | None]
 

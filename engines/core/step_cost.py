@@ -8,7 +8,7 @@ cost model.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.device import NO_ROWS, QuietRows, Row
 
 FORGET = 0.995
 """Weight of the past at each new step: about the last 200 steps count."""

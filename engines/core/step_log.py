@@ -2,9 +2,9 @@
 
 import math
 
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.step_cost import StepWork
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.step_cost import StepWork
 
 
 class StepLog:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rehearsal.engines.core.request import StageRequest
+from engines.core.request import StageRequest
 
 
 class Chorus:

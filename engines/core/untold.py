@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from rehearsal.engines.core.output import Output
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.together import Chorus
+from engines.core.output import Output
+from engines.core.request import StageRequest
+from engines.core.together import Chorus
 
 
 class UntoldTokens:

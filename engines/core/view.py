@@ -3,9 +3,9 @@
 from collections.abc import Callable, Set
 from typing import Any
 
-from rehearsal.engines.core.policy import RequestView, StageView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.step_cost import StepWork
+from engines.core.policy import RequestView, StageView
+from engines.core.request import StageRequest
+from engines.core.step_cost import StepWork
 
 
 def plain_view(request: StageRequest, now: float) -> RequestView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rehearsal.engines.core.stage import Stage
+from engines.core.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.core.vllm_adapter.audio_input import AudioProcessor
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-from rehearsal.engines.core.vllm_adapter.multimodal import Encoded, last
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.trace import Trace, Turn
+from engines.core.vllm_adapter.audio_input import AudioProcessor
+from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.multimodal import Encoded, last
+from workloads.audio.content import pcm_for
+from workloads.trace import Trace, Turn
 
 Sound = Callable[[Turn, int], np.ndarray]
 

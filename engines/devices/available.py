@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.devices.gpu import gpus, why_none
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
+from engines.deployment import Deployment
+from engines.devices.gpu import gpus, why_none
+from engines.devices.names import REAL_DEVICES
+from workloads.deferred import Deferred
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.workloads.trace import Trace
+    from workloads.trace import Trace
 
-tells_what_is_said = Deferred("rehearsal.workloads.audio.content:tells_what_is_said")
+tells_what_is_said = Deferred("workloads.audio.content:tells_what_is_said")
 
 CPU_BLOCK = 32
 """vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""

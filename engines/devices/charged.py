@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.devices.watched import Rhythm
+from engines.core.device import Row
+from engines.core.request import StageRequest
+from engines.devices.watched import Rhythm
 
 Seconds = Callable[[Sequence[Row], float], float]
 """How long the step of these rows takes that begins at this time (s)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.models import Decoder
+from engines.devices.hardware import Gpu
+from engines.models import Decoder
 
 ALL_TO_ALL_S = 90e-6
 """[chosen] latency of an all-to-all one way, of the 60 to 120 us that are known of such groups."""

@@ -6,9 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from rehearsal.engines.models import values
-from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.models import values
+from workloads.errors import UserError, nearest
+from workloads.files.yaml_file import shipped_yaml
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Gpu:
 
 def hardware_facts() -> dict[str, Any]:
     """What `hardware.yaml` holds, sources included."""
-    return shipped_yaml(files("rehearsal.engines.devices") / "hardware.yaml")
+    return shipped_yaml(files("engines.devices") / "hardware.yaml")
 
 
 @cache

@@ -6,7 +6,7 @@ fidelity --truth`, docs/fidelity.md); a model's own host times stand in its file
 
 from dataclasses import replace
 
-from rehearsal.engines.models import Decoder
+from engines.models import Decoder
 
 PROMPT_STEP = 1.08
 """Kernels of a step that holds prompt tokens, over the same measured one by one: it does not run as one CUDA graph, and

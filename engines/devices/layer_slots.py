@@ -8,8 +8,8 @@ rotates where K does not divide N, so that it is looked up by the layer.
 
 from collections.abc import Callable
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.extensions import VisionSlots
+from engines.core.stage import Stage
+from engines.devices.extensions import VisionSlots
 
 EVENT_S = 27e-6
 """[calibrated] the 8.6 ms that a pass takes longer at K = 5 (Nova, Table VI), over 63 layers that look at five events

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from rehearsal.engines.core.device import QuietRows, Row
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.models import Decoder
+from engines.core.device import QuietRows, Row
+from engines.core.request import StageRequest
+from engines.devices.hardware import Gpu
+from engines.devices.roofline import Work
+from engines.models import Decoder
 
 ExpertsTime = Callable[[Sequence[int]], float]
 """Tokens of each die -> seconds of the routed experts of all MoE layers of the step, dispatch and combination included.

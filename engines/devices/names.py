@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rehearsal.workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest
 
 DEVICES = {
     "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",

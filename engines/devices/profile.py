@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rehearsal.engines.devices.step_time import FORMS, StepTime, term
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.files.yaml_file import read_yaml, shipped_yaml
+from engines.devices.step_time import FORMS, StepTime, term
+from workloads.atomic_file import output
+from workloads.errors import UserError, validate
+from workloads.files.yaml_file import read_yaml, shipped_yaml
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
@@ -191,7 +191,7 @@ def check_profile(
 
 def shipped_profile(deployment: str) -> Profile | None:
     """The profile that comes with a deployment, `engines/devices/profiles/<deployment>.yaml`; None without one."""
-    source = files("rehearsal.engines.devices") / "profiles" / f"{deployment}.yaml"
+    source = files("engines.devices") / "profiles" / f"{deployment}.yaml"
     if not source.is_file():
         return None
     return as_profile(shipped_yaml(source), f"the profile shipped with {deployment}")

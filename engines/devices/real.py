@@ -10,9 +10,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor, in_order
+from engines.core.device import Row
+from engines.core.request import StageRequest
+from engines.core.vllm_adapter.execution import ModelExecutor, in_order
 
 
 class DeviceThread:

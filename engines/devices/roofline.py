@@ -13,12 +13,12 @@ the hidden state: a latency each, and 2 (n - 1) / n of its bytes over NVLink.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.layer_slots import pass_s, sync_s
-from rehearsal.engines.devices.sharing import Part, SharedStep, alone_s, tiled
-from rehearsal.engines.devices.vision import image_step
-from rehearsal.engines.models import Decoder
+from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.devices.hardware import Gpu
+from engines.devices.layer_slots import pass_s, sync_s
+from engines.devices.sharing import Part, SharedStep, alone_s, tiled
+from engines.devices.vision import image_step
+from engines.models import Decoder
 
 ALLREDUCES = 2
 """Per layer: behind attention and behind the feed-forward."""

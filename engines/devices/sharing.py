@@ -18,7 +18,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.engines.devices.hardware import Gpu
+from engines.devices.hardware import Gpu
 
 TILE = (128, 256)
 """Rows and columns of a product that one thread block computes: Nova's Table IV has 3,000 blocks for 6,400 x 15,360."""

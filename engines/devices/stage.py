@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.core.device import NO_ROWS, Ended, QuietRows, Row
-from rehearsal.engines.core.policy import Shape
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.safepoints import Safepoints
-from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
-from rehearsal.engines.devices.sharing import SharedCompute, SharedExecution
-from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
-from rehearsal.engines.models import Decoder
+from engines.core.device import NO_ROWS, Ended, QuietRows, Row
+from engines.core.policy import Shape
+from engines.core.request import StageRequest
+from engines.core.safepoints import Safepoints
+from engines.devices.roofline import Roofline, StepCost, Work
+from engines.devices.sharing import SharedCompute, SharedExecution
+from engines.devices.step_time import StepTime
+from engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
+from engines.models import Decoder
 
 NOISE_BATCH = 4096
 EVERY_LAYER = Safepoints()

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.devices.kernels.grids import MARK, Kernels, as_kernels
-from rehearsal.engines.devices.profile import MEND, Profile, as_profile
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.yaml_file import read_yaml
+from engines.devices.kernels.grids import MARK, Kernels, as_kernels
+from engines.devices.profile import MEND, Profile, as_profile
+from workloads.errors import UserError
+from workloads.files.yaml_file import read_yaml
 
 StepFile = Profile | Kernels
 

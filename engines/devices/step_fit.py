@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from rehearsal.engines.devices.step_time import Totals, term
+from engines.devices.step_time import Totals, term
 
 
 def design_of(steps: Sequence[Totals], names: Sequence[str]) -> np.ndarray:

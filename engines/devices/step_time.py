@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows
+from engines.core.device import NO_ROWS, QuietRows
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.device import Row
+    from engines.core.device import Row
 
 CONSERVE = "conserve"
 SEGMENTED = "segmented"

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.roofline import StepCost
-from rehearsal.engines.devices.sharing import SharedCompute
+from engines.devices.hardware import Gpu
+from engines.devices.roofline import StepCost
+from engines.devices.sharing import SharedCompute
 
 
 class Execution:

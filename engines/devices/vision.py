@@ -3,9 +3,9 @@
 An image is one sequence without causality, so that every patch sees every other one of its window.
 """
 
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.sharing import Part, SharedStep, tiled
-from rehearsal.engines.models import VisionEncoder
+from engines.devices.hardware import Gpu
+from engines.devices.sharing import Part, SharedStep, tiled
+from engines.models import VisionEncoder
 
 ACTIVATION_PASSES = 4
 """Reads and writes of the hidden state per layer, as in a decoder; those within the feed-forward come on top."""

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rehearsal.engines.core.device import Device, Row
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.devices.canary import Canary
+from engines.core.device import Device, Row
+from engines.core.request import StageRequest
+from engines.devices.canary import Canary
 
 CANARY_EVERY_S = 0.5
 """[chosen] a few ms in half a second are below one per cent, and five marks fall into a window of 2 s of drift."""

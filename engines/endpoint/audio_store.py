@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.signal import resample_poly
 
-from rehearsal.workloads.trace import Turn
+from workloads.trace import Turn
 
 
 class AudioStore:

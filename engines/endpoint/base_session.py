@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.endpoint.audio_store import AudioStore
-from rehearsal.engines.endpoint.detokenizer import Detokenizer
-from rehearsal.engines.endpoint.protocol import Incoming, Outbox, Refusal, encode, parse
-from rehearsal.engines.endpoint.server_stats import ServerStats
-from rehearsal.engines.endpoint.settings import Settings
-from rehearsal.engines.endpoint.voice import Voice
+from engines.deployment import Deployment
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.detokenizer import Detokenizer
+from engines.endpoint.protocol import Incoming, Outbox, Refusal, encode, parse
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.settings import Settings
+from engines.endpoint.voice import Voice
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from pydantic import BaseModel
 
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import Profile
-from rehearsal.engines.endpoint.audio_store import AudioStore
-from rehearsal.engines.endpoint.detokenizer import detokenizer_of
-from rehearsal.engines.endpoint.server_stats import ServerStats
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.generators.calls import FRAME_S
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.detokenizer import detokenizer_of
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.sessions import Sessions
+from engines.parts import Parts
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from workloads.generators.calls import FRAME_S
 
 
 def build_sessions(

@@ -3,13 +3,13 @@
 import time
 from typing import Any, Protocol
 
-from rehearsal.engines.endpoint.base_session import SessionContext
-from rehearsal.engines.endpoint.chat_request import ChatRequest
-from rehearsal.engines.endpoint.detokenizer import CONTEXT
-from rehearsal.engines.endpoint.lengths import Hint, ReplyLengths
-from rehearsal.engines.endpoint.protocol import encode
-from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.workloads.trace import Turn
+from engines.endpoint.base_session import SessionContext
+from engines.endpoint.chat_request import ChatRequest
+from engines.endpoint.detokenizer import CONTEXT
+from engines.endpoint.lengths import Hint, ReplyLengths
+from engines.endpoint.protocol import encode
+from engines.speaking.gateway import Gateway
+from workloads.trace import Turn
 
 
 class Stream(Protocol):

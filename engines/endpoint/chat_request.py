@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from rehearsal.engines.endpoint.lengths import MOST_INPUT, typed_tokens
-from rehearsal.engines.endpoint.protocol import Refusal
+from engines.endpoint.lengths import MOST_INPUT, typed_tokens
+from engines.endpoint.protocol import Refusal
 
 _FIELD = re.compile(r" - at `\$\.(\w+)")
 

@@ -21,8 +21,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from rehearsal.engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSocket
-from rehearsal.engines.endpoint.protocol import OVERLOADED, Outbox, Session
+from engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSocket
+from engines.endpoint.protocol import OVERLOADED, Outbox, Session
 
 SLICE_BYTES, TURN_S, REST_S = 2048, 0.002, 0.001
 """Read at once, for how long before everybody else has a turn, and how long that is: [chosen] a slice of the smallest

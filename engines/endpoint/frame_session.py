@@ -5,15 +5,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from rehearsal.engines.calls.gateway import TickGateway
-from rehearsal.engines.endpoint.base_session import BaseSession, SessionContext, appended
-from rehearsal.engines.endpoint.detokenizer import CONTEXT
-from rehearsal.engines.endpoint.lengths import MOST_INPUT, FrameLengths
-from rehearsal.engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
-from rehearsal.engines.endpoint.settings import KEPT, Settings
-from rehearsal.engines.endpoint.turn_detection import WHERE
-from rehearsal.workloads.distributions.speech import audio_tokens
-from rehearsal.workloads.trace import CONTENTS, Turn
+from engines.calls.gateway import TickGateway
+from engines.endpoint.base_session import BaseSession, SessionContext, appended
+from engines.endpoint.detokenizer import CONTEXT
+from engines.endpoint.lengths import MOST_INPUT, FrameLengths
+from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
+from engines.endpoint.settings import KEPT, Settings
+from engines.endpoint.turn_detection import WHERE
+from workloads.distributions.speech import audio_tokens
+from workloads.trace import CONTENTS, Turn
 
 MOST_BEHIND = 120
 """[chosen] frames without an answer at which a session ends: four minutes of the paper's."""

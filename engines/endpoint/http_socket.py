@@ -13,9 +13,9 @@ import httptools
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from rehearsal.engines.endpoint.chat_request import ChatRequest, chat_request
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.protocol import GOING, Refusal, error_body
+from engines.endpoint.chat_request import ChatRequest, chat_request
+from engines.endpoint.limits import Limits
+from engines.endpoint.protocol import GOING, Refusal, error_body
 
 REQUEST_BYTES = 16_384
 """Of a request with all its headers: [chosen] browsers send 2 KiB."""

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.endpoint.protocol import Refusal
-from rehearsal.workloads.distributions.lengths import SPOKEN_REPLY
-from rehearsal.workloads.distributions.speech import lognormal, speech_rate
-from rehearsal.workloads.generators.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import CONTENTS
+from engines.deployment import Deployment
+from engines.endpoint.protocol import Refusal
+from workloads.distributions.lengths import SPOKEN_REPLY
+from workloads.distributions.speech import lognormal, speech_rate
+from workloads.generators.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
+from workloads.seeds import stream
+from workloads.trace import CONTENTS
 
 CHARACTERS_PER_TOKEN = 4
 """Of typed text: as the workloads count it."""

@@ -2,16 +2,11 @@
 
 from random import Random
 
-from rehearsal.engines.endpoint.turn_detection import Detection, Interruption, ServerVad
-from rehearsal.engines.endpoint.vad import FRAME_S, Vad
-from rehearsal.engines.turn_taking.detector import Decision, TurnDetector
-from rehearsal.engines.turn_taking.endpointing import (
-    TIMEOUTS_S,
-    Endpointing,
-    SilenceTimeout,
-    SimulatedSemantic,
-)
-from rehearsal.engines.turn_taking.interruption import InterruptionGate
+from engines.endpoint.turn_detection import Detection, Interruption, ServerVad
+from engines.endpoint.vad import FRAME_S, Vad
+from engines.turn_taking.detector import Decision, TurnDetector
+from engines.turn_taking.endpointing import TIMEOUTS_S, Endpointing, SilenceTimeout, SimulatedSemantic
+from engines.turn_taking.interruption import InterruptionGate
 
 
 class Listening:

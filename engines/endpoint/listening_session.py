@@ -2,16 +2,16 @@
 
 from random import Random
 
-from rehearsal.engines.endpoint.base_session import SessionContext
-from rehearsal.engines.endpoint.lengths import Hint, hint_from
-from rehearsal.engines.endpoint.listening import Listening
-from rehearsal.engines.endpoint.protocol import Incoming, Outbox, Refusal
-from rehearsal.engines.endpoint.realtime_session import RealtimeSession
-from rehearsal.engines.endpoint.turn_detection import Detection
-from rehearsal.engines.endpoint.user_turn import Buffer
-from rehearsal.engines.endpoint.vad import FRAME_S, OF_FRAMES
-from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.engines.turn_taking.detector import Decision
+from engines.endpoint.base_session import SessionContext
+from engines.endpoint.lengths import Hint, hint_from
+from engines.endpoint.listening import Listening
+from engines.endpoint.protocol import Incoming, Outbox, Refusal
+from engines.endpoint.realtime_session import RealtimeSession
+from engines.endpoint.turn_detection import Detection
+from engines.endpoint.user_turn import Buffer
+from engines.endpoint.vad import FRAME_S, OF_FRAMES
+from engines.speaking.gateway import Gateway
+from engines.turn_taking.detector import Decision
 
 
 class ListeningSession(RealtimeSession):

@@ -15,8 +15,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from rehearsal.engines.endpoint.server_stats import Histogram, ServerStats
-from rehearsal.engines.endpoint.websocket_server import WebSocketServer
+from engines.endpoint.server_stats import Histogram, ServerStats
+from engines.endpoint.websocket_server import WebSocketServer
 
 LAG_PERIOD_S = 0.01
 """[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""

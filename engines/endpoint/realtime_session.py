@@ -3,17 +3,17 @@
 from functools import partial
 from typing import Any
 
-from rehearsal.engines.endpoint.base_session import BaseSession, SessionContext
-from rehearsal.engines.endpoint.detokenizer import CONTEXT
-from rehearsal.engines.endpoint.lengths import Hint, ReplyLengths
-from rehearsal.engines.endpoint.protocol import Outbox, heard
-from rehearsal.engines.endpoint.response import Response
-from rehearsal.engines.endpoint.settings import Modality, Settings
-from rehearsal.engines.endpoint.turn_detection import ServerVad
-from rehearsal.engines.endpoint.user_turn import Buffer, Items, UserItem
-from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.workloads.distributions.speech import AUDIO_TOKENS_PER_S
-from rehearsal.workloads.trace import Turn
+from engines.endpoint.base_session import BaseSession, SessionContext
+from engines.endpoint.detokenizer import CONTEXT
+from engines.endpoint.lengths import Hint, ReplyLengths
+from engines.endpoint.protocol import Outbox, heard
+from engines.endpoint.response import Response
+from engines.endpoint.settings import Modality, Settings
+from engines.endpoint.turn_detection import ServerVad
+from engines.endpoint.user_turn import Buffer, Items, UserItem
+from engines.speaking.gateway import Gateway
+from workloads.distributions.speech import AUDIO_TOKENS_PER_S
+from workloads.trace import Turn
 
 
 class RealtimeSession(BaseSession):

@@ -3,11 +3,11 @@
 import base64
 from typing import Any, Literal
 
-from rehearsal.engines.endpoint.base_session import BaseSession
-from rehearsal.engines.endpoint.playback_estimate import PlaybackEstimate
-from rehearsal.engines.endpoint.settings import OUTPUT_RATE
-from rehearsal.engines.endpoint.voice import pieces
-from rehearsal.workloads.trace import Turn
+from engines.endpoint.base_session import BaseSession
+from engines.endpoint.playback_estimate import PlaybackEstimate
+from engines.endpoint.settings import OUTPUT_RATE
+from engines.endpoint.voice import pieces
+from workloads.trace import Turn
 
 Status = Literal["in_progress", "completed", "cancelled"]
 

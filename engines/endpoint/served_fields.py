@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from rehearsal.engines.endpoint.protocol import Refusal
+from engines.endpoint.protocol import Refusal
 
 TOLD_TO_MODEL = frozenset(
     {

@@ -5,20 +5,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rehearsal.engines.calls.gateway import TickGateway
-from rehearsal.engines.endpoint.audio_store import AudioStore
-from rehearsal.engines.endpoint.base_session import SessionContext
-from rehearsal.engines.endpoint.chat_completion import ChatCompletion, Stream
-from rehearsal.engines.endpoint.chat_request import ChatRequest
-from rehearsal.engines.endpoint.detokenizer import Detokenizer
-from rehearsal.engines.endpoint.frame_session import FrameSession
-from rehearsal.engines.endpoint.protocol import Outbox, Session
-from rehearsal.engines.endpoint.server_stats import ServerStats
-from rehearsal.engines.endpoint.turn_session import TurnSession
-from rehearsal.engines.endpoint.user_turn import MOST_S
-from rehearsal.engines.endpoint.voice import Voice
-from rehearsal.engines.serving import Serving
-from rehearsal.workloads.errors import UserError
+from engines.calls.gateway import TickGateway
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.base_session import SessionContext
+from engines.endpoint.chat_completion import ChatCompletion, Stream
+from engines.endpoint.chat_request import ChatRequest
+from engines.endpoint.detokenizer import Detokenizer
+from engines.endpoint.frame_session import FrameSession
+from engines.endpoint.protocol import Outbox, Session
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.turn_session import TurnSession
+from engines.endpoint.user_turn import MOST_S
+from engines.endpoint.voice import Voice
+from engines.serving import Serving
+from workloads.errors import UserError
 
 VERSION = 1
 """Of what is on the wire beyond OpenAI's."""

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from rehearsal.engines.endpoint.protocol import Refusal
-from rehearsal.engines.endpoint.served_fields import check_served
-from rehearsal.engines.endpoint.turn_detection import (
+from engines.endpoint.protocol import Refusal
+from engines.endpoint.served_fields import check_served
+from engines.endpoint.turn_detection import (
     ANY_SPEECH,
     Detection,
     Interruption,

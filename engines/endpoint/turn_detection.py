@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from rehearsal.engines.endpoint.protocol import Refusal
-from rehearsal.engines.endpoint.served_fields import check_served
-from rehearsal.engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
+from engines.endpoint.protocol import Refusal
+from engines.endpoint.served_fields import check_served
+from engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
 
 WHERE = "session.audio.input.turn_detection"
 

@@ -4,13 +4,13 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from rehearsal.engines.endpoint.base_session import appended
-from rehearsal.engines.endpoint.lengths import hint_of
-from rehearsal.engines.endpoint.listening_session import ListeningSession
-from rehearsal.engines.endpoint.protocol import Incoming, Refusal
-from rehearsal.engines.endpoint.served_fields import check_served
-from rehearsal.engines.endpoint.settings import Modality, limit_of
-from rehearsal.engines.endpoint.user_turn import LEAST_S, message_of
+from engines.endpoint.base_session import appended
+from engines.endpoint.lengths import hint_of
+from engines.endpoint.listening_session import ListeningSession
+from engines.endpoint.protocol import Incoming, Refusal
+from engines.endpoint.served_fields import check_served
+from engines.endpoint.settings import Modality, limit_of
+from engines.endpoint.user_turn import LEAST_S, message_of
 
 
 class _Response(msgspec.Struct):

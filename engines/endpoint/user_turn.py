@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Any, NamedTuple
 
-from rehearsal.engines.endpoint.lengths import typed_tokens
-from rehearsal.engines.endpoint.protocol import Refusal
+from engines.endpoint.lengths import typed_tokens
+from engines.endpoint.protocol import Refusal
 
 MOST_S = 120.0
 """[chosen] audio of one turn at most: 6 MB at 24 kHz, and longer than anybody speaks at once."""

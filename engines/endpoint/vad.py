@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rehearsal.workloads.optional import optional
+from workloads.optional import optional
 
 FRAME_S = 0.02
 """[config] the longest two of webrtcvad's frames are 20 and 30 ms; clients send 20."""

@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from rehearsal.engines.endpoint.settings import OUTPUT_RATE
-from rehearsal.workloads.audio.synth import SyntheticClip
+from engines.endpoint.settings import OUTPUT_RATE
+from workloads.audio.synth import SyntheticClip
 
 VOICES = 6
 """[chosen] speakers that sessions take turns in; each is made once, in 0.1 s."""

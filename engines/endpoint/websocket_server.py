@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from rehearsal.engines.endpoint.chat_request import ChatRequest
-from rehearsal.engines.endpoint.client_socket import ClientSocket
-from rehearsal.engines.endpoint.http_socket import Completion, HttpSocket
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.protocol import GOING, GOING_AWAY, Outbox, Session, encode, error_body
+from engines.endpoint.chat_request import ChatRequest
+from engines.endpoint.client_socket import ClientSocket
+from engines.endpoint.http_socket import Completion, HttpSocket
+from engines.endpoint.limits import Limits
+from engines.endpoint.protocol import GOING, GOING_AWAY, Outbox, Session, encode, error_body
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
 COMPLETIONS_PATH, MODELS_PATH = "/v1/chat/completions", "/v1/models"

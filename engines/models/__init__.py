@@ -5,10 +5,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from rehearsal.engines.models import user_file
-from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.files.yaml_file import shipped_yaml
-from rehearsal.workloads.plugins import entry_points
+from engines.models import user_file
+from workloads.errors import UserError, nearest
+from workloads.files.yaml_file import shipped_yaml
+from workloads.plugins import entry_points
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _decoder(facts: dict[str, Any]) -> Decoder:
     )
 
 
-PACKAGES = {"models": "rehearsal.engines.models", "deployments": "rehearsal.engines.deployments"}
+PACKAGES = {"models": "engines.models", "deployments": "engines.deployments"}
 
 
 @cache

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.models import AudioEncoder, Decoder
-from rehearsal.engines.models.hugging_face import decoder_of, is_fp8, text_config
-from rehearsal.workloads.errors import UserError
+from engines.models import AudioEncoder, Decoder
+from engines.models.hugging_face import decoder_of, is_fp8, text_config
+from workloads.errors import UserError
 
 ARCHITECTURES = (
     "LlamaForCausalLM",

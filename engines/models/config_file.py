@@ -7,17 +7,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.models import Decoder, LatentAttention
-from rehearsal.engines.models.hugging_face import (
-    Config,
-    decoder_of,
-    is_fp8,
-    listed,
-    method_of,
-    text_config,
-    whole,
-)
-from rehearsal.workloads.errors import UserError, existing_file
+from engines.models import Decoder, LatentAttention
+from engines.models.hugging_face import Config, decoder_of, is_fp8, listed, method_of, text_config, whole
+from workloads.errors import UserError, existing_file
 
 CONFIG, QUANTISED = "config.json", "hf_quant_config.json"
 """The files of a checkpoint that are read; ModelOpt writes the second beside the first."""

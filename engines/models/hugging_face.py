@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rehearsal.engines.models import Decoder, LatentAttention
-from rehearsal.workloads.errors import UserError
+from engines.models import Decoder, LatentAttention
+from workloads.errors import UserError
 
 Config = dict[str, Any]
 

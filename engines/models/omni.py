@@ -5,9 +5,9 @@ size, made in code. Nothing is fetched, and there are no weights. Folders are na
 from functools import cache
 from typing import Any
 
-from rehearsal.engines.models import Decoder
-from rehearsal.engines.models.byte_tokens import least_vocab, special_tokens, tokenizer_files
-from rehearsal.engines.models.folder import model_folder
+from engines.models import Decoder
+from engines.models.byte_tokens import least_vocab, special_tokens, tokenizer_files
+from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
 """Under this name `engines.core.vllm_adapter.audio_input` registers the thinker with vLLM."""

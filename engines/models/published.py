@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from rehearsal.engines.models import Model, load_model, yaml_files
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.models import Model, load_model, yaml_files
+from workloads.files.yaml_file import shipped_yaml
 
 
 def model_of(published_name: str) -> Model | None:

@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from rehearsal.engines.models import Model
+from engines.models import Model
 
 if TYPE_CHECKING:
-    from rehearsal.workloads.trace import Turn
+    from workloads.trace import Turn
 
 
 def first_token_id(session: int, turn: int, speaker: str, vocab: int) -> int:
@@ -58,7 +58,7 @@ def frame_tokens(model: Model, audio_s: float) -> int:
 
 def density(turn: Turn) -> float:
     """How many tokens a frame's input becomes, over what is nominal for so much audio: 1 unless the trace says more."""
-    from rehearsal.workloads.distributions.speech import (
+    from workloads.distributions.speech import (
         AUDIO_TOKENS_PER_S,  # which brings numpy, and servers are configured without
     )
 

@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.yaml_file import read_yaml
+from workloads.errors import UserError
+from workloads.files.yaml_file import read_yaml
 
 Model = TypeVar("Model")
 

@@ -5,9 +5,9 @@ made in code. Nothing is fetched, and there are no weights. Folders are named by
 from functools import cache
 from typing import Any
 
-from rehearsal.engines.models import Decoder
-from rehearsal.engines.models.byte_tokens import END, least_vocab, special_tokens, tokenizer_files
-from rehearsal.engines.models.folder import model_folder
+from engines.models import Decoder
+from engines.models.byte_tokens import END, least_vocab, special_tokens, tokenizer_files
+from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalVisionModel"
 """Under this name `engines.core.vllm_adapter.image_input` registers the model with vLLM."""

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.serving import Serving
-from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.engines.speaking.monitor import Monitor
-from rehearsal.engines.speaking.params import SpeakingParams
-from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.replicas import engines_of, routers_of
+from engines.parts import Parts
+from engines.serving import Serving
+from engines.speaking.gateway import Gateway
+from engines.speaking.monitor import Monitor
+from engines.speaking.params import SpeakingParams
+from engines.speaking.pipeline import Pipeline
+from engines.speaking.replicas import engines_of, routers_of
 
 
 def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:

@@ -6,8 +6,8 @@ All that come at one instant, as those of a prefill batch do, and all that still
 import asyncio
 from collections.abc import Callable
 
-from rehearsal.engines.core.router import AssigningRouter, Waits
-from rehearsal.engines.speaking.reply import Reply
+from engines.core.router import AssigningRouter, Waits
+from engines.speaking.reply import Reply
 
 
 class DecodeQueue:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from rehearsal.engines.core.recorder import Recorder
-from rehearsal.engines.core.together import Chorus, Told
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models.token_ids import text_ids, token_ids
-from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
-from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
-from rehearsal.workloads.columns.jobs import OWN, links
-from rehearsal.workloads.trace import Turn
+from engines.core.recorder import Recorder
+from engines.core.together import Chorus, Told
+from engines.deployment import Deployment
+from engines.models.token_ids import text_ids, token_ids
+from engines.speaking.monitor import Ack, Monitor, Reports
+from engines.speaking.pipeline import Pipeline
+from engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
+from workloads.columns.jobs import OWN, links
+from workloads.trace import Turn
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.workloads.trace import Turn
+from engines.speaking.reply import Reply, ReplyRequest
+from workloads.trace import Turn
 
 
 class Hook:

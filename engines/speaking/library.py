@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.speaking.params import SpeakingParams
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import ENTRY
+from engines.deployment import Deployment
+from engines.speaking.params import SpeakingParams
+from workloads.deferred import Deferred
+from workloads.errors import UserError
 
 LATER = ("talker", "vocoder")
 """The stages behind the entry."""
@@ -27,7 +27,7 @@ class Speaking:
         }
     )
     Params = SpeakingParams
-    build = Deferred("rehearsal.engines.speaking.build:build")
+    build = Deferred("engines.speaking.build:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.router import AssigningRouter, BindingRouter, Router
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.core.together import Told
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.speaking.decode_queue import DecodeQueue
-from rehearsal.engines.speaking.hook import Hook
-from rehearsal.engines.speaking.reply import Reply, ReplyRequest, SpeechView
-from rehearsal.workloads.trace import Turn
+from engines.core.engine import StageEngine
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.core.router import AssigningRouter, BindingRouter, Router
+from engines.core.stage import ENTRY
+from engines.core.together import Told
+from engines.deployment import Deployment
+from engines.speaking.decode_queue import DecodeQueue
+from engines.speaking.hook import Hook
+from engines.speaking.reply import Reply, ReplyRequest, SpeechView
+from workloads.trace import Turn
 
 CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""

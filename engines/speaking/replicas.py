@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rehearsal.engines.composition import Component, KvManagement, Order, Routing
-from rehearsal.engines.core.commands import Arrival, abort_at_layer, all_of, asking
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.output import StageOutput
-from rehearsal.engines.core.policy import ReactingPolicy
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.core.stage import ENTRY, Stage
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.speaking.params import SpeakingParams
-from rehearsal.engines.speaking.pipeline import Pipeline
+from engines.composition import Component, KvManagement, Order, Routing
+from engines.core.commands import Arrival, abort_at_layer, all_of, asking
+from engines.core.engine import StageEngine
+from engines.core.output import StageOutput
+from engines.core.policy import ReactingPolicy
+from engines.core.replica import Replica
+from engines.core.router import Router
+from engines.core.stage import ENTRY, Stage
+from engines.core.window import AttentionWindow
+from engines.parts import Parts
+from engines.speaking.params import SpeakingParams
+from engines.speaking.pipeline import Pipeline
 
 
 def engines_of(

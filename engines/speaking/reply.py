@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.workloads.trace import Turn
+from engines.core.engine import StageEngine
+from engines.core.policy import RequestView
+from engines.core.request import StageRequest
+from engines.speaking.monitor import SessionView
+from workloads.trace import Turn
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rehearsal.engines.speaking.monitor import Ack, Monitor, SessionView
-from rehearsal.workloads.errors import UserError, validate
+from engines.speaking.monitor import Ack, Monitor, SessionView
+from workloads.errors import UserError, validate
 
 NEEDS = {
     "speech_start": (),

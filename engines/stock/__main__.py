@@ -1,7 +1,7 @@
-"""`python -m rehearsal.engines.stock`: the command that serves a stage with stock vLLM under one of our policies."""
+"""`python -m engines.stock`: the command that serves a stage with stock vLLM under one of our policies."""
 
 import typer
 
-from rehearsal.engines.stock.arguments import main
+from engines.stock.arguments import main
 
 typer.run(main)

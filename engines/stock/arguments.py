@@ -1,6 +1,6 @@
 """How our schedulers and the modelled device are set up inside stock vLLM, through `--additional-config`.
 
-`python -m rehearsal.engines.stock` prints the command that starts vLLM's OpenAI server so, live signals included.
+`python -m engines.stock` prints the command that starts vLLM's OpenAI server so, live signals included.
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.engines.composition import Composition
-from rehearsal.engines.core.policy import Policy
-from rehearsal.engines.core.stage import ENTRY, Stage
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import DeploymentName, ServerParams, resolve
-from rehearsal.engines.stock.plugin import EXECUTOR, SWITCH
-from rehearsal.workloads.errors import UserError, nearest, validate
+from engines.composition import Composition
+from engines.core.policy import Policy
+from engines.core.stage import ENTRY, Stage
+from engines.deployment import Deployment
+from engines.registry import ENGINES
+from engines.server import DeploymentName, ServerParams, resolve
+from engines.stock.plugin import EXECUTOR, SWITCH
+from workloads.errors import UserError, nearest, validate
 
 KEY = "rehearsal"
 """The key in vLLM's additional configuration under which `StockParams` stand."""
@@ -98,7 +98,7 @@ def policy_of(engine: str, role: str, engine_params: Mapping[str, Any]) -> Polic
 
 def scheduler_class(asynchronous: bool) -> str:
     """What `--scheduler-cls` takes."""
-    return f"rehearsal.engines.stock.scheduler.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
+    return f"engines.stock.scheduler.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
 
 
 def arguments(params: StockParams, asynchronous: bool = False, model: str | None = None) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
     """
     policy_of(params.engine, params.role, params.engine_params)  # says what is wrong before anything starts
-    from rehearsal.engines.core.vllm_adapter import engine_arguments
+    from engines.core.vllm_adapter import engine_arguments
 
     of_device = (
         {"distributed_executor_backend": EXECUTOR}
@@ -131,7 +131,7 @@ def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
         "-m",
         "vllm.entrypoints.openai.api_server",
         "--middleware",
-        "rehearsal.engines.stock.live_signals.http",
+        "engines.stock.live_signals.http",
     ]
     for name, value in args.items():
         flag = name.replace("_", "-")
@@ -154,7 +154,7 @@ def main(
 ) -> None:
     """Print the command that serves a stage with stock vLLM under an engine's policy.
 
-    `eval "$(python -m rehearsal.engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
+    `eval "$(python -m engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
     """
     try:
         values = {

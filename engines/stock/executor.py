@@ -16,11 +16,11 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.models import Decoder
-from rehearsal.engines.stock.arguments import KEY, StockParams
-from rehearsal.workloads.errors import UserError
+from engines.core.device import Row
+from engines.devices.roofline import Roofline, Work
+from engines.models import Decoder
+from engines.stock.arguments import KEY, StockParams
+from workloads.errors import UserError
 
 
 class ModelledExecutor(Executor):
@@ -53,7 +53,7 @@ class ModelledExecutor(Executor):
             raise UserError(
                 f"the model {model.model} has (layers, KV heads, head size) {given}, but the {self.limits.name} of "
                 f"{deployment!r} has {wanted}; name its deployment in additional_config {KEY!r}, or take the model "
-                "that `python -m rehearsal.engines.stock` names."
+                "that `python -m engines.stock` names."
             )
 
     def get_kv_cache_specs(self) -> list[dict[str, Any]]:

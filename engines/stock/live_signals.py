@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rehearsal.engines.speaking.signals import Signal
-from rehearsal.workloads.errors import UserError
+from engines.speaking.signals import Signal
+from workloads.errors import UserError
 
 PATH = "/rehearsal/signal"
 

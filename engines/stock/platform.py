@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vllm.platforms.cpu import CpuPlatform
 
-from rehearsal.engines.stock.plugin import EXECUTOR
+from engines.stock.plugin import EXECUTOR
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

@@ -5,11 +5,11 @@ import os
 SWITCH = "REHEARSAL_MODELLED_PLATFORM"
 """Environment variable that turns the modelled platform on; without it vLLM runs as if Rehearsal were not installed."""
 
-EXECUTOR = "rehearsal.engines.stock.executor.ModelledExecutor"
+EXECUTOR = "engines.stock.executor.ModelledExecutor"
 """The modelled device, as vLLM's `distributed_executor_backend` names it."""
 
 
 def platform() -> str | None:
     """The class of the modelled platform if it is asked for, else None."""
     asked = os.environ.get(SWITCH, "0") not in ("", "0")
-    return "rehearsal.engines.stock.platform.ModelledPlatform" if asked else None
+    return "engines.stock.platform.ModelledPlatform" if asked else None

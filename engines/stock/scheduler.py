@@ -1,4 +1,4 @@
-"""A policy in stock vLLM: `--scheduler-cls rehearsal.engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
+"""A policy in stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
 and what clients report; all times are on the engine process's monotonic clock.
@@ -14,17 +14,17 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.request import Request, RequestStatus
 
-from rehearsal.engines.core.policy import Plan, StageView
-from rehearsal.engines.core.step_cost import StepCost, StepWork
-from rehearsal.engines.core.view import stage_view
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.engines.speaking.pipeline import CHUNK_FRAMES
-from rehearsal.engines.speaking.reply import Progress, SpeechView
-from rehearsal.engines.speaking.signals import Signal, Signals
-from rehearsal.engines.stock.arguments import StockParams, policy_of
-from rehearsal.engines.stock.engine_core import LiveScheduler, external_id, install
-from rehearsal.workloads.columns.classes import Slo
+from engines.core.policy import Plan, StageView
+from engines.core.step_cost import StepCost, StepWork
+from engines.core.view import stage_view
+from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.speaking.monitor import SessionView
+from engines.speaking.pipeline import CHUNK_FRAMES
+from engines.speaking.reply import Progress, SpeechView
+from engines.speaking.signals import Signal, Signals
+from engines.stock.arguments import StockParams, policy_of
+from engines.stock.engine_core import LiveScheduler, external_id, install
+from workloads.columns.classes import Slo
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from vllm.v1.core.sched import async_scheduler, scheduler
 
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
-from rehearsal.engines.stock.arguments import KEY
-from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.stock.arguments import KEY
+from engines.stock.scheduler import AsyncScheduler, Scheduler
 
 VARIABLE = "REHEARSAL_STAND_IN"
 

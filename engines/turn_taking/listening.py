@@ -13,18 +13,18 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.turn_taking.detector import TurnDetector
-from rehearsal.engines.turn_taking.endpointing import (
+from engines.deployment import Deployment
+from engines.turn_taking.detector import TurnDetector
+from engines.turn_taking.endpointing import (
     ACCURACY,
     TIMEOUTS_S,
     Endpointing,
     SilenceTimeout,
     SimulatedSemantic,
 )
-from rehearsal.engines.turn_taking.interruption import InterruptionGate
-from rehearsal.engines.turn_taking.params import TurnTakingParams
-from rehearsal.workloads.trace import Turn
+from engines.turn_taking.interruption import InterruptionGate
+from engines.turn_taking.params import TurnTakingParams
+from workloads.trace import Turn
 
 TURN = "turn"
 LEAST_REPLY_S = 1.0

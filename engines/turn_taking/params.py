@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.engines.server import ServerParams
-from rehearsal.engines.turn_taking.endpointing import ACCURACY, INFERENCE_S, TIMEOUTS_S
+from engines.server import ServerParams
+from engines.turn_taking.endpointing import ACCURACY, INFERENCE_S, TIMEOUTS_S
 
 
 class TurnTakingParams(BaseModel):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.engines.core.engine import StageEngine
+from engines.core.engine import StageEngine
 
 SHORTEST = 32
 """Tokens of the shortest context of a decode, and of the smallest prefill chunk a quarter of it."""

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.core.device import Device, Row
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.policy import Plan, RequestView, StageView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.serving import Serving
-from rehearsal.engines.speaking.reply import Progress, Reply
-from rehearsal.harness.calibration.cells import GROWTH, SHORTEST
-from rehearsal.workloads.trace import Turn
+from engines.core.device import Device, Row
+from engines.core.engine import StageEngine
+from engines.core.policy import Plan, RequestView, StageView
+from engines.core.request import StageRequest
+from engines.serving import Serving
+from engines.speaking.reply import Progress, Reply
+from harness.calibration.cells import GROWTH, SHORTEST
+from workloads.trace import Turn
 
 Script = Generator[Plan, StageView, StageView]
 """Yields what each round is to do and receives what it sees next; returns what it has seen last."""

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.devices.available import check
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import Profile, load_profile
-from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.calibration.agreement import (
+from engines.deployment import Deployment
+from engines.devices.available import check
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile, load_profile
+from engines.devices.step_time import StepTime
+from engines.server import ServerParams, resolve
+from harness.calibration.agreement import (
     Agreement,
     Canary,
     agreement,
@@ -33,7 +33,7 @@ from rehearsal.harness.calibration.agreement import (
     judge_prediction,
     moved,
 )
-from rehearsal.harness.calibration.fidelity_report import (
+from harness.calibration.fidelity_report import (
     DRIFT,
     LOG,
     MEASURED,
@@ -48,19 +48,12 @@ from rehearsal.harness.calibration.fidelity_report import (
     Report,
     RunFacts,
 )
-from rehearsal.harness.calibration.runs import (
-    RealRun,
-    Served,
-    VirtualRun,
-    in_fresh_process,
-    serve_real,
-    serve_virtual,
-)
-from rehearsal.harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.records.record import write_json
-from rehearsal.workloads.atomic_file import cannot_write
-from rehearsal.workloads.errors import UserError, validate
+from harness.calibration.runs import RealRun, Served, VirtualRun, in_fresh_process, serve_real, serve_virtual
+from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
+from harness.records.provenance import environment
+from harness.records.record import write_json
+from workloads.atomic_file import cannot_write
+from workloads.errors import UserError, validate
 
 LENGTHS: dict[str, Any] = {
     "modality": "text",

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.harness.calibration.agreement import Agreement, Canary, Verdict
-from rehearsal.workloads.errors import UserError, validate
+from harness.calibration.agreement import Agreement, Canary, Verdict
+from workloads.errors import UserError, validate
 
 SCHEMA_VERSION = 1
 

@@ -13,9 +13,9 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from rehearsal.engines.devices.profile import Drift, Error, FittedForm, Reaction, StageProfile
-from rehearsal.engines.devices.step_fit import design_of, least_relative
-from rehearsal.engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, Totals, terms
+from engines.devices.profile import Drift, Error, FittedForm, Reaction, StageProfile
+from engines.devices.step_fit import design_of, least_relative
+from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, Totals, terms
 
 FOLDS = 3
 SPANS = 10

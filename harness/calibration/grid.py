@@ -7,11 +7,11 @@ the step before it would have left.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rehearsal.engines.core.policy import Plan, StageView
-from rehearsal.engines.devices.step_time import totals
-from rehearsal.harness.calibration.cells import SHORTEST, Chunk, Group
-from rehearsal.harness.calibration.driver import Driver, Script, of, only
-from rehearsal.harness.calibration.fit import Sample
+from engines.core.policy import Plan, StageView
+from engines.devices.step_time import totals
+from harness.calibration.cells import SHORTEST, Chunk, Group
+from harness.calibration.driver import Driver, Script, of, only
+from harness.calibration.fit import Sample
 
 IN_A_ROW = 3
 """Steps measured one after the other where the batch only decodes."""

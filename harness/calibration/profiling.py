@@ -17,15 +17,15 @@ from typing import Any
 
 import pandas as pd
 
-from rehearsal.engines.deployment import deployment_names
-from rehearsal.engines.devices.available import check
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import Profile, Reaction, StageProfile
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.worker.isolation import die_with_starter, send_output_to
-from rehearsal.workloads.errors import UserError, nearest
+from engines.deployment import deployment_names
+from engines.devices.available import check
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile, Reaction, StageProfile
+from engines.server import ServerParams, resolve
+from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
+from harness.records.provenance import environment
+from harness.worker.isolation import die_with_starter, send_output_to
+from workloads.errors import UserError, nearest
 
 TEXT_DEPLOYMENT = "llama_tiny"
 """Whose limits a checkpoint folder is measured with."""
@@ -121,7 +121,7 @@ def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick:
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
     """What the process of its own does; `device` may be virtual here."""
-    from rehearsal.harness.clocks import clock
+    from harness.clocks import clock
 
     begun = time.perf_counter()
     deployment = resolve(params)
@@ -155,16 +155,16 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
 async def _measure_stages(
     device: str, params: ServerParams, quick: bool, show: Show, seed: int
 ) -> dict[str, tuple[list[Sample], list[Reaction]]]:
-    from rehearsal.engines.core import vllm_adapter
-    from rehearsal.engines.devices.canary import Canary
-    from rehearsal.engines.devices.stage import VirtualStage
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.registry import ENGINES
-    from rehearsal.harness.calibration.cells import grid, limits_of
-    from rehearsal.harness.calibration.driver import Driver
-    from rehearsal.harness.calibration.grid import GridRun
-    from rehearsal.harness.calibration.reaction import react, reaction_shapes
-    from rehearsal.harness.records.log import EventLog
+    from engines.core import vllm_adapter
+    from engines.devices.canary import Canary
+    from engines.devices.stage import VirtualStage
+    from engines.parts import Parts
+    from engines.registry import ENGINES
+    from harness.calibration.cells import grid, limits_of
+    from harness.calibration.driver import Driver
+    from harness.calibration.grid import GridRun
+    from harness.calibration.reaction import react, reaction_shapes
+    from harness.records.log import EventLog
 
     loop = asyncio.get_running_loop()
     vllm_adapter.use_clock(loop.time)

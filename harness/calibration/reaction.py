@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.engines.core.policy import Plan, StageView
-from rehearsal.engines.devices.profile import Reaction
-from rehearsal.harness.calibration.cells import Chunk, Group, Limits
-from rehearsal.harness.calibration.driver import Driver, Script, only
+from engines.core.policy import Plan, StageView
+from engines.devices.profile import Reaction
+from harness.calibration.cells import Chunk, Group, Limits
+from harness.calibration.driver import Driver, Script, only
 
 TRIES = 40
 """Interruptions of each shape of step."""

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.devices.step_time import totals
-from rehearsal.engines.models import Decoder
-from rehearsal.harness.calibration.agreement import by_turn
-from rehearsal.harness.calibration.step_costs import step_costs
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.worker.isolation import die_with_starter, send_output_to
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.devices.step_time import totals
+from engines.models import Decoder
+from harness.calibration.agreement import by_turn
+from harness.calibration.step_costs import step_costs
+from harness.experiments.experiment import Point
+from harness.metrics.requests import request_table
+from harness.worker.isolation import die_with_starter, send_output_to
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 Result = TypeVar("Result")
 
@@ -70,9 +70,9 @@ class VirtualRun:
 
 def serve_real(served: Served, device: str) -> RealRun:
     """Serve it in this process, which should have served nothing before, and watch every step."""
-    from rehearsal.engines.devices.canary import Canary
-    from rehearsal.engines.devices.watched import WatchedDevice
-    from rehearsal.harness.worker.replay import replay
+    from engines.devices.canary import Canary
+    from engines.devices.watched import WatchedDevice
+    from harness.worker.replay import replay
 
     watched: list[WatchedDevice] = []
 
@@ -103,8 +103,8 @@ def serve_virtual(
 
     `late_s`, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
     """
-    from rehearsal.engines.devices.charged import ChargedDevice
-    from rehearsal.harness.worker.replay import replay
+    from engines.devices.charged import ChargedDevice
+    from harness.worker.replay import replay
 
     def charge(server: Any) -> None:
         for engine in server.engines:

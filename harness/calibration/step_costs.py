@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.step_time import SEGMENTED, StepTime, Totals, terms, totals
-from rehearsal.harness.calibration.fit import Sample, fit, knots
+from engines.core.device import Row
+from engines.devices.step_time import SEGMENTED, StepTime, Totals, terms, totals
+from harness.calibration.fit import Sample, fit, knots
 
 WINDOW_S = 1.0
 """Half the window over which drift is averaged, and the farthest that a logged step is taken from."""

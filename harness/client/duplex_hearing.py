@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Protocol
 
-from rehearsal.harness.client.duplex_player import Player
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Session
+from harness.client.duplex_player import Player
+from harness.client.params import ClientParams
+from harness.records.log import EventLog
+from workloads.trace import Session
 
 PATIENCE_S = 3.0
 """A server that has stopped its reply has so long to go on, or to begin another, before its user does. [chosen]"""

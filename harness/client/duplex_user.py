@@ -11,15 +11,15 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
-from rehearsal.harness.client.duplex_hearing import Hearing
-from rehearsal.harness.client.duplex_player import Tape
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.session import FAILED
-from rehearsal.harness.client.user import User
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker import progress
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.trace import Session, Turn
+from harness.client.duplex_hearing import Hearing
+from harness.client.duplex_player import Tape
+from harness.client.params import ClientParams
+from harness.client.session import FAILED
+from harness.client.user import User
+from harness.records.log import EventLog
+from harness.worker import progress
+from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.trace import Session, Turn
 
 TURN = "turn"
 """What the user says that is no event."""

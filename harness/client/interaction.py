@@ -9,11 +9,11 @@ import math
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.user import User
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker import progress
-from rehearsal.workloads.trace import Session, Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.user import User
+from harness.records.log import EventLog
+from harness.worker import progress
+from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):

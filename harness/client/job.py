@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.session import ABORTED, FAILED, Client, Server
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.columns.jobs import BEGIN, links
-from rehearsal.workloads.trace import Session, Turn
+from harness.client.params import ClientParams
+from harness.client.session import ABORTED, FAILED, Client, Server
+from harness.records.log import EventLog
+from workloads.columns.jobs import BEGIN, links
+from workloads.trace import Session, Turn
 
 
 def together(sessions: Iterable[Session]) -> Iterator[tuple[Session, ...]]:

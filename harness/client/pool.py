@@ -7,10 +7,10 @@ user has gone, those under way are aborted, which is no failure.
 import asyncio
 from collections.abc import Sequence
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.session import Client, Leaving, Server
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Session
+from harness.client.params import ClientParams
+from harness.client.session import Client, Leaving, Server
+from harness.records.log import EventLog
+from workloads.trace import Session
 
 
 class Pool:

@@ -2,10 +2,10 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.kinds import kind_of
+from harness.records.log import EventLog
+from workloads.trace import Trace
 
 
 @runtime_checkable

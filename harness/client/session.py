@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.user import User
-from rehearsal.harness.clocks.clock import VirtualClockLoop
-from rehearsal.harness.metrics.playback import Playback
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker import progress
-from rehearsal.workloads.trace import Session, Turn
+from harness.client.params import ClientParams
+from harness.client.user import User
+from harness.clocks.clock import VirtualClockLoop
+from harness.metrics.playback import Playback
+from harness.records.log import EventLog
+from harness.worker import progress
+from workloads.trace import Session, Turn
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.together import Told
-    from rehearsal.engines.speaking.gateway import Listeners
+    from engines.core.together import Told
+    from engines.speaking.gateway import Listeners
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """How a turn ends that ends its session, as the log calls it."""

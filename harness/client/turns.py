@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rehearsal.harness.client.job import Job, together
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.pool import Pool
-from rehearsal.harness.client.session import Client, Leaving
-from rehearsal.harness.clocks.clock import VirtualClockLoop
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Session, Trace
+from harness.client.job import Job, together
+from harness.client.params import ClientParams
+from harness.client.pool import Pool
+from harness.client.session import Client, Leaving
+from harness.clocks.clock import VirtualClockLoop
+from harness.records.log import EventLog
+from workloads.trace import Session, Trace
 
 AHEAD_S = 0.005
 """[chosen] so long before a user comes what plays it is made, on the wall clock, where that takes time: more than that

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from math import nan
 from typing import Any
 
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Session
+from harness.records.log import EventLog
+from workloads.trace import Session
 
 
 class User:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.devices import gpu
-from rehearsal.harness.doctor import data, machine, program
-from rehearsal.harness.doctor.check import Check
-from rehearsal.harness.doctor.program import Answers, build, probe
+from engines.devices import gpu
+from harness.doctor import data, machine, program
+from harness.doctor.check import Check
+from harness.doctor.program import Answers, build, probe
 
 SMALLEST_CAPABILITY = 7.5  # [vLLM documentation since 0.21: "GPU: compute capability 7.5 or higher"]
 

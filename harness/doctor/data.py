@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from rehearsal.harness.doctor.check import Check, version
-from rehearsal.workloads.audio.library import audio_files
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.hub import Dataset, datasets
+from harness.doctor.check import Check, version
+from workloads.audio.library import audio_files
+from workloads.errors import UserError
+from workloads.files.hub import Dataset, datasets
 
 
 def checks(folder: Path | None) -> list[Check]:

@@ -6,8 +6,8 @@ import re
 import socket
 from pathlib import Path
 
-from rehearsal.harness.doctor.check import Check, version
-from rehearsal.harness.records.provenance import cores
+from harness.doctor.check import Check, version
+from harness.records.provenance import cores
 
 NEEDED_BYTES = 2e9
 """[measured 1.3 GB resident for a bench point of speech_tiny; weights and pool of moe_small are 0.3 GB more]"""

@@ -1,6 +1,6 @@
 """What can only be learnt by loading torch and vLLM: run by `harness.doctor` in a process of its own.
 
-    python -m rehearsal.harness.doctor.probe STEP ...    one JSON object a line, in this order
+    python -m harness.doctor.probe STEP ...    one JSON object a line, in this order
 
 A line is written as soon as its step is done, so a step that kills the process (an instruction that the
 processor lacks, a library that does not fit) is the first one without a line.
@@ -48,7 +48,7 @@ def _beside() -> dict[str, Any]:
 
 def _engine() -> dict[str, Any]:
     """What a run in virtual time needs of vLLM."""
-    from rehearsal.engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
+    from engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
 
     return {}
 

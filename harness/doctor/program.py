@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rehearsal.harness.doctor.check import Check, version
-from rehearsal.harness.doctor.probe import LONGEST, STEPS, TRAPS
-from rehearsal.harness.records.provenance import ROOT
+from harness.doctor.check import Check, version
+from harness.doctor.probe import LONGEST, STEPS, TRAPS
+from harness.records.provenance import ROOT
 
 PROBE_LIMIT_S = 180  # [chosen] ten times a cold import of vLLM (10 to 17 s on two shared cores)
 _ANEW = "`make clean`, then `make bench`, makes the environment anew"
@@ -43,7 +43,7 @@ def probe(load: bool) -> Iterator[Answers]:
     steps = [step for step in STEPS if load or step != LONGEST]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "rehearsal.harness.doctor.probe", *steps],
+        [sys.executable, "-m", "harness.doctor.probe", *steps],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

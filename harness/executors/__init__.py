@@ -11,12 +11,12 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Point
-    from rehearsal.harness.experiments.order import Order
-    from rehearsal.harness.records.record import Work
+    from harness.experiments.experiment import Point
+    from harness.experiments.order import Order
+    from harness.records.record import Work
 
 WATCH_S = 0.5
 """[chosen] a person sees it move."""
@@ -55,7 +55,7 @@ class WorkerExecutor:
     _: KW_ONLY
     timeout_s: float
     order: Order | None = None
-    preload: Sequence[str] = ("rehearsal.harness.worker.preload",)
+    preload: Sequence[str] = ("harness.worker.preload",)
     watch: Callable[[float], None] | None = None
 
 

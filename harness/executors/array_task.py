@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from rehearsal.harness.executors.node import Task
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import load_average
-from rehearsal.harness.records.record import write_json
-from rehearsal.workloads.errors import UserError
+from harness.executors.node import Task
+from harness.experiments.experiment import Point
+from harness.experiments.order import load_average
+from harness.records.record import write_json
+from workloads.errors import UserError
 
 TOLD, CLAIMS, TASKS = "task.pickle", "claims", "tasks"
 

@@ -22,22 +22,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records import provenance
-from rehearsal.harness.records.record import (
-    ERROR,
-    MANIFEST,
-    failed,
-    is_failure,
-    publish,
-    temporary,
-    write_failure,
-)
-from rehearsal.harness.worker import fork_server, isolation, vllm_release
-from rehearsal.harness.worker.progress import Share
-from rehearsal.workloads.atomic_file import is_full
+from harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
+from harness.experiments.experiment import Point
+from harness.experiments.order import Order
+from harness.records import provenance
+from harness.records.record import ERROR, MANIFEST, failed, is_failure, publish, temporary, write_failure
+from harness.worker import fork_server, isolation, vllm_release
+from harness.worker.progress import Share
+from workloads.atomic_file import is_full
 
 
 @dataclass

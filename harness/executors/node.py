@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rehearsal.harness.executors import WATCH_S, Outcome, no_room
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.experiment import Point, code_of
-from rehearsal.harness.experiments.order import Order, load_average
-from rehearsal.harness.records.record import Work, failed, publish, temporary, write_failure
-from rehearsal.harness.worker import fork_server
-from rehearsal.workloads.atomic_file import TEMPORARY, is_full
-from rehearsal.workloads.errors import UserError
+from harness.executors import WATCH_S, Outcome, no_room
+from harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Point, code_of
+from harness.experiments.order import Order, load_average
+from harness.records.record import Work, failed, publish, temporary, write_failure
+from harness.worker import fork_server
+from workloads.atomic_file import TEMPORARY, is_full
+from workloads.errors import UserError
 
 SLOT = "rehearsal-slot-"
 
@@ -36,7 +36,7 @@ class Task:
     work: Work
     order: Order
     timeout_s: float
-    preload: Sequence[str] = ("rehearsal.harness.worker.preload",)
+    preload: Sequence[str] = ("harness.worker.preload",)
 
     def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
         """Makes an executor of one point at a time."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rehearsal.workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from rehearsal.harness.executors import Executor
-    from rehearsal.harness.experiments.experiment import Point
-    from rehearsal.harness.experiments.order import Order
-    from rehearsal.harness.records.record import Work
+    from harness.executors import Executor
+    from harness.experiments.experiment import Point
+    from harness.experiments.order import Order
+    from harness.records.record import Work
 
 LOCAL, AUTO, SLURM = "local", "auto", "slurm"
 PLACES = {
@@ -70,12 +70,12 @@ class Place:
         if self.local:
             yield
         elif self.name == SLURM:
-            from rehearsal.harness.executors.slurm import check
+            from harness.executors.slurm import check
 
             check(self.options)
             yield
         else:
-            from rehearsal.harness.executors.ray import connected
+            from harness.executors.ray import connected
 
             with connected(self.name):
                 yield
@@ -92,7 +92,7 @@ class Place:
     ) -> Executor:
         """Makes the executor of other machines while the place is open."""
         if self.name == SLURM:
-            from rehearsal.harness.executors.slurm import SlurmExecutor
+            from harness.executors.slurm import SlurmExecutor
 
             return SlurmExecutor(
                 points_dir,
@@ -103,6 +103,6 @@ class Place:
                 order=order,
                 watch=watch,
             )
-        from rehearsal.harness.executors.ray import RayExecutor
+        from harness.executors.ray import RayExecutor
 
         return RayExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch)

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor
-from rehearsal.harness.executors.node import Ended, Task, give_up, receive
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import Order
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.optional import optional
+from harness.executors import WATCH_S, Outcome, WorkerExecutor
+from harness.executors.node import Ended, Task, give_up, receive
+from harness.experiments.experiment import Point
+from harness.experiments.order import Order
+from workloads.errors import UserError
+from workloads.optional import optional
 
 _log = logging.getLogger(__name__)
 CHANCES = 3
@@ -190,7 +190,7 @@ def _actor(ray: Any) -> type:
             os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             node = ray.get_runtime_context().get_node_id()
             try:
-                from rehearsal.harness.executors import node as ours
+                from harness.executors import node as ours
 
                 told = pickle.loads(task)
             except ImportError as error:
@@ -202,8 +202,8 @@ def _actor(ray: Any) -> type:
             """Implements `harness.executors.node.Slot`; a string when the run has to end."""
             import os
 
-            from rehearsal.harness.executors.node import Lost
-            from rehearsal.workloads.errors import UserError
+            from harness.executors.node import Lost
+            from workloads.errors import UserError
 
             try:
                 return self.slot.measure(point)

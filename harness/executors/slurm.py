@@ -12,22 +12,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.harness.executors import WATCH_S, Outcome, WorkerExecutor
-from rehearsal.harness.executors.array_task import (
-    Array,
-    State,
-    claim_of,
-    measure_claimed,
-    read_state,
-    write_array,
-)
-from rehearsal.harness.executors.node import Task, give_up
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records.record import MANIFEST, failed
-from rehearsal.workloads.atomic_file import TEMPORARY
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.optional import optional
+from harness.executors import WATCH_S, Outcome, WorkerExecutor
+from harness.executors.array_task import Array, State, claim_of, measure_claimed, read_state, write_array
+from harness.executors.node import Task, give_up
+from harness.experiments.experiment import Point
+from harness.experiments.order import Order
+from harness.records.record import MANIFEST, failed
+from workloads.atomic_file import TEMPORARY
+from workloads.errors import UserError
+from workloads.optional import optional
 
 MOST_TASKS = 64
 """[chosen] unless --jobs says otherwise: each loads vLLM."""

@@ -24,24 +24,24 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from rehearsal.engines.composition import owners
-from rehearsal.engines.devices.available import check as check_device
-from rehearsal.engines.devices.available import check_said
-from rehearsal.engines.devices.names import REAL_DEVICES, SOCKET_DEVICES
-from rehearsal.engines.devices.names import check_device as known_device
-from rehearsal.engines.registry import ENDPOINT, ENGINES
-from rehearsal.engines.server import ServerParams, check_modelled, resolve
-from rehearsal.harness import kinds
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiments.profiles import given_profile, profile_of
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.identity import code_hash, roots_of
-from rehearsal.workloads.errors import UserError, nearest, validate
-from rehearsal.workloads.files.yaml_file import parse_yaml, read_yaml
-from rehearsal.workloads.registry import WORKLOADS, serves
+from engines.composition import owners
+from engines.devices.available import check as check_device
+from engines.devices.available import check_said
+from engines.devices.names import REAL_DEVICES, SOCKET_DEVICES
+from engines.devices.names import check_device as known_device
+from engines.registry import ENDPOINT, ENGINES
+from engines.server import ServerParams, check_modelled, resolve
+from harness import kinds
+from harness.client.params import ClientParams
+from harness.experiments.profiles import given_profile, profile_of
+from harness.live.target import TargetParams
+from harness.records.identity import code_hash, roots_of
+from workloads.errors import UserError, nearest, validate
+from workloads.files.yaml_file import parse_yaml, read_yaml
+from workloads.registry import WORKLOADS, serves
 
 if TYPE_CHECKING:
-    from rehearsal.workloads.trace import Trace
+    from workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""

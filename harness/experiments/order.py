@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.workloads.seeds import stream
+from harness.experiments.experiment import Point
+from workloads.seeds import stream
 
 
 @dataclass(frozen=True)

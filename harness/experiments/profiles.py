@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from rehearsal.engines.devices.kernels.grids import Kernels, check_kernels
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import check_profile, shipped_profile
-from rehearsal.engines.devices.step_file import StepFile, load_step_file
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.errors import UserError
+from engines.devices.kernels.grids import Kernels, check_kernels
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import check_profile, shipped_profile
+from engines.devices.step_file import StepFile, load_step_file
+from engines.server import ServerParams, resolve
+from workloads.errors import UserError
 
 
 def given_profile(path: str | None, device: str) -> StepFile | None:

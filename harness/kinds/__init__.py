@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
-from rehearsal.harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
-from rehearsal.harness.metrics.job_definitions import JOB_DEFINITIONS
-from rehearsal.harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.plugins import entry_points
-from rehearsal.workloads.registry import serves
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
+from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from harness.metrics.job_definitions import JOB_DEFINITIONS
+from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
+from workloads.deferred import Deferred
+from workloads.errors import UserError
+from workloads.plugins import entry_points
+from workloads.registry import serves
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from rehearsal.harness.client.params import ClientParams
-    from rehearsal.workloads.trace import Trace
+    from harness.client.params import ClientParams
+    from workloads.trace import Trace
 
 GROUP = "rehearsal.kinds"
 """Entry points of packages with a kind of their own."""
 SERVERS: dict[str, type[ServerParams] | Deferred] = {
     "turns": ServerParams,
     "frames": ServerParams,
-    "duplex": Deferred("rehearsal.engines.turn_taking.params:DuplexServerParams"),
+    "duplex": Deferred("engines.turn_taking.params:DuplexServerParams"),
 }
 """The parameters of a server for each kind of ours: told without loading what the kind needs to measure."""
 
@@ -34,9 +34,9 @@ SERVERS: dict[str, type[ServerParams] | Deferred] = {
 def _discover() -> dict[str, Kind | Deferred]:
     """ValueError where two kinds, or two metrics of such packages, have one name."""
     found: dict[str, Kind | Deferred] = {
-        "turns": Deferred("rehearsal.harness.kinds.turns:TURNS"),
-        "frames": Deferred("rehearsal.harness.kinds.frames:FRAMES"),
-        "duplex": Deferred("rehearsal.harness.kinds.duplex:DUPLEX"),
+        "turns": Deferred("harness.kinds.turns:TURNS"),
+        "frames": Deferred("harness.kinds.frames:FRAMES"),
+        "duplex": Deferred("harness.kinds.duplex:DUPLEX"),
     }
     OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS | JOB_DEFINITIONS)
     HEADLINES["duplex"] = HEADLINE

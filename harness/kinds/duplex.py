@@ -11,22 +11,22 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.server import ServerParams
-from rehearsal.engines.turn_taking.listening import Listening
-from rehearsal.engines.turn_taking.params import DuplexServerParams
-from rehearsal.harness.client.duplex_user import DuplexUser
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.turns import serve_turns
-from rehearsal.harness.kinds.duplex_live import LiveDuplex
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.metrics.live_window import Window, counted
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.turn_taking import turn_taking_table
-from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Session, Trace
+from engines.deployment import Deployment
+from engines.server import ServerParams
+from engines.turn_taking.listening import Listening
+from engines.turn_taking.params import DuplexServerParams
+from harness.client.duplex_user import DuplexUser
+from harness.client.params import ClientParams
+from harness.client.turns import serve_turns
+from harness.kinds.duplex_live import LiveDuplex
+from harness.kinds.turns import TURNS
+from harness.metrics.live_window import Window, counted
+from harness.metrics.metric import Metric
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
+from harness.records.log import EventLog
+from workloads.errors import UserError
+from workloads.trace import Session, Trace
 
 OF_REPLIES = (
     "arrive",

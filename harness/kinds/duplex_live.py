@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.harness.kinds.turns_live import LiveTurns
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.kinds.turns_live import LiveTurns
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from rehearsal.harness.client.duplex_user import DuplexServer
-    from rehearsal.harness.live.dialects.dialect import Dialect
+    from harness.client.duplex_user import DuplexServer
+    from harness.live.dialects.dialect import Dialect
 
 
 class LiveDuplex(LiveTurns):
@@ -31,12 +31,12 @@ class LiveDuplex(LiveTurns):
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from rehearsal.harness.live.dialects.spoken import for_open_microphone
+        from harness.live.dialects.spoken import for_open_microphone
 
         return for_open_microphone(target)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
+        from harness.live.client.duplex_endpoint import DuplexEndpoint
 
         server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
         return server

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models.token_ids import frame_tokens
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.client.interaction import Ending, InteractionServer, serve_interactions
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.target import TargetParams, check_secrets
-from rehearsal.harness.metrics.frame_summary import summarise_frames
-from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.distributions.speech import audio_tokens
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from engines.calls.params import CallParams
+from engines.deployment import Deployment
+from engines.models.token_ids import frame_tokens
+from engines.server import ServerParams, resolve
+from harness.client.interaction import Ending, InteractionServer, serve_interactions
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams, check_secrets
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
+from harness.metrics.metric import Metric
+from harness.records.log import EventLog
+from workloads.distributions.speech import audio_tokens
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from rehearsal.harness.live.dialects.dialect import Dialect
+    from harness.live.dialects.dialect import Dialect
 
 
 class Frames:
@@ -93,12 +93,12 @@ class Frames:
         self._check_loop(c, trace)
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from rehearsal.harness.live.dialects.spoken import for_frames
+        from harness.live.dialects.spoken import for_frames
 
         return for_frames(target)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from rehearsal.harness.live.client.frame_endpoint import FrameEndpoint
+        from harness.live.client.frame_endpoint import FrameEndpoint
 
         server: InteractionServer = FrameEndpoint(trace, target, log, sends, failures)
         return server

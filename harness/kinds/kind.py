@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from rehearsal.engines.deployment import Deployment
-    from rehearsal.engines.server import ServerParams
-    from rehearsal.harness.client.params import ClientParams
-    from rehearsal.harness.live.dialects.dialect import Dialect
-    from rehearsal.harness.live.target import TargetParams
-    from rehearsal.harness.metrics.definitions import Definition
-    from rehearsal.harness.metrics.metric import Metric
-    from rehearsal.harness.records.log import EventLog
-    from rehearsal.workloads.trace import Trace
+    from engines.deployment import Deployment
+    from engines.server import ServerParams
+    from harness.client.params import ClientParams
+    from harness.live.dialects.dialect import Dialect
+    from harness.live.target import TargetParams
+    from harness.metrics.definitions import Definition
+    from harness.metrics.metric import Metric
+    from harness.records.log import EventLog
+    from workloads.trace import Trace
 
 P_contra = TypeVar("P_contra", contravariant=True)
 """Parameters of the systems that serve it."""

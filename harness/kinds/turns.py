@@ -7,20 +7,20 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import BaseModel
 
-from rehearsal.engines.deployment import Deployment, deployment_names, load_deployment
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.turns import serve_turns
-from rehearsal.harness.kinds.turns_live import LiveTurns, spoken
-from rehearsal.harness.metrics.class_tokens import of_log, passing
-from rehearsal.harness.metrics.jobs import of_jobs
-from rehearsal.harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from engines.deployment import Deployment, deployment_names, load_deployment
+from engines.server import ServerParams, resolve
+from harness.client.params import ClientParams
+from harness.client.turns import serve_turns
+from harness.kinds.turns_live import LiveTurns, spoken
+from harness.metrics.class_tokens import of_log, passing
+from harness.metrics.jobs import of_jobs
+from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
+from harness.metrics.metric import Metric
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.records.log import EventLog
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 
 class Turns(LiveTurns):

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.target import TargetParams, check_secrets
-from rehearsal.harness.metrics.live_window import Window, steady_window
-from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.columns.classes import class_of
-from rehearsal.workloads.columns.jobs import starts
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.shard import check_shards
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams, check_secrets
+from harness.metrics.live_window import Window, steady_window
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
+from harness.records.log import EventLog
+from workloads.columns.classes import class_of
+from workloads.columns.jobs import starts
+from workloads.errors import UserError
+from workloads.trace import Trace
+from workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
-    from rehearsal.harness.client.session import Server
-    from rehearsal.harness.live.dialects.dialect import Dialect
+    from harness.client.session import Server
+    from harness.live.dialects.dialect import Dialect
 
 RAMP_S = 2.0
 """A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
@@ -58,21 +58,21 @@ class LiveTurns:
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from rehearsal.harness.live.dialects.spoken import for_turns
-        from rehearsal.harness.live.dialects.synthesis import Synthesis
+        from harness.live.dialects.spoken import for_turns
+        from harness.live.dialects.synthesis import Synthesis
 
         if target.text_url is not None:
-            from rehearsal.harness.live.client.beside_endpoint import parted
+            from harness.live.client.beside_endpoint import parted
 
             trace = parted(trace)[0] or trace
         return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from rehearsal.harness.live.client.beside_endpoint import BesideEndpoint
-        from rehearsal.harness.live.client.synthesis_endpoint import SynthesisEndpoint
-        from rehearsal.harness.live.client.synthesis_stream import SynthesisStreamEndpoint
-        from rehearsal.harness.live.client.text_endpoint import TextEndpoint
-        from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
+        from harness.live.client.beside_endpoint import BesideEndpoint
+        from harness.live.client.synthesis_endpoint import SynthesisEndpoint
+        from harness.live.client.synthesis_stream import SynthesisStreamEndpoint
+        from harness.live.client.text_endpoint import TextEndpoint
+        from harness.live.client.turn_endpoint import TurnEndpoint
 
         if target.text_url is not None:
             kind = BesideEndpoint

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.generators.batch import OfflineParams, offline
-from rehearsal.workloads.seeds import child_seed
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.combine import labelled
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams
+from workloads.generators.batch import OfflineParams, offline
+from workloads.seeds import child_seed
+from workloads.trace import Trace
+from workloads.transforms.combine import labelled
 
 ONLINE, BATCH = "online", "batch"
 """The classes of a run with a batch beside."""

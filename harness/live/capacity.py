@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rehearsal.harness.slo.bisection import Bounds
-from rehearsal.harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
-from rehearsal.harness.slo.targets import Repeat, Target, name_of, number
+from harness.slo.bisection import Bounds
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
+from harness.slo.targets import Repeat, Target, name_of, number
 
 CAPACITY = "capacity.json"
 """The search, beside the results of its points."""

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.registry import ENDPOINT
-from rehearsal.harness.experiments.experiment import Experiment, override
-from rehearsal.harness.kinds import live_kind
-from rehearsal.harness.live.target import TargetParams, check_secrets
-from rehearsal.workloads.errors import UserError, nearest, validate
-from rehearsal.workloads.registry import WORKLOADS
+from engines.registry import ENDPOINT
+from harness.experiments.experiment import Experiment, override
+from harness.kinds import live_kind
+from harness.live.target import TargetParams, check_secrets
+from workloads.errors import UserError, nearest, validate
+from workloads.registry import WORKLOADS
 
 RECORDED = ("speech", "duplex")
 """Workloads whose users may say what was recorded."""

@@ -13,15 +13,15 @@ Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, infe
 
 from collections.abc import Sequence
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.metrics.class_definitions import split
-from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from rehearsal.harness.slo.targets import Target, name_of, parse_targets
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import WORKLOADS
+from harness.experiments.experiment import Experiment
+from harness.metrics.class_definitions import split
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from harness.slo.targets import Target, name_of, parse_targets
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
 
 DEFAULTS = {
     "voice": "ttfp_p90<=800ms continuity>=95%",

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 Dialect = Literal[
     "auto",

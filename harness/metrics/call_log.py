@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.stages import TALKER, VOCODER
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
+from harness.metrics.stages import TALKER, VOCODER
+from workloads.columns.duplex_events import TAKES_FLOOR
 
 SAYS = ("turn", *TAKES_FLOOR)
 """Labels of what the user says to the agent; all others are sounds beside it."""

@@ -3,7 +3,7 @@
 No class has a dot in its name and no other metric has one, so a name says by itself whose number it is.
 """
 
-from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
 
 SEPARATOR = "."
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
-from rehearsal.harness.metrics.classes import steady
-from rehearsal.harness.metrics.metric import Metric, statistic
-from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.workloads.columns.classes import class_of
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
+from harness.metrics.classes import steady
+from harness.metrics.metric import Metric, statistic
+from harness.metrics.requests import FAILED
+from workloads.columns.classes import class_of
 
 KEY = ["session", "turn"]
 

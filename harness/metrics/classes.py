@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.class_definitions import in_class
-from rehearsal.harness.metrics.metric import Measured, statistic
-from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, UNFINISHED
+from harness.metrics.class_definitions import in_class
+from harness.metrics.metric import Measured, statistic
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, UNFINISHED
 
 Turns = Mapping[str, np.ndarray]
 """Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.requests import COMPLETED
+from harness.metrics.requests import COMPLETED
 
 RAMP = 2.0
 """Mean requests' lengths before the window, where all come at once. [chosen]"""

@@ -7,7 +7,7 @@ Where a trace has classes of requests, each class has metrics of its own besides
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rehearsal.harness.metrics.stages import ENTRY, STAGES, WORDS
+from harness.metrics.stages import ENTRY, STAGES, WORDS
 
 TTFP_TARGET_S = 2.0
 """Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.requests import FAILED
+from harness.metrics.requests import FAILED
 
 HUMAN_GAP_S = 0.2
 """[config: Stivers et al. 2009, of ten languages: medians from 0 to 0.3 s, most near 0.2 s]"""

@@ -5,19 +5,14 @@ Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 
 import re
 
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, split
-from rehearsal.harness.metrics.definitions import (
-    DEFINITIONS,
-    OWN_DEFINITIONS,
-    Definition,
-    stage_use_definitions,
-)
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
-from rehearsal.harness.metrics.power import POWER_DEFINITIONS
-from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from rehearsal.harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
-from rehearsal.harness.metrics.wall import AT_WALL, BUCKET_S
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, split
+from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS, Definition, stage_use_definitions
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
+from harness.metrics.power import POWER_DEFINITIONS
+from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
+from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
+from harness.metrics.wall import AT_WALL, BUCKET_S
 
 _STEP = "from the dispatch of the Step to its return for the session, at the gateway"
 _JUDGED = (

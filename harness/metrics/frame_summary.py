@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics import pool
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, Kinds
-from rehearsal.harness.metrics.metric import Measured, Metric, known, named, share, statistic
-from rehearsal.harness.metrics.silence import hard_stall, progressive, silence
-from rehearsal.harness.metrics.wall import time_of_wall
+from harness.metrics import pool
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from harness.metrics.frames import DELIVERED, EMPTY, Beat, Kinds
+from harness.metrics.metric import Measured, Metric, known, named, share, statistic
+from harness.metrics.silence import hard_stall, progressive, silence
+from harness.metrics.wall import time_of_wall
 
 TOUCH_AFTER_S = 2.0
 """[chosen] The very first sessions' first frames are no touch of admission's target."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rehearsal.harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition
 
 STATISTICS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
 _ORIGIN = "over jobs of which every step was answered; missing are the others that began"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.job_definitions import MEANINGS, STATISTICS
-from rehearsal.harness.metrics.metric import Metric, statistic
-from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.workloads.columns.jobs import Waits, job_of
+from harness.metrics.job_definitions import MEANINGS, STATISTICS
+from harness.metrics.metric import Metric, statistic
+from harness.metrics.requests import COMPLETED
+from workloads.columns.jobs import Waits, job_of
 
 
 def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:

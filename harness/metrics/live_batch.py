@@ -7,8 +7,8 @@ whichever document, and not by documents that ended.
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.live_window import Window, on_line_mean
-from rehearsal.harness.metrics.metric import Measured
+from harness.metrics.live_window import Window, on_line_mean
+from harness.metrics.metric import Measured
 
 NAMES = (
     "batch_tps",

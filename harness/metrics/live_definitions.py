@@ -4,7 +4,7 @@ A send is one message or request of a client. Its slip is how much later it went
 that had to be ready for it. Sources of the wording: `harness.live.client.send_log`, `harness.live.run.floor`.
 """
 
-from rehearsal.harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition
 
 _SENDS = "over all messages and requests that clients sent"
 _START = "from the start of the run"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.live_window import Window
-from rehearsal.harness.metrics.scraped_histogram import observed
+from harness.metrics.live_window import Window
+from harness.metrics.scraped_histogram import observed
 
 LAG = "rehearsal_loop_lag_seconds"
 _MOST = "rehearsal_loop_lag_most_seconds"

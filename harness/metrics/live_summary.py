@@ -5,21 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.live_batch import without_batch
-from rehearsal.harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
-from rehearsal.harness.metrics.live_lag import loop_lag
-from rehearsal.harness.metrics.live_window import (
-    DRAIN,
-    PHASE,
-    RAMP,
-    WHOLE,
-    Window,
-    counted,
-    on_line_mean,
-    sessions_rps,
-)
-from rehearsal.harness.metrics.metric import Measured, Metric, named, share
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED, turn_keys
+from harness.metrics.live_batch import without_batch
+from harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
+from harness.metrics.live_lag import loop_lag
+from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
+from harness.metrics.metric import Measured, Metric, named, share
+from harness.metrics.requests import BARGED_IN, COMPLETED, turn_keys
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",

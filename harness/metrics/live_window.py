@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.stages import ENTRY
+from harness.metrics.stages import ENTRY
 
 PHASE = "phase"
 """Column of a live run's request table."""

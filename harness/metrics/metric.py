@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing of a metric, before the unit of its definition joins them."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.definitions import Definition
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.definitions import Definition
+from harness.metrics.metric import Metric
+from harness.metrics.requests import BARGED_IN, COMPLETED
 
 _ALL = "over all counters that power names"
 _RUN = "from the start of the run to its end"

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.metrics.metric import Measured, Metric, named
-from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from rehearsal.workloads.audio.question_file import read_questions
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators.questions import QuestionParams, asked, params_of, segment_of
-from rehearsal.workloads.trace import Trace
+from harness.metrics.metric import Measured, Metric, named
+from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
+from workloads.audio.question_file import read_questions
+from workloads.errors import UserError
+from workloads.generators.questions import QuestionParams, asked, params_of, segment_of
+from workloads.trace import Trace
 
 Decode = Callable[[Sequence[int]], str]
 Said = Iterable[tuple[int, int, Sequence[int]]]

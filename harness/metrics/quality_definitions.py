@@ -3,7 +3,7 @@
 Sources: Metronome section 5.4, Table 2 and Appendix D; specification 2.9.
 """
 
-from rehearsal.harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition
 
 _SEGMENT = "output in the segment of a question that states a keyword of it, sessions without output included"
 _MID = f"{_SEGMENT}; mode free, segments after the first and before the fresh question (ages 30 to 240 s)"

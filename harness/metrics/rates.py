@@ -5,8 +5,8 @@ from math import ceil, inf
 
 import numpy as np
 
-from rehearsal.harness.metrics.playback import is_continuous
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.playback import is_continuous
+from harness.metrics.requests import BARGED_IN, COMPLETED
 
 STEADY_AFTER = 0.1
 """Share of the completions before the window begins."""

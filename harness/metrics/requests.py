@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
-from rehearsal.workloads.columns.classes import DEADLINES, class_of
+from harness.metrics.playback import Playback, is_continuous
+from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
+from workloads.columns.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
 ABORTED = "aborted"

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.histogram import quantile
+from harness.metrics.histogram import quantile
 
 
 @dataclass(frozen=True)

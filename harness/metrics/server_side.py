@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.harness.metrics.scraped_histogram import Observed, observed
+from harness.metrics.requests import COMPLETED
+from harness.metrics.scraped_histogram import Observed, observed
 
 HISTOGRAMS = {
     "ttft": ("vllm:time_to_first_token_seconds", "rehearsal_time_to_first_token_seconds"),

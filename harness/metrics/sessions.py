@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rehearsal.harness.metrics.metric import Measured, statistic
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.metric import Measured, statistic
+from harness.metrics.requests import BARGED_IN, COMPLETED
 
 STATISTICS = ("p50", "p90", "mean")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.metric import Measured
-from rehearsal.harness.metrics.stages import STAGES
+from harness.metrics.metric import Measured
+from harness.metrics.stages import STAGES
 
 
 def stage_use(steps: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, Measured]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rehearsal.engines.core.stage import ENTRY
+from engines.core.stage import ENTRY
 
 if TYPE_CHECKING:
     import pandas as pd

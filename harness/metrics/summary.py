@@ -3,28 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
-from rehearsal.harness.metrics.classes import by_class
-from rehearsal.harness.metrics.definitions import (
-    DEFINITIONS,
-    DISTRIBUTIONS,
-    TTFP_TARGET_S,
-    stage_use_definitions,
-)
-from rehearsal.harness.metrics.metric import Measured, Metric, named, share, statistic
-from rehearsal.harness.metrics.rates import completed_rps, effective_rps
-from rehearsal.harness.metrics.requests import (
-    ABORTED,
-    BARGED_IN,
-    CLASS_COLUMNS,
-    COLUMNS,
-    COMPLETED,
-    FAILED,
-    UNFINISHED,
-)
-from rehearsal.harness.metrics.sessions import of_sessions
-from rehearsal.harness.metrics.stage_use import stage_use
-from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
+from harness.metrics.classes import by_class
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S, stage_use_definitions
+from harness.metrics.metric import Measured, Metric, named, share, statistic
+from harness.metrics.rates import completed_rps, effective_rps
+from harness.metrics.requests import ABORTED, BARGED_IN, CLASS_COLUMNS, COLUMNS, COMPLETED, FAILED, UNFINISHED
+from harness.metrics.sessions import of_sessions
+from harness.metrics.stage_use import stage_use
+from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
 
 # The columns of the request table as arrays; all but the status as floats, NaN where missing.
 _Columns = dict[str, np.ndarray]

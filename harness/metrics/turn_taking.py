@@ -9,9 +9,9 @@ from math import inf, nan
 
 import pandas as pd
 
-from rehearsal.harness.metrics.call_log import Call, Stretch, calls, overlap_s
-from rehearsal.harness.metrics.turn_taking_definitions import REACTION_S
-from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from harness.metrics.call_log import Call, Stretch, calls, overlap_s
+from harness.metrics.turn_taking_definitions import REACTION_S
+from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
 PARTS = ("endpointing_s", "network_s", "server_s", "playout_s")
 """Of the end-of-turn delay; they sum to it."""

@@ -1,7 +1,7 @@
 """The vocabulary of turn-taking; what public benchmarks call the same things stands in docs/turn-taking.md."""
 
-from rehearsal.harness.metrics.definitions import Definition
-from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from harness.metrics.definitions import Definition
+from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
 REACTION_S = 2.0
 """An agent that falls silent within so much of an event has done so because of it, and one that goes on within so much

@@ -5,14 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.metric import Measured, Metric, named, share, statistic
-from rehearsal.harness.metrics.turn_taking import COLUMNS
-from rehearsal.harness.metrics.turn_taking_definitions import (
-    DELAYS,
-    FALSE_ALARMS,
-    STATISTICS,
-    TURN_TAKING_DEFINITIONS,
-)
+from harness.metrics.metric import Measured, Metric, named, share, statistic
+from harness.metrics.turn_taking import COLUMNS
+from harness.metrics.turn_taking_definitions import DELAYS, FALSE_ALARMS, STATISTICS, TURN_TAKING_DEFINITIONS
 
 _Columns = Mapping[str, np.ndarray]
 _TEXTS = ("said", "event")

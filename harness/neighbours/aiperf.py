@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.neighbours.requests import Answered, Load
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.json_file import parse, read_text
+from harness.neighbours.requests import Answered, Load
+from workloads.errors import UserError
+from workloads.files.json_file import parse, read_text
 
 RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 """What it calls the file of requests, and the one of their statistics beside it."""

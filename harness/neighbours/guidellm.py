@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.neighbours.requests import Answered, Load
-from rehearsal.harness.truth.document import get, number, read_json
-from rehearsal.harness.truth.guidellm import END, PROMPT, START, read_parts
+from harness.neighbours.requests import Answered, Load
+from harness.truth.document import get, number, read_json
+from harness.truth.guidellm import END, PROMPT, START, read_parts
 
 
 def read_loads(path: Path) -> list[Load]:

@@ -11,26 +11,26 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.engines.registry import ENDPOINT
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.live.run.launch import RunOutput
-from rehearsal.harness.live.run.measure import measurement_of
-from rehearsal.harness.live.run.merge import Merged
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.live_window import WHOLE
-from rehearsal.harness.metrics.stages import ENTRY
-from rehearsal.harness.neighbours import aiperf, guidellm
-from rehearsal.harness.neighbours.requests import Answered, Load
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import Measurement
-from rehearsal.harness.records.results import claim, ids, unfinished, write_summary
-from rehearsal.workloads.atomic_file import cannot_write
-from rehearsal.workloads.errors import UserError, existing_file, validate
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.registry import ENDPOINT
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.launch import RunOutput
+from harness.live.run.measure import measurement_of
+from harness.live.run.merge import Merged
+from harness.live.target import TargetParams
+from harness.metrics.live_window import WHOLE
+from harness.metrics.stages import ENTRY
+from harness.neighbours import aiperf, guidellm
+from harness.neighbours.requests import Answered, Load
+from harness.records.log import EventLog
+from harness.records.record import Measurement
+from harness.records.results import claim, ids, unfinished, write_summary
+from workloads.atomic_file import cannot_write
+from workloads.errors import UserError, existing_file, validate
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 SUFFIX = ".rehearsal"
 """The directory beside a file is its name with this; it has results and the requests as traces."""

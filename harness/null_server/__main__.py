@@ -1,5 +1,5 @@
-"""`python -m rehearsal.harness.null_server`: what `NullServer` starts."""
+"""`python -m harness.null_server`: what `NullServer` starts."""
 
-from rehearsal.harness.null_server.server import main
+from harness.null_server.server import main
 
 main()

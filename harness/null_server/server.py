@@ -10,7 +10,7 @@ then receives at least as many messages as it sends. With `frame_s` each so much
 All messages are made before they are needed, and nothing is parsed that need not be. When each request was read and
 answered is kept on CLOCK_MONOTONIC, which all processes of a machine share, and written at the end.
 
-    python -m rehearsal.harness.null_server voice --core 1 --truth truth.parquet
+    python -m harness.null_server voice --core 1 --truth truth.parquet
 """
 
 import argparse
@@ -29,10 +29,10 @@ import picows
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.null_server.pace import Pace
-from rehearsal.harness.null_server.text import Text
-from rehearsal.harness.null_server.voice import Voice, packet_of
+from harness.clocks import clock
+from harness.null_server.pace import Pace
+from harness.null_server.text import Text
+from harness.null_server.voice import Voice, packet_of
 
 TIMING = {"voice": (0.2, 0.1, 20), "text": (0.02, 0.01, 32)}  # first_s, interval_s, packets [chosen]
 _BACKLOG = 4096  # connections that may come at once [chosen]
@@ -62,8 +62,9 @@ class NullServer:
         self._truth = folder / f"truth-{kind}.parquet"
         command = [
             sys.executable,
+            "-P",
             "-m",
-            "rehearsal.harness.null_server",
+            "harness.null_server",
             kind,
             "--truth",
             str(self._truth),
@@ -120,7 +121,7 @@ async def _serve(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m rehearsal.harness.null_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.null_server", description=__doc__)
     parser.add_argument("kind", choices=list(TIMING))
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from rehearsal.harness.null_server.pace import Answer, Pace
+from harness.null_server.pace import Answer, Pace
 
 
 def _sse(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import picows
 from picows import WSMsgType
 
-from rehearsal.harness.null_server.pace import Answer, Pace
+from harness.null_server.pace import Answer, Pace
 
 RATE = 24_000  # samples/s, what the protocol says where a session does not
 RATE_IN = 16_000  # samples/s that frames are counted in, what dialect rehearsal sends [config]

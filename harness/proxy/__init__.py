@@ -3,7 +3,7 @@
 Any server that takes OpenAI's completions, chat completions or realtime sessions can stand behind it.
 """
 
-from rehearsal.harness.proxy.config import ProxyConfig, check
-from rehearsal.harness.proxy.run import serve
+from harness.proxy.config import ProxyConfig, check
+from harness.proxy.run import serve
 
 __all__ = ["ProxyConfig", "check", "serve"]

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from rehearsal.engines.core.routers.prefixes import PrefixIndex, block_hashes
+from engines.core.routers.prefixes import PrefixIndex, block_hashes
 
 BLOCK_BYTES = 256
 """[chosen] of a prompt's text that are hashed together: some 64 tokens of English, a few blocks of vLLM's."""

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.engines.composition import Routing
-from rehearsal.engines.registry import ROUTINGS
-from rehearsal.harness.serving.config import check_entrance
-from rehearsal.workloads.errors import UserError, nearest, validate
+from engines.composition import Routing
+from engines.registry import ROUTINGS
+from harness.serving.config import check_entrance
+from workloads.errors import UserError, nearest, validate
 
 LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
 

@@ -13,10 +13,10 @@ from zlib import crc32
 import aiohttp
 from aiohttp import web
 
-from rehearsal.engines.core.lifecycle import Lifecycle, Phase
-from rehearsal.harness.proxy.counters import Counters
-from rehearsal.harness.proxy.pool import Call, NobodyAnswers, Pool
-from rehearsal.harness.proxy.probe import look
+from engines.core.lifecycle import Lifecycle, Phase
+from harness.proxy.counters import Counters
+from harness.proxy.pool import Call, NobodyAnswers, Pool
+from harness.proxy.probe import look
 
 HOP_BY_HOP = {
     "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",

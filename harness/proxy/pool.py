@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rehearsal.engines.composition import Routing
-from rehearsal.engines.core.lifecycle import Lifecycle, Phase
-from rehearsal.engines.core.router import SortingRouter
-from rehearsal.harness.proxy.backend import Backend
+from engines.composition import Routing
+from engines.core.lifecycle import Lifecycle, Phase
+from engines.core.router import SortingRouter
+from harness.proxy.backend import Backend
 
 
 class NobodyAnswers(Exception):

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import aiohttp
 
-from rehearsal.harness.proxy.pool import Pool
+from harness.proxy.pool import Pool
 
 PROBE_S = 1.0
 """[chosen] between two looks at every server."""

@@ -12,20 +12,14 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
-from rehearsal.harness.proxy.backend import Backend
-from rehearsal.harness.proxy.config import ProxyConfig, check, rule
-from rehearsal.harness.proxy.counters import Counters
-from rehearsal.harness.proxy.forward import Forward, error
-from rehearsal.harness.proxy.pool import Pool
-from rehearsal.harness.proxy.probe import keep_looking
-from rehearsal.harness.serving.config import token
-from rehearsal.harness.serving.listening import (
-    address_of,
-    allow_descriptors,
-    asked_to_stop,
-    bound,
-    interruptible,
-)
+from harness.proxy.backend import Backend
+from harness.proxy.config import ProxyConfig, check, rule
+from harness.proxy.counters import Counters
+from harness.proxy.forward import Forward, error
+from harness.proxy.pool import Pool
+from harness.proxy.probe import keep_looking
+from harness.serving.config import token
+from harness.serving.listening import address_of, allow_descriptors, asked_to_stop, bound, interruptible
 
 CONNECT_S = 5.0
 """[chosen] in which a server must take a connection."""

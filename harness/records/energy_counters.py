@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.optional import optional
+from workloads.errors import UserError
+from workloads.optional import optional
 
 POWERCAP = Path("/sys/class/powercap")
 """Of Linux' power-capping framework, whose documentation says what its files hold."""

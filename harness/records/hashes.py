@@ -1,7 +1,7 @@
 """The bytes of a run's results, point by point: what a change of the program that changes no result must leave alone.
 
-    python -m rehearsal.harness.records.hashes results/bench > before.json
-    python -m rehearsal.harness.records.hashes results/bench --check before.json
+    python -m harness.records.hashes results/bench > before.json
+    python -m harness.records.hashes results/bench --check before.json
 
 Points go by their labels, as ids cover the program. The exit status is 1 where a point differs or is missing.
 """
@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import read_results
+from harness.records.record import load_record
+from harness.records.results import read_results
 
 TABLES = ("requests", "events", "steps")
 

@@ -16,59 +16,59 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
-from rehearsal.harness.records.imports import files, modules, package_of, parents, read, targets, within
-from rehearsal.harness.records.provenance import DECIDING, ROOT, packages
-from rehearsal.workloads.deferred import Deferred
+from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
+from harness.records.imports import files, modules, package_of, parents, read, targets, within
+from harness.records.provenance import DECIDING, ROOT, packages
+from workloads.deferred import Deferred
 
-PACKAGES = ("rehearsal.workloads", "rehearsal.engines", "rehearsal.harness")
-"""`rehearsal.reports` is left out: it only shows numbers."""
+PACKAGES = ("workloads", "engines", "harness")
+"""`reports` is left out: it only shows numbers."""
 
 WORKER = (
-    "rehearsal.harness.executors.local",
-    "rehearsal.harness.worker.isolation",
-    "rehearsal.harness.worker.preload",
-    "rehearsal.harness.worker.measure",
+    "harness.executors.local",
+    "harness.worker.isolation",
+    "harness.worker.preload",
+    "harness.worker.measure",
 )
 """What runs a point on every device."""
-CALLER = ("rehearsal.harness.live.run.executor",)
+CALLER = ("harness.live.run.executor",)
 """What runs it besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
-    "rehearsal.harness.live": (
+    "harness.live": (
         SOCKET_DEVICES,
         "calls over sockets; elsewhere only the parameters of its target are loaded",
     ),
-    "rehearsal.harness.serving": (SOCKET_DEVICES, "a server in a process of its own"),
-    "rehearsal.engines.endpoint": (SOCKET_DEVICES, "the front of that server"),
-    "rehearsal.engines.devices.real": (
+    "harness.serving": (SOCKET_DEVICES, "a server in a process of its own"),
+    "engines.endpoint": (SOCKET_DEVICES, "the front of that server"),
+    "engines.devices.real": (
         REAL_DEVICES,
         "executes a model; the servers import it when the device is real",
     ),
-    "rehearsal.engines.devices.audio_encoder": (REAL_DEVICES, "hears with a model that is executed"),
-    "rehearsal.engines.core.vllm_adapter.execution": (
+    "engines.devices.audio_encoder": (REAL_DEVICES, "hears with a model that is executed"),
+    "engines.core.vllm_adapter.execution": (
         REAL_DEVICES,
         "vLLM's executor, which nothing modelled asks for",
     ),
-    "rehearsal.engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
-    "rehearsal.engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
-    "rehearsal.harness.records.provenance": ((), "says where numbers come from and changes none"),
-    "rehearsal.harness.records.identity": ((), "as provenance"),
+    "engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
+    "engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
+    "harness.records.provenance": ((), "says where numbers come from and changes none"),
+    "harness.records.identity": ((), "as provenance"),
 }
 """Module or package -> the devices whose points it can change, and why no others. On the others imports of it do not
 count: they stand in functions not called there. tests/harness/test_identity.py looks at what a replay loads."""
 
 LOOKED_UP = {
-    "rehearsal.engines.registry": "rehearsal.engines.systems",
-    "rehearsal.workloads.registry": "rehearsal.workloads",
+    "engines.registry": "engines.systems",
+    "workloads.registry": "workloads",
 }
 """Who finds systems and workloads by name, and below which package. A point uses one of each, so what these import from
 there counts only for points that are asked for without roots."""
 
-NAMED_ELSEWHERE = ("rehearsal.workloads.optional", "rehearsal.workloads.deferred")
+NAMED_ELSEWHERE = ("workloads.optional", "workloads.deferred")
 """Import by a name that is computed: of a library, or one that stands in the text of those who call them."""
 
-_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(map(re.escape, PACKAGES))})(?:\.\w+)*)(?::\w+)?'")
+_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(map(re.escape, PACKAGES))})(?:\.\w+)+)(?::\w+)?'")
 _IMPORTERS = "import_module|resolve_name"
 _COMPUTED_IMPORT = re.compile(
     rf"(?:id|attr)='(?:{_IMPORTERS}|__import__)', ctx=Load\(\)\)(?!, args=\[Constant\()"
@@ -199,7 +199,7 @@ class Program:
         if top not in self._data:
             parent, found = self._parents[top], []
             coded = {package_of(name, path) for name, path in self._files.items() if self._has_code(path)}
-            for path in files(parent.joinpath(*top.split("."))):
+            for path in files(parent / top):
                 if path.suffix != ".py":
                     folder = ".".join(path.parent.relative_to(parent).parts)
                     while folder not in coded and "." in folder:
@@ -215,8 +215,7 @@ class Program:
 
 
 def _top(module: str) -> str:
-    """The package of ours that it stands in, or the top one of another program."""
-    return next((package for package in PACKAGES if within(module, [package])), module.partition(".")[0])
+    return module.partition(".")[0]
 
 
 @cache

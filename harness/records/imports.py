@@ -33,10 +33,10 @@ def read(text: str | bytes) -> Source:
 
 
 def modules(root: Path, packages: Iterable[str]) -> dict[str, Path]:
-    """Dotted name -> file of every module of `packages`, which stand in `root`. A package has its `__init__`'s file."""
+    """Dotted name -> file of every module of the folders `packages` in `root`. A package has its `__init__`'s file."""
     found = {}
     for package in packages:
-        for path in files(root.joinpath(*package.split("."))):
+        for path in files(root / package):
             if path.suffix == ".py":
                 parts = path.relative_to(root).with_suffix("").parts
                 found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path

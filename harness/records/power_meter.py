@@ -10,9 +10,9 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from rehearsal.harness.metrics.power import power_metrics
-from rehearsal.harness.records.energy_counters import Counter
-from rehearsal.harness.records.record import Measurement
+from harness.metrics.power import power_metrics
+from harness.records.energy_counters import Counter
+from harness.records.record import Measurement
 
 IDLE_S = 5.0
 """For which nothing is served before a run, so that what is drawn then can be told apart. [chosen]"""

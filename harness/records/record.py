@@ -41,13 +41,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from rehearsal.harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
-from rehearsal.harness.metrics.stages import renamed
-from rehearsal.harness.records.log import COMPRESSION
-from rehearsal.harness.records.step_times import step_times
-from rehearsal.workloads.atomic_file import TEMPORARY, replacing
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
+from harness.metrics.stages import renamed
+from harness.records.log import COMPRESSION
+from harness.records.step_times import step_times
+from workloads.atomic_file import TEMPORARY, replacing
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")

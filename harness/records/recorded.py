@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import serves
-from rehearsal.workloads.trace import Trace
+from harness.records.record import Record, load_record
+from workloads.errors import UserError
+from workloads.registry import serves
+from workloads.trace import Trace
 
 Arrivals = Literal["absolute", "relative"]
 KEYS = ["session", "turn"]

@@ -20,10 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from rehearsal.harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
-from rehearsal.harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
-from rehearsal.workloads.atomic_file import TEMPORARY, cannot_write
-from rehearsal.workloads.errors import Model, UserError, validate
+from harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
+from harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
+from workloads.atomic_file import TEMPORARY, cannot_write
+from workloads.errors import Model, UserError, validate
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
 DAMAGED = ".damaged"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES
-from rehearsal.engines.step_sources import step_sources
-from rehearsal.workloads.errors import UserError
+from engines.devices.names import DEVICES, REAL_DEVICES
+from engines.step_sources import step_sources
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Point
+    from harness.experiments.experiment import Point
 
 
 def step_times(point: Point) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""`python -m rehearsal.harness.serving`: what `ServerProcess` starts."""
+"""`python -m harness.serving`: what `ServerProcess` starts."""
 
-from rehearsal.harness.serving.process import main
+from harness.serving.process import main
 
 main()

@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.engines.composition import owners
-from rehearsal.engines.devices.available import check as check_device
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.models.token_ids import frame_tokens
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, check_modelled, resolve
-from rehearsal.harness.experiments.profiles import profile_of
-from rehearsal.harness.kinds import live_kind
-from rehearsal.workloads.errors import UserError, nearest, validate
+from engines.calls.params import CallParams
+from engines.composition import owners
+from engines.devices.available import check as check_device
+from engines.devices.names import REAL_DEVICES
+from engines.endpoint.limits import Limits
+from engines.models.token_ids import frame_tokens
+from engines.registry import ENGINES
+from engines.server import ServerParams, check_modelled, resolve
+from harness.experiments.profiles import profile_of
+from harness.kinds import live_kind
+from workloads.errors import UserError, nearest, validate
 
 SMALL_DEPLOYMENT = "speech_tiny"
 """What really runs on any machine; served on real devices where no deployment is set."""

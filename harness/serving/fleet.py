@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from rehearsal.harness.serving.config import ServeConfig
-from rehearsal.harness.serving.process import ServerProcess
+from harness.serving.config import ServeConfig
+from harness.serving.process import ServerProcess
 
 
 @contextlib.contextmanager

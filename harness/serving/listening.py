@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 
 @contextlib.contextmanager

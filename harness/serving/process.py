@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 from typing import IO, Self
 
-from rehearsal.harness.serving.config import ServeConfig
-from rehearsal.harness.serving.run import LEAVE_S, Ready, leave, serve
-from rehearsal.workloads.errors import UserError
+from harness.serving.config import ServeConfig
+from harness.serving.run import LEAVE_S, Ready, leave, serve
+from workloads.errors import UserError
 
 BAD_INPUT = 2
 """Exit status of a server that was asked for what cannot be."""
@@ -52,10 +52,10 @@ class ServerProcess:
     def begin(self) -> None:
         """Start it, without waiting until it serves; whoever calls this calls `wait` and, at last, `end`."""
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (`end` closes it)
-        root = str(Path(__file__).absolute().parents[3])
+        root = str(Path(__file__).absolute().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rehearsal.harness.serving"],
+            [sys.executable, "-P", "-m", "harness.serving"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -131,7 +131,7 @@ def main() -> None:
     while not line.endswith(b"\n"):
         more = os.read(told, 65536)
         if not more:
-            sys.exit("python -m rehearsal.harness.serving is told what to serve by its standard input.")
+            sys.exit("python -m harness.serving is told what to serve by its standard input.")
         line += more
     config = ServeConfig.model_validate_json(line)
 

@@ -11,25 +11,19 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from rehearsal.engines.devices.profile import as_profile
-from rehearsal.harness.clocks.clock import WallClockLoop
-from rehearsal.harness.clocks.model_clock import ModelClockLoop
-from rehearsal.harness.metrics.histogram import quantile
-from rehearsal.harness.serving.config import ServeConfig, check, parameters, profile, token
-from rehearsal.harness.serving.listening import (
-    address_of,
-    allow_descriptors,
-    asked_to_stop,
-    bound,
-    interruptible,
-)
-from rehearsal.harness.serving.starting import starting
+from engines.devices.profile import as_profile
+from harness.clocks.clock import WallClockLoop
+from harness.clocks.model_clock import ModelClockLoop
+from harness.metrics.histogram import quantile
+from harness.serving.config import ServeConfig, check, parameters, profile, token
+from harness.serving.listening import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.starting import starting
 
 if TYPE_CHECKING:
-    from rehearsal.engines.endpoint.metrics import LoopLag
-    from rehearsal.engines.endpoint.server_stats import ServerStats
-    from rehearsal.engines.endpoint.sessions import Sessions
-    from rehearsal.engines.endpoint.websocket_server import WebSocketServer
+    from engines.endpoint.metrics import LoopLag
+    from engines.endpoint.server_stats import ServerStats
+    from engines.endpoint.sessions import Sessions
+    from engines.endpoint.websocket_server import WebSocketServer
 
 STATUS_S = 5.0
 """[chosen] between two lines of what the server does."""
@@ -110,7 +104,7 @@ async def _serve(
     with starting(listener):
         if loading is not None:
             loading(f"http://{address_of(listener)}")
-        from rehearsal.engines.endpoint import metrics, websocket_server
+        from engines.endpoint import metrics, websocket_server
 
         sessions = _loaded(config)
     loop, server = asyncio.get_running_loop(), sessions.server
@@ -156,8 +150,8 @@ async def _serve(
 
 def _loaded(config: ServeConfig) -> "Sessions":
     """Engines, warm, and the sessions that clients will have of them."""
-    from rehearsal.engines.core import vllm_adapter
-    from rehearsal.engines.endpoint.build import build_sessions
+    from engines.core import vllm_adapter
+    from engines.endpoint.build import build_sessions
 
     vllm_adapter.use_clock(asyncio.get_running_loop().time)
     engine_params, server_params = parameters(config)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from rehearsal.harness.slo.bisection import Bounds, Passed, breaking, holding, surprising
+from harness.slo.bisection import Bounds, Passed, breaking, holding, surprising
 
 
 @dataclass(frozen=True)

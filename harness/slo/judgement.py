@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
-from rehearsal.harness.slo.targets import Target, judged_value, number, scale, statistic_of, turn_values
+from harness.metrics.frame_definitions import definition
+from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
+from harness.slo.targets import Target, judged_value, number, scale, statistic_of, turn_values
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"

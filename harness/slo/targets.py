@@ -18,14 +18,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITIONS
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.live_window import counted
-from rehearsal.harness.metrics.requests import BARGED_IN
-from rehearsal.harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
-from rehearsal.harness.metrics.turn_taking_summary import delays
-from rehearsal.workloads.errors import UserError, nearest
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITIONS
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_window import counted
+from harness.metrics.requests import BARGED_IN
+from harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
+from harness.metrics.turn_taking_summary import delays
+from workloads.errors import UserError, nearest
 
 _SIGN = {"<=": "≤", ">=": "≥"}
 EXAMPLE = "ttfp_p90<=800ms continuity>=95%"

@@ -6,9 +6,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.files import yaml_file
-from rehearsal.workloads.files.json_file import parse, read_text
+from workloads.errors import UserError, existing_file
+from workloads.files import yaml_file
+from workloads.files.json_file import parse, read_text
 
 
 def read_json(path: str | Path) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 RESULTS = ("", "results", "inference-perf-data")
 """Within a run's folder, where its client's files are looked for."""

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from rehearsal.harness.truth.files import files_of
-from rehearsal.harness.truth.one_run import read_run
-from rehearsal.harness.truth.run import SummaryRun, TruthRun
-from rehearsal.harness.truth.summary import is_summary, read_summaries
-from rehearsal.workloads.errors import UserError
+from harness.truth.files import files_of
+from harness.truth.one_run import read_run
+from harness.truth.run import SummaryRun, TruthRun
+from harness.truth.summary import is_summary, read_summaries
+from workloads.errors import UserError
 
 KINDS = (
     "traces.json (OpenTelemetry of vLLM), guidellm-results.json or .json.gz, a JSON result of `vllm bench serve`, "

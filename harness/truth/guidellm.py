@@ -7,9 +7,9 @@ value is looked for under all of them.
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth.document import get, needed, number, read_json
-from rehearsal.harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Seen, rate_label
-from rehearsal.workloads.errors import UserError
+from harness.truth.document import get, needed, number, read_json
+from harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Seen, rate_label
+from workloads.errors import UserError
 
 START = ("request_start_time", "start_time", "info.timings.request_start")
 END = ("request_end_time", "end_time", "info.timings.request_end")

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth.document import get, needed, number, read_json
-from rehearsal.harness.truth.seen import WHOLE, Part, Seen, by_arrival, rate_label
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.json_file import parse
+from harness.truth.document import get, needed, number, read_json
+from harness.truth.seen import WHOLE, Part, Seen, by_arrival, rate_label
+from workloads.errors import UserError
+from workloads.files.json_file import parse
 
 PROMPT = ("info.input_tokens", "info.request_metrics.text.input_tokens", "info.request_metrics.input_tokens")
 OUTPUT = ("info.output_tokens", "info.response_metrics.output_tokens")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from rehearsal.harness.truth.run import LATENCIES
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from harness.truth.run import LATENCIES
+from workloads.files.yaml_file import shipped_yaml
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 
@@ -29,7 +29,7 @@ class Known:
 
 @cache
 def known() -> tuple[Known, ...]:
-    return tuple(Known(**each) for each in shipped_yaml(files("rehearsal.harness.truth") / "known.yaml"))
+    return tuple(Known(**each) for each in shipped_yaml(files("harness.truth") / "known.yaml"))
 
 
 def known_error(model: str, gpu: str) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth.campaign import GROUPS, PROMPTS
-from rehearsal.harness.truth.document import get, needed, number, read_json
-from rehearsal.harness.truth.inference_perf import stages
-from rehearsal.harness.truth.run import Server, SharedPrompts, SummaryRun
-from rehearsal.workloads.errors import UserError
+from harness.truth.campaign import GROUPS, PROMPTS
+from harness.truth.document import get, needed, number, read_json
+from harness.truth.inference_perf import stages
+from harness.truth.run import Server, SharedPrompts, SummaryRun
+from workloads.errors import UserError
 
 _LATENCY = {"e2e": "request_latency", "ttft": "time_to_first_token"}
 _TAILS = ("mean", "p90", "p99")

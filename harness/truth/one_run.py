@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth import guidellm, inference_perf, vllm_bench
-from rehearsal.harness.truth.document import get, number, read_json, read_yaml
-from rehearsal.harness.truth.files import Files, log_of, there
-from rehearsal.harness.truth.lifecycle import read_summary
-from rehearsal.harness.truth.otel import read_spans
-from rehearsal.harness.truth.parts import joined
-from rehearsal.harness.truth.run import SummaryRun, TruthRun
-from rehearsal.harness.truth.seen import WHOLE, Part, Seen, by_arrival
-from rehearsal.harness.truth.server import server_of
-from rehearsal.harness.truth.sweep import split
-from rehearsal.harness.truth.vllm_log import read_log
-from rehearsal.workloads.errors import UserError
+from harness.truth import guidellm, inference_perf, vllm_bench
+from harness.truth.document import get, number, read_json, read_yaml
+from harness.truth.files import Files, log_of, there
+from harness.truth.lifecycle import read_summary
+from harness.truth.otel import read_spans
+from harness.truth.parts import joined
+from harness.truth.run import SummaryRun, TruthRun
+from harness.truth.seen import WHOLE, Part, Seen, by_arrival
+from harness.truth.server import server_of
+from harness.truth.sweep import split
+from harness.truth.vllm_log import read_log
+from workloads.errors import UserError
 
 
 def read_run(files: Files, name: str) -> TruthRun | SummaryRun:

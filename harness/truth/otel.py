@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth.seen import Seen
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.files.json_file import parse, read_text
+from harness.truth.seen import Seen
+from workloads.errors import UserError, existing_file
+from workloads.files.json_file import parse, read_text
 
 PROMPT = ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens")
 OUTPUT = ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens")

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from rehearsal.harness.truth.run import Request
-from rehearsal.harness.truth.seen import Part, Seen, by_arrival, request
+from harness.truth.run import Request
+from harness.truth.seen import Part, Seen, by_arrival, request
 
 Joined = tuple[tuple[Request, ...], tuple[tuple[str, int, int], ...], tuple[Request | None, ...] | None]
 """`requests`, `parts` and `client` of a TruthRun."""

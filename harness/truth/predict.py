@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from rehearsal.engines.devices.hardware import gpu_called
-from rehearsal.engines.models import load_model
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.calibration.runs import in_fresh_process
-from rehearsal.harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
-from rehearsal.harness.truth.run import LATENCIES, SummaryRun, TruthRun
-from rehearsal.harness.truth.seen import ALL_AT_ONCE
-from rehearsal.harness.truth.served_model import served_model
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from engines.devices.hardware import gpu_called
+from engines.models import load_model
+from engines.server import ServerParams, resolve
+from harness.calibration.runs import in_fresh_process
+from harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
+from harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from harness.truth.seen import ALL_AT_ONCE
+from harness.truth.served_model import served_model
+from workloads.atomic_file import output
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 ENGINE = "vllm_omni_wo"
 """Stock scheduling, and no KV but the GPU's."""
@@ -163,10 +163,10 @@ def _serve(
     path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
-    from rehearsal.engines.step_sources import step_sources
-    from rehearsal.harness.experiments.experiment import Point
-    from rehearsal.harness.metrics.requests import request_table
-    from rehearsal.harness.worker.replay import replay
+    from engines.step_sources import step_sources
+    from harness.experiments.experiment import Point
+    from harness.metrics.requests import request_table
+    from harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.host import API_SERVER_S, CLIENT_S
-from rehearsal.engines.models import Model
-from rehearsal.engines.models.token_ids import token_ids
-from rehearsal.harness.truth.run import Request, Server, SummaryRun
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import SCHEMA, Trace
+from engines.devices.hardware import load_gpu
+from engines.devices.host import API_SERVER_S, CLIENT_S
+from engines.models import Model
+from engines.models.token_ids import token_ids
+from harness.truth.run import Request, Server, SummaryRun
+from workloads.errors import UserError
+from workloads.seeds import stream
+from workloads.trace import SCHEMA, Trace
 
 MOST_LEN, MOST_SEQS, MOST_TOKENS = 32768, 256, 8192
 """Limits where a run does not tell its server's: vLLM's defaults for its API server on such GPUs, and a length that

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.records.record import write_json
-from rehearsal.harness.truth.predict import Failed, Prediction
-from rehearsal.harness.truth.run import LATENCIES, SummaryRun
+from harness.records.provenance import environment
+from harness.records.record import write_json
+from harness.truth.predict import Failed, Prediction
+from harness.truth.run import LATENCIES, SummaryRun
 
 REPORT, REQUESTS = "truth.json", "requests.parquet"
 SCHEMA_VERSION = 1

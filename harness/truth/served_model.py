@@ -5,12 +5,12 @@ from typing import Any
 
 import yaml
 
-from rehearsal.engines.models import Model, load_model, yaml_files
-from rehearsal.engines.models.published import model_of
-from rehearsal.harness.truth.run import Server
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.models import Model, load_model, yaml_files
+from engines.models.published import model_of
+from harness.truth.run import Server
+from workloads.atomic_file import output
+from workloads.errors import UserError
+from workloads.files.yaml_file import shipped_yaml
 
 FP8 = ("fp8", "fbgemm_fp8")
 """vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from rehearsal.harness.truth.document import get, number
-from rehearsal.harness.truth.run import Server
-from rehearsal.harness.truth.vllm_log import DEFAULT_BLOCK
-from rehearsal.workloads.errors import UserError
+from harness.truth.document import get, number
+from harness.truth.run import Server
+from harness.truth.vllm_log import DEFAULT_BLOCK
+from workloads.errors import UserError
 
 CONFIG = {
     "model": ("model", "model_name", "model_id"),

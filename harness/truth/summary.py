@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rehearsal.harness.truth.campaign import (
+from harness.truth.campaign import (
     ENCODED,
     GROUPS,
     KV_TOKENS,
@@ -21,10 +21,10 @@ from rehearsal.harness.truth.campaign import (
     VLLM,
     WORKLOADS,
 )
-from rehearsal.harness.truth.document import needed
-from rehearsal.harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
-from rehearsal.workloads.errors import UserError, existing_file, nearest
-from rehearsal.workloads.files.json_file import read_text
+from harness.truth.document import needed
+from harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
+from workloads.errors import UserError, existing_file, nearest
+from workloads.files.json_file import read_text
 
 COLUMNS = (
     "experiment",

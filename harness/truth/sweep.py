@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rehearsal.harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Seen, rate_label
+from harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Seen, rate_label
 
 PAUSE_S = 1.0
 """Shorter than guidellm's pauses between parts (2 s and more), longer than the jitter of arrivals (0.02 s)."""

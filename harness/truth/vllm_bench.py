@@ -6,9 +6,9 @@ Without `--save-detailed` the result has no lists of requests.
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.truth.document import get, read_json
-from rehearsal.harness.truth.seen import ALL_AT_ONCE, Part, Seen, rate_label
-from rehearsal.workloads.errors import UserError
+from harness.truth.document import get, read_json
+from harness.truth.seen import ALL_AT_ONCE, Part, Seen, rate_label
+from workloads.errors import UserError
 
 MEND = "run `vllm bench serve` with --save-result --save-detailed"
 

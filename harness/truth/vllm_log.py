@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rehearsal.workloads.errors import existing_file
-from rehearsal.workloads.files.json_file import read_text
+from workloads.errors import existing_file
+from workloads.files.json_file import read_text
 
 DEFAULT_BLOCK = 16
 """Tokens; vLLM's default on GPUs."""

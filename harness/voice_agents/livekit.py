@@ -8,7 +8,7 @@ pipeline's; where they overlap, as a model asked before the turn is over does, t
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rehearsal.harness.voice_agents.gap import Gap, Part
+from harness.voice_agents.gap import Gap, Part
 
 
 def of_items(items: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from rehearsal.harness.voice_agents.gap import Gap, Owner, Part
+from harness.voice_agents.gap import Gap, Owner, Part
 
 _LINE = re.compile(r"(?:^|\s|- )(\d+\.\d{3})s  (\S.*?)\s*\[([^\[\]]+)\]\s*$")
 _TOTAL = re.compile(r"(?:^|\s|- )(\d+\.\d{3})s  TOTAL( \(from client connected\))?\s*$")

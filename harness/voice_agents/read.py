@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.voice_agents import livekit, pipecat
-from rehearsal.harness.voice_agents.gap import Gap
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.files.json_file import parse, read_text
+from harness.voice_agents import livekit, pipecat
+from harness.voice_agents.gap import Gap
+from workloads.errors import UserError, existing_file
+from workloads.files.json_file import parse, read_text
 
 
 def read_gaps(path: str | Path) -> tuple[str, list[Gap]]:

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.record import (
+from harness.experiments.experiment import Point
+from harness.records.record import (
     ERROR,
     LOG,
     InvalidPoint,
@@ -28,9 +28,9 @@ from rehearsal.harness.records.record import (
     write_failure,
     write_record,
 )
-from rehearsal.harness.worker import progress
-from rehearsal.harness.worker.parent import end_with_parent
-from rehearsal.workloads.atomic_file import is_full
+from harness.worker import progress
+from harness.worker.parent import end_with_parent
+from workloads.atomic_file import is_full
 
 SERVER_PID = os.getpid()
 NO_ROOM = os.EX_IOERR

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.kinds.kind import OnePass
-from rehearsal.harness.metrics.quality import decoder_of, judge
-from rehearsal.harness.records.power_meter import add_power
-from rehearsal.harness.records.record import InvalidPoint, Measurement
+from harness.experiments.experiment import Point
+from harness.kinds import kind_of
+from harness.kinds.kind import OnePass
+from harness.metrics.quality import decoder_of, judge
+from harness.records.power_meter import add_power
+from harness.records.record import InvalidPoint, Measurement
 
 
 def measure(point: Point, folder: Path | None = None) -> Measurement:
@@ -26,12 +26,10 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     device sockets the server and the users have processes of their own.
     """
     if point.device == "sockets":
-        from rehearsal.harness.live.run.sockets_device import (
-            measure_sockets,  # needs the libraries of live runs
-        )
+        from harness.live.run.sockets_device import measure_sockets  # needs the libraries of live runs
 
         return measure_sockets(point)
-    from rehearsal.harness.worker.replay import replay  # loads vLLM, which only workers need
+    from harness.worker.replay import replay  # loads vLLM, which only workers need
 
     trace = point.trace()
     run = replay(point, trace, folder=folder)

@@ -9,14 +9,14 @@ import gc
 import os
 from pathlib import Path
 
-from rehearsal.harness.worker.isolation import send_output_to
+from harness.worker.isolation import send_output_to
 
 
 def warm() -> None:
     """Load vLLM, and configure each stage of the default deployment once."""
-    import rehearsal.harness.worker.replay  # noqa: F401
-    from rehearsal.engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
-    from rehearsal.engines.server import ServerParams, resolve
+    import harness.worker.replay  # noqa: F401
+    from engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
+    from engines.server import ServerParams, resolve
 
     for stage in resolve(ServerParams.model_validate({})).stages.values():
         make_config(stage)

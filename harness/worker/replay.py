@@ -20,22 +20,22 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from rehearsal.engines.core import vllm_adapter
-from rehearsal.engines.devices.step_file import StepFile, as_step_file
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.serving import Serving
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.kinds.kind import Fronted
-from rehearsal.harness.records.energy_counters import counters
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.power_meter import PowerMeter
-from rehearsal.harness.worker import progress, vllm_release
-from rehearsal.workloads.deferred import load_all
-from rehearsal.workloads.trace import Trace
+from engines.core import vllm_adapter
+from engines.devices.step_file import StepFile, as_step_file
+from engines.parts import Parts
+from engines.registry import ENGINES
+from engines.serving import Serving
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.experiments.experiment import Point
+from harness.kinds import kind_of
+from harness.kinds.kind import Fronted
+from harness.records.energy_counters import counters
+from harness.records.log import EventLog
+from harness.records.power_meter import PowerMeter
+from harness.worker import progress, vllm_release
+from workloads.deferred import load_all
+from workloads.trace import Trace
 
 load_all()  # no replay is to be timed with its imports
 

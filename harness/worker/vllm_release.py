@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from rehearsal.engines.server import RELEASE
-from rehearsal.workloads.errors import UserError
+from engines.server import RELEASE
+from workloads.errors import UserError
 
 _BUILD = ("setuptools-scm", "setuptools-rust")
 """What vLLM's source wants before it says what it is called, beside what vLLM itself brings."""
@@ -119,7 +119,7 @@ def check(releases: Iterable[str | None]) -> None:
     """UserError where the adapter misses something of one of them, by its name. None: what is installed."""
     for release in sorted({release for release in releases if release is not None}):
         tried = subprocess.run(
-            [sys.executable, "-c", _ADAPTER],
+            [sys.executable, "-P", "-c", _ADAPTER],
             env=os.environ | environment(python_path(release)),
             capture_output=True,
             text=True,
@@ -139,9 +139,9 @@ def check_loaded(release: str | None) -> None:
 
 
 _ADAPTER = """
-import rehearsal.engines.registry, rehearsal.harness.worker.replay
-rehearsal.engines.registry.ENGINES.values()
-from rehearsal.engines.core import vllm_adapter
+import engines.registry, harness.worker.replay
+engines.registry.ENGINES.values()
+from engines.core import vllm_adapter
 for name in vllm_adapter.__all__:
     getattr(vllm_adapter, name)
 """

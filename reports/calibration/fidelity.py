@@ -5,22 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.profile import Profile
-from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.harness.calibration.agreement import LATENCIES, Agreement, percent
-from rehearsal.harness.calibration.fidelity_report import (
-    REPORT,
-    Load,
-    Prediction,
-    Report,
-    load_report,
-    load_tables,
-)
-from rehearsal.reports.figures import agreement as picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.figures.svg import save
-from rehearsal.reports.runs.measured import Run
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile
+from engines.devices.step_file import as_step_file
+from harness.calibration.agreement import LATENCIES, Agreement, percent
+from harness.calibration.fidelity_report import REPORT, Load, Prediction, Report, load_report, load_tables
+from reports.figures import agreement as picture
+from reports.figures.style import style
+from reports.figures.svg import save
+from reports.runs.measured import Run
 
 FOLDER = "fidelity"
 RESULTS = ("mechanics", "prediction", "profile", "noise")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rehearsal.engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
-from rehearsal.harness.calibration.agreement import percent
-from rehearsal.reports.tables.plain_tables import Table, print_tables
+from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
+from harness.calibration.agreement import percent
+from reports.tables.plain_tables import Table, print_tables
 
 
 def tables(kernels: Kernels) -> list[Table]:

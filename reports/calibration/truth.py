@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from rehearsal.harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
-from rehearsal.harness.truth.run import LATENCIES
-from rehearsal.reports.figures import predicted
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.figures.svg import save
-from rehearsal.reports.tables.plain_tables import Table
+from harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
+from harness.truth.run import LATENCIES
+from reports.figures import predicted
+from reports.figures.style import style
+from reports.figures.svg import save
+from reports.tables.plain_tables import Table
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.reports.claims.paper import Published
+from harness.experiments.experiment import Experiment
+from reports.claims.paper import Published
 
 EXPERIMENT = Experiment(
     name="bench",

@@ -42,20 +42,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rehearsal.workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Experiment
-    from rehearsal.reports.claims.citation import Citation
-    from rehearsal.reports.claims.claim import Claim
-    from rehearsal.reports.claims.sensitivity import Sensitivity
-    from rehearsal.reports.figures.picture import LeftOut, Picture
-    from rehearsal.reports.runs.measured import Run
+    from harness.experiments.experiment import Experiment
+    from reports.claims.citation import Citation
+    from reports.claims.claim import Claim
+    from reports.claims.sensitivity import Sensitivity
+    from reports.figures.picture import LeftOut, Picture
+    from reports.runs.measured import Run
 
     Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
 
 _FOLDER = Path(__file__).parents[1]
-_PACKAGE = "rehearsal.reports"
+_PACKAGE = "reports"
 
 
 @dataclass(frozen=True)

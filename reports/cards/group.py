@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.record import Record
-from rehearsal.harness.records.results import Panel, find_record, read_collection
-from rehearsal.reports.cards.card import Figure, group, groups
-from rehearsal.reports.claims.claim import Assessed, assess
-from rehearsal.reports.claims.sensitivity import Cell, matrix
-from rehearsal.reports.runs.measured import Measured, Run
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Point
+from harness.records.record import Record
+from harness.records.results import Panel, find_record, read_collection
+from reports.cards.card import Figure, group, groups
+from reports.claims.claim import Assessed, assess
+from reports.claims.sensitivity import Cell, matrix
+from reports.runs.measured import Measured, Run
+from workloads.errors import UserError
 
 NO_PREVIEW = (
     "Measured with other settings than the cards have, as --quick and --set do: what the whole run says cannot be told "

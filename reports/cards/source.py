@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.workloads.errors import UserError, validate
+from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
-    from rehearsal.harness.executors.place import Place
-    from rehearsal.harness.experiments.experiment import Experiment, Point
-    from rehearsal.reports.cards.card import Figure
+    from harness.executors.place import Place
+    from harness.experiments.experiment import Experiment, Point
+    from reports.cards.card import Figure
 
 MOST_PER_CORE = 8
 """Points at a time for each core: each is a process that computes all the time. [chosen]"""
@@ -24,12 +24,12 @@ def figures(source: str) -> list[Figure]:
     if source.endswith((".yaml", ".yml")):
         return []
     if Path(source).is_dir():
-        from rehearsal.harness.records.results import COLLECTION
+        from harness.records.results import COLLECTION
 
         if (Path(source) / COLLECTION).is_file():
             raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
         return []
-    from rehearsal.reports.cards.card import Card, chosen
+    from reports.cards.card import Card, chosen
 
     found = chosen(source)
     return [] if isinstance(found, Card) else found
@@ -54,8 +54,8 @@ def resolve(
 
 
 def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, quick: bool) -> Experiment:
-    from rehearsal.engines.devices.names import REAL_DEVICES
-    from rehearsal.harness.experiments.experiment import Experiment, load_experiment, override
+    from engines.devices.names import REAL_DEVICES
+    from harness.experiments.experiment import Experiment, load_experiment, override
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")
@@ -66,7 +66,7 @@ def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, qui
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
         return override(stored, settings, seeds)
-    from rehearsal.reports.cards.card import Card, chosen
+    from reports.cards.card import Card, chosen
 
     try:
         card = chosen(str(source))
@@ -93,7 +93,7 @@ def _file(source: str) -> Path | None:
     if source.endswith((".yaml", ".yml")):
         return Path(source)
     if Path(source).is_dir():
-        from rehearsal.harness.records.results import EXPERIMENT
+        from harness.records.results import EXPERIMENT
 
         stored = Path(source) / EXPERIMENT
         return stored if stored.is_file() else None
@@ -102,7 +102,7 @@ def _file(source: str) -> Path | None:
 
 def default_out(source: Source, experiment: Experiment) -> Path:
     """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
-    from rehearsal.engines.devices.names import WALL_DEVICES
+    from engines.devices.names import WALL_DEVICES
 
     if not isinstance(source, Mapping) and Path(source).is_dir():
         return Path(f"{str(source).rstrip('/')}-{experiment.device}")
@@ -112,7 +112,7 @@ def default_out(source: Source, experiment: Experiment) -> Path:
 
 def local_jobs(jobs: int | None) -> int:
     """Points at a time on this machine, by default its cores; UserError for so many that they starve one another."""
-    from rehearsal.harness.records.provenance import cores
+    from harness.records.provenance import cores
 
     most = MOST_PER_CORE * cores()
     if jobs is not None and jobs > most:
@@ -126,7 +126,7 @@ def local_jobs(jobs: int | None) -> int:
 def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
     """How many points run at a time; on the wall clock one, or they would measure each other. None: as many as the
     place has room for. UserError for points that cannot be taken there."""
-    from rehearsal.engines.devices.names import WALL_DEVICES
+    from engines.devices.names import WALL_DEVICES
 
     place.check(points)
     if not place.local:

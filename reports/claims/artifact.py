@@ -13,13 +13,13 @@ from typing import Any
 
 import jinja2
 
-from rehearsal.reports.cards.group import Group, Shown
-from rehearsal.reports.claims.citation import cff
-from rehearsal.reports.claims.claim import as_rows, by_verdict
-from rehearsal.reports.runs.measured import Measured
-from rehearsal.reports.tables.csv_text import csv_of
-from rehearsal.workloads.atomic_file import cannot_write, replacing
-from rehearsal.workloads.errors import UserError
+from reports.cards.group import Group, Shown
+from reports.claims.citation import cff
+from reports.claims.claim import as_rows, by_verdict
+from reports.runs.measured import Measured
+from reports.tables.csv_text import csv_of
+from workloads.atomic_file import cannot_write, replacing
+from workloads.errors import UserError
 
 KICK_MINUTES = 4.0
 """Of one core: what may be measured to kick the tyres. Beside the installation it leaves a ten minutes' visit room.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from statistics import median
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.runs.measured import Run, Variant, over_seeds
+from reports.claims.paper import Published
+from reports.runs.measured import Run, Variant, over_seeds
 
 
 def ours(

@@ -33,9 +33,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rehearsal.harness.metrics.stats import Spread, across_seeds, fisher, share, wilson
-from rehearsal.reports.claims.quantities import Measure, Panels, Tally
-from rehearsal.reports.tables.columns import MISSING
+from harness.metrics.stats import Spread, across_seeds, fisher, share, wilson
+from reports.claims.quantities import Measure, Panels, Tally
+from reports.tables.columns import MISSING
 
 REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
 CALIBRATED, DERIVED = "calibrated", "derived"

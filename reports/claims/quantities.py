@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
-from rehearsal.reports.runs.measured import Measured, Run
-from rehearsal.workloads.errors import UserError
+from harness.metrics.stats import Spread, across_seeds, paired
+from reports.runs.measured import Measured, Run
+from workloads.errors import UserError
 
 Panels = Mapping[str, Run]
 """The runs of a card by panel."""

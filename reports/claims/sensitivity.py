@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.claims.claim import Claim, summed_up
-from rehearsal.reports.claims.quantities import Panels
+from harness.experiments.experiment import Experiment
+from harness.metrics.stats import Spread
+from reports.claims.claim import Claim, summed_up
+from reports.claims.quantities import Panels
 
 if TYPE_CHECKING:
-    from rehearsal.reports.runs.measured import Run
+    from reports.runs.measured import Run
 
 KEPT, UNSURE, LOST, NOT_MEASURED = "kept", "unsure", "lost", "not measured"
 

@@ -16,8 +16,8 @@ says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,0
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rehearsal.reports.claims.claim import Claim, Unit
-from rehearsal.reports.claims.quantities import Measure, Tally
+from reports.claims.claim import Claim, Unit
+from reports.claims.quantities import Measure, Tally
 
 Paper = float | tuple[float, float]
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli import (
+from reports.cli import (
     artifact,
     claims,
     compare,
@@ -33,9 +33,9 @@ from rehearsal.reports.cli import (
     serve,
     trace,
 )
-from rehearsal.reports.cli.settings import option
-from rehearsal.workloads.atomic_file import is_full
-from rehearsal.workloads.errors import UserError
+from reports.cli.settings import option
+from workloads.atomic_file import is_full
+from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.claims import finished_group
-from rehearsal.reports.cli.settings import GroupResults, option
+from reports.cli.claims import finished_group
+from reports.cli.settings import GroupResults, option
 
 
 def artifact(
@@ -20,7 +20,7 @@ def artifact(
 
     `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
     """
-    from rehearsal.reports.claims.artifact import write_artifact
+    from reports.claims.artifact import write_artifact
 
     for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
         typer.echo(str(path))

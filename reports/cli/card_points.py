@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rehearsal.workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Experiment, Point
-    from rehearsal.harness.records.results import Collection
-    from rehearsal.reports.cards.card import Figure
+    from harness.experiments.experiment import Experiment, Point
+    from harness.records.results import Collection
+    from reports.cards.card import Figure
 
 TUNED_ON = 1000
 """Seeds from here on are those that weights are tuned on (`liveserve-tuning`), and no figure is measured on."""
@@ -29,8 +29,8 @@ def asked(
 
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
-    from rehearsal.engines.devices.names import REAL_DEVICES
-    from rehearsal.harness.experiments.experiment import CHOICES, override, parameters
+    from engines.devices.names import REAL_DEVICES
+    from harness.experiments.experiment import CHOICES, override, parameters
 
     asked_for = device or settings.get("device")
     settings = {name: text for name, text in settings.items() if name != "device"}
@@ -92,8 +92,8 @@ def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Fig
 
 def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
     """The collection that a run of these experiments makes, and its points, each once, in their order."""
-    from rehearsal.harness.experiments.experiment import Traces, expand
-    from rehearsal.harness.records.results import Collection, Panel
+    from harness.experiments.experiment import Traces, expand
+    from harness.records.results import Collection, Panel
 
     traces: Traces = {}
     points: dict[str, Point] = {}

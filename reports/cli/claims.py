@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from rehearsal.reports.cli.settings import GroupResults, option
-from rehearsal.workloads.errors import UserError
+from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.settings import GroupResults, option
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.reports.cards.group import Group
-    from rehearsal.reports.claims.claim import Assessed
+    from reports.cards.group import Group
+    from reports.claims.claim import Assessed
 
 STYLES = {"reproduced": "green", "not reproduced": "red", "check failed": "red", "not measured": "dim"}
 _WIDE = 150
@@ -41,7 +41,7 @@ def claims(
     form = form_of(as_json, as_csv)
     loaded = finished_group(group, results)
     if form != "table":
-        from rehearsal.reports.claims.claim import as_rows
+        from reports.claims.claim import as_rows
 
         emit(form, sensitivity_data(loaded) if sensitivity else as_rows(loaded.claims))
     elif sensitivity:
@@ -57,10 +57,10 @@ def claims(
 
 def finished_group(group: str, results: Path | None) -> Group:
     """What was measured of a group; UserError for an unknown one, and a directory that is not there or of another."""
-    from rehearsal.reports.cards.card import group as known
+    from reports.cards.card import group as known
 
     known(group)  # a mistyped name is told before anything is loaded that reads results
-    from rehearsal.reports.cards.group import load_group
+    from reports.cards.group import load_group
 
     folder = results or Path("results") / group
     if not folder.exists():
@@ -75,8 +75,8 @@ def finished_group(group: str, results: Path | None) -> Group:
 
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group, and how much that is."""
-    from rehearsal.reports.cards.card import group as known
-    from rehearsal.reports.cli.card_points import asked, default_out, expanded
+    from reports.cards.card import group as known
+    from reports.cli.card_points import asked, default_out, expanded
 
     able = [figure for figure in known(group) if not figure.needs]
     counts = {quick: len(expanded(group, asked(able, {}, None, None, quick))[1]) for quick in (True, False)}
@@ -91,8 +91,8 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     """Print the table, how many claims have which verdict, and what is to be said of them."""
     from rich.table import Table
 
-    from rehearsal.reports.cards.card import figures
-    from rehearsal.reports.claims.claim import by_verdict, withheld
+    from reports.cards.card import figures
+    from reports.claims.claim import by_verdict, withheld
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
@@ -140,7 +140,7 @@ def show_sensitivity(group: Group) -> None:
     """Print a list of the claims, and for each the variations under which its sign is not kept."""
     from rich.table import Table
 
-    from rehearsal.reports.claims.sensitivity import KEPT
+    from reports.claims.sensitivity import KEPT
 
     rows = group.sensitivity
     if not rows:
@@ -170,15 +170,15 @@ def _plain(text: str) -> Any:
 
 def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
     """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
-    from rehearsal.reports.cards.group import load_group
-    from rehearsal.reports.pages.group_page import write_group_report
+    from reports.cards.group import load_group
+    from reports.pages.group_page import write_group_report
 
     group = load_group(folder)
     claims = [claim for claim in group.claims if cards is None or claim.card in cards]
     if form == "table":
         show(claims, group.caveat)
     else:
-        from rehearsal.reports.claims.claim import as_rows
+        from reports.claims.claim import as_rows
 
         emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from rehearsal.reports.cli.settings import option
-from rehearsal.workloads.errors import UserError
+from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.settings import option
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rehearsal.reports.comparison.compare import Cell, Compared, Comparison
+    from reports.comparison.compare import Cell, Compared, Comparison
 
 
 def percent(text: str | float) -> float:
@@ -67,8 +67,8 @@ def compare(
 
     `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
     """
-    from rehearsal.harness.metrics.frame_definitions import definition
-    from rehearsal.reports.comparison.compare import compare as compared
+    from harness.metrics.frame_definitions import definition
+    from reports.comparison.compare import compare as compared
 
     form = form_of(as_json, as_csv)
     if gate is not None:
@@ -105,8 +105,8 @@ def compare(
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
     """Print what each limit says of each cell, and exit."""
-    from rehearsal.reports.comparison import gate
-    from rehearsal.reports.comparison.compare import compare as compared
+    from reports.comparison import gate
+    from reports.comparison.compare import compare as compared
 
     if as_markdown and form != "table":
         raise UserError(f"--markdown and --{form} are two forms of one table; leave one out.")
@@ -147,7 +147,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     """For programs; spreads are {median, low, high, interval, n, missing} in the metric's own unit."""
     from dataclasses import asdict
 
-    from rehearsal.harness.metrics.frame_definitions import definition
+    from harness.metrics.frame_definitions import definition
 
     def numbers(compared: Compared) -> dict[str, Any]:
         meaning = definition(compared.column.metric)
@@ -214,9 +214,9 @@ def _table(comparison: Comparison, fail_above: float | None) -> RenderableType:
 def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> None:
     from rich.text import Text
 
-    from rehearsal.reports.comparison.compare import is_worse
-    from rehearsal.reports.figures.picture import short
-    from rehearsal.reports.tables.columns import MISSING, Column
+    from reports.comparison.compare import is_worse
+    from reports.figures.picture import short
+    from reports.tables.columns import MISSING, Column
 
     table.add_section()
     opening = [
@@ -246,7 +246,7 @@ def _spread(column: Any, spread: Any) -> str:
 
 
 def _note(cell: Cell, compared: Compared) -> str:
-    from rehearsal.reports.figures.picture import counted
+    from reports.figures.picture import counted
 
     if not cell.same_trace:
         return "other trace"

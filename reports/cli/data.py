@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import option
+from reports.cli.settings import option
 
 app = typer.Typer()
 _SPEECH = "debian, librispeech, or a folder of recordings."
@@ -36,8 +36,8 @@ def speech(
 
     `rehearse data speech --from recordings --out speech --skip-bad`
     """
-    from rehearsal.workloads.audio.library import counted
-    from rehearsal.workloads.audio.obtain import MANIFEST, obtain
+    from workloads.audio.library import counted
+    from workloads.audio.obtain import MANIFEST, obtain
 
     with _progress() as show:
         got = obtain(source, out, skip_bad, show)
@@ -71,7 +71,7 @@ def fetch(
 
     A download that broke off goes on from there; what is there already is only checked.
     """
-    from rehearsal.workloads.files import hub
+    from workloads.files import hub
 
     wanted = hub.dataset(name)
     typer.echo(f"{wanted.summary}; revision {wanted.revision}; licence: {wanted.licence}")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.reports.cli.settings import option
+from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.settings import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rehearsal.harness.doctor.check import Check
+    from harness.doctor.check import Check
 
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red", "not needed": "dim"}
 _WIDTHS = (8, 12, 11)
@@ -40,7 +40,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from rehearsal.harness.doctor import examine, runs_virtual
+    from harness.doctor import examine, runs_virtual
 
     form = form_of(as_json, as_csv)
     coming = examine(data, load)
@@ -58,7 +58,7 @@ def _shown(checks: Iterator[Check]) -> Iterator[Check]:
     from rich.table import Table
     from rich.text import Text
 
-    from rehearsal.reports.cli.console import wide
+    from reports.cli.console import wide
 
     console = wide(120)
     group, able = "", []

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.settings import option
+from reports.cli.console import wide
+from reports.cli.settings import option
 
 if TYPE_CHECKING:
-    from rehearsal.harness.calibration.fidelity_report import Report
+    from harness.calibration.fidelity_report import Report
 
 _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yellow"}
 
@@ -53,7 +53,7 @@ def fidelity(
     `rehearse fidelity --truth DIR` replays, request by request, what servers did elsewhere (OpenTelemetry traces of
     vLLM, results of guidellm and of vLLM's bench, tables of experiments) and says how far the prediction is off.
     """
-    from rehearsal.workloads.errors import UserError
+    from workloads.errors import UserError
 
     if truth is not None:
         if device is not None:
@@ -69,8 +69,8 @@ def fidelity(
         raise UserError(
             "fidelity compares with something real; add --device cpu, or --truth DIR with runs of a server."
         )
-    from rehearsal.harness.calibration import fidelity as module
-    from rehearsal.reports.calibration.fidelity import write_picture
+    from harness.calibration import fidelity as module
+    from reports.calibration.fidelity import write_picture
 
     folder = out or Path("results") / "fidelity" / device
     report = module.fidelity(device, deployment, profile, folder, quick, _show)
@@ -81,14 +81,14 @@ def fidelity(
 
 
 def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
-    from rehearsal.engines.devices.host import CALIBRATED_ON
-    from rehearsal.harness.truth.folder import read_truth
-    from rehearsal.harness.truth.predict import predict
-    from rehearsal.harness.truth.report import report_of, store
-    from rehearsal.reports.calibration.truth import sentences, tables, write_picture
-    from rehearsal.reports.cli.progress import parts
-    from rehearsal.reports.tables.plain_tables import print_tables
-    from rehearsal.workloads.errors import UserError
+    from engines.devices.host import CALIBRATED_ON
+    from harness.truth.folder import read_truth
+    from harness.truth.predict import predict
+    from harness.truth.report import report_of, store
+    from reports.calibration.truth import sentences, tables, write_picture
+    from reports.cli.progress import parts
+    from reports.tables.plain_tables import print_tables
+    from workloads.errors import UserError
 
     if step_times not in ("measured", "roofline"):
         raise UserError(f"--step-times {step_times} is neither measured nor roofline; write one of them.")
@@ -120,7 +120,7 @@ def present(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rehearsal.reports.calibration.fidelity import HEADINGS, rows
+    from reports.calibration.fidelity import HEADINGS, rows
 
     console = wide(150)
     console.print(

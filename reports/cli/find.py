@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.harness.executors.place import Place
-from rehearsal.reports.cards.source import default_out, points_at_a_time, resolve
-from rehearsal.reports.cli.listing import source_of
-from rehearsal.reports.cli.measuring import measure_points, show_points
-from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from rehearsal.reports.cli.settings import (
+from harness.executors.place import Place
+from reports.cards.source import default_out, points_at_a_time, resolve
+from reports.cli.listing import source_of
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
@@ -26,13 +26,13 @@ from rehearsal.reports.cli.settings import (
     parse_settings,
     sbatch_options,
 )
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Experiment, Point, Traces
-    from rehearsal.harness.slo.bisection import Bounds
-    from rehearsal.harness.slo.targets import Target
-    from rehearsal.reports.live.find import Finding, Tried
+    from harness.experiments.experiment import Experiment, Point, Traces
+    from harness.slo.bisection import Bounds
+    from harness.slo.targets import Target
+    from reports.live.find import Finding, Tried
 
 SEEDS = 3
 """Where no number is given, and not --quick. [chosen]"""
@@ -93,8 +93,8 @@ def find(
 
     `rehearse find my_experiment.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
-    from rehearsal.harness.slo.targets import parse_targets
-    from rehearsal.reports.cost.usage import per_gpu
+    from harness.slo.targets import parse_targets
+    from reports.cost.usage import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
@@ -150,7 +150,7 @@ class _Space:
 
     def at(self, value: float) -> list[Point]:
         """The points of every search at one value."""
-        from rehearsal.harness.experiments.experiment import expand
+        from harness.experiments.experiment import expand
 
         if value not in self._points:
             self._points[value] = expand(self.sweep([value]), self.traces)
@@ -166,7 +166,7 @@ class _Space:
     def finding(
         self, targets: tuple[Target, ...], prices: Mapping[str, float], watts: Mapping[str, float]
     ) -> Finding:
-        from rehearsal.reports.live.find import Finding, Searched
+        from reports.live.find import Finding, Searched
 
         searched = tuple(Searched(key[0], dict(key[1]), tried) for key, tried in self.tried.items())
         seeds = tuple(self.experiment.seeds)
@@ -184,8 +184,8 @@ class _Space:
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
-    from rehearsal.harness.experiments.experiment import is_whole, largest
-    from rehearsal.harness.slo.bisection import Bounds
+    from harness.experiments.experiment import is_whole, largest
+    from harness.slo.bisection import Bounds
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
@@ -231,7 +231,7 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
 
 
 def _gpu(point: Point) -> str:
-    from rehearsal.engines.server import ServerParams, resolve
+    from engines.server import ServerParams, resolve
 
     return resolve(ServerParams.of(point.server_params)).gpu.name
 
@@ -240,8 +240,8 @@ def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
-    from rehearsal.reports.live.find import Tried
-    from rehearsal.reports.live.judged import check_known, repeat
+    from reports.live.find import Tried
+    from reports.live.judged import check_known, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -260,12 +260,12 @@ def _searched(
 
 def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
-    from rehearsal.harness.records.record import write_json
-    from rehearsal.harness.records.results import write_summary
-    from rehearsal.reports.cli.console import wide
-    from rehearsal.reports.live.find import FIND, as_dict
-    from rehearsal.reports.pages.html import write_report
-    from rehearsal.reports.runs.answer import finished
+    from harness.records.record import write_json
+    from harness.records.results import write_summary
+    from reports.cli.console import wide
+    from reports.live.find import FIND, as_dict
+    from reports.pages.html import write_report
+    from reports.runs.answer import finished
 
     write_json(folder / FIND, as_dict(finding))
     # In the order of the searches and their values, not in that in which they wanted to know.
@@ -295,9 +295,9 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from rehearsal.reports.figures.picture import short
-    from rehearsal.reports.live.find import COLUMNS, figure, held, note, spread
-    from rehearsal.reports.tables.columns import MISSING
+    from reports.figures.picture import short
+    from reports.live.find import COLUMNS, figure, held, note, spread
+    from reports.tables.columns import MISSING
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.output import AsJson, emit
+from reports.cli.output import AsJson, emit
 
 
 def gap(
@@ -25,8 +25,8 @@ def gap(
 
     `rehearse gap session.json --beside results/live`: and the way to the caller
     """
-    from rehearsal.reports.cli.console import wide
-    from rehearsal.reports.live.gap import gap_of, gap_table
+    from reports.cli.console import wide
+    from reports.live.gap import gap_of, gap_table
 
     found = gap_of(log, beside)
     if as_json:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.workloads.errors import UserError, nearest
+from reports.cli.output import AsCsv, AsJson, emit, form_of
+from workloads.errors import UserError, nearest
 
 Row = dict[str, Any]
 
@@ -142,7 +142,7 @@ def _show_one(row: Row) -> None:
 
 
 def _brief_engines() -> list[Row]:
-    from rehearsal.engines.registry import ENDPOINT, ENGINES, beside_baselines
+    from engines.registry import ENDPOINT, ENGINES, beside_baselines
 
     rows = [
         {"name": name, "group": system, "summary": ENGINES[name].summary}
@@ -154,10 +154,10 @@ def _brief_engines() -> list[Row]:
 
 
 def _engines(names: Sequence[str]) -> list[Row]:
-    from rehearsal.engines.registry import ENDPOINT
-    from rehearsal.engines.server import ServerParams
-    from rehearsal.harness.client.params import ClientParams
-    from rehearsal.harness.live.target import TargetParams
+    from engines.registry import ENDPOINT
+    from engines.server import ServerParams
+    from harness.client.params import ClientParams
+    from harness.live.target import TargetParams
 
     client = _parameters("client", ClientParams)
     shared = [*_parameters("server", ServerParams), *client]
@@ -171,7 +171,7 @@ def _engines(names: Sequence[str]) -> list[Row]:
 
 
 def _engine(name: str, shared: list[Row]) -> Row:
-    from rehearsal.engines.registry import ENGINES
+    from engines.registry import ENGINES
 
     engine = ENGINES[name]
     params = engine.Params()
@@ -189,15 +189,15 @@ def _engine(name: str, shared: list[Row]) -> Row:
 
 
 def _brief_workloads() -> list[Row]:
-    from rehearsal.workloads.registry import WORKLOADS
+    from workloads.registry import WORKLOADS
 
     return [{"name": each.name, "summary": each.summary} for each in WORKLOADS.values()]
 
 
 def _workloads(names: Sequence[str]) -> list[Row]:
-    from rehearsal.engines.server import ServerParams
-    from rehearsal.harness.kinds import server_model
-    from rehearsal.workloads.registry import WORKLOADS
+    from engines.server import ServerParams
+    from harness.kinds import server_model
+    from workloads.registry import WORKLOADS
 
     return [
         {
@@ -218,19 +218,19 @@ def _workloads(names: Sequence[str]) -> list[Row]:
 
 
 def _brief_devices() -> list[Row]:
-    from rehearsal.engines.devices.names import DEVICES
+    from engines.devices.names import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
 
 
 def _brief_deployments() -> list[Row]:
-    from rehearsal.engines.deployment import deployment_names, load_deployment
+    from engines.deployment import deployment_names, load_deployment
 
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 
 
 def _brief_cards() -> list[Row]:
-    from rehearsal.reports.cards.card import cards, index
+    from reports.cards.card import cards, index
 
     benches = [
         {"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()
@@ -246,7 +246,7 @@ def _brief_cards() -> list[Row]:
 
 
 def _cards(names: Sequence[str]) -> list[Row]:
-    from rehearsal.reports.cards.card import cards, figures
+    from reports.cards.card import cards, figures
 
     found = []
     for name in names:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.reports.cli.output import AsJson, Columns, Form, asked_metrics
-from rehearsal.reports.cli.settings import Settings, number, option, parse_settings
-from rehearsal.workloads.errors import UserError
+from reports.cli.output import AsJson, Columns, Form, asked_metrics
+from reports.cli.settings import Settings, number, option, parse_settings
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Experiment, Point
-    from rehearsal.harness.slo.judgement import Verdict
-    from rehearsal.harness.slo.targets import Target
-    from rehearsal.reports.live.live_verdict import Asked
+    from harness.experiments.experiment import Experiment, Point
+    from harness.slo.judgement import Verdict
+    from harness.slo.targets import Target
+    from reports.live.live_verdict import Asked
 
 OUT = Path("results/live")
 UP_TO = 256
@@ -130,8 +130,8 @@ def live(
 
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
-    from rehearsal.harness.experiments.experiment import expand
-    from rehearsal.harness.live.live_experiment import live_experiment
+    from harness.experiments.experiment import expand
+    from harness.live.live_experiment import live_experiment
 
     metrics = asked_metrics(columns)
     load = _load(sessions, rate, find, up_to)
@@ -163,10 +163,10 @@ def live(
     if dry_run:
         _show_plan(experiment, points, out, asked, form)
         return
-    from rehearsal.reports.live.live_verdict import EXIT
+    from reports.live.live_verdict import EXIT
 
     if load.targets:
-        from rehearsal.reports.cli.live_search import find_capacity
+        from reports.cli.live_search import find_capacity
 
         first = min(load.sessions[0], load.most)
         verdict = find_capacity(experiment, asked, load.most, first, out or OUT, form, metrics)
@@ -179,9 +179,9 @@ def _asked(
     experiment: Experiment, slo: str | None, searched: tuple[Target, ...], price: float | None
 ) -> Asked:
     """UserError for targets that are none, or that no such run can meet."""
-    from rehearsal.harness.live.slo import check_targets, default_targets, served
-    from rehearsal.harness.slo.targets import parse_targets
-    from rehearsal.reports.live.live_verdict import Asked
+    from harness.live.slo import check_targets, default_targets, served
+    from harness.slo.targets import parse_targets
+    from reports.live.live_verdict import Asked
 
     targets = parse_targets(slo, "--slo") if slo is not None else searched
     check_targets(experiment, targets, "--find" if searched else "--slo")
@@ -213,8 +213,8 @@ class _Load(NamedTuple):
 
 def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
     """UserError for what does not fit together."""
-    from rehearsal.harness.live.capacity import FIRST
-    from rehearsal.harness.slo.targets import parse_targets
+    from harness.live.capacity import FIRST
+    from harness.slo.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
     if up_to is not None and not targets:
@@ -236,8 +236,8 @@ def _show_plan(
     experiment: Experiment, points: list[Point], out: Path | None, asked: Asked, form: Form
 ) -> None:
     """The points; in `out`, where it is given, what Locust's master measures, and what it is judged by."""
-    from rehearsal.harness.records import results
-    from rehearsal.reports.cli.measuring import show_points
+    from harness.records import results
+    from reports.cli.measuring import show_points
 
     show_points(points, form)
     if out is not None:
@@ -249,9 +249,9 @@ def _measured(
     experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
 ) -> Verdict:
     """FAIL where a point failed and there is nothing to judge by."""
-    from rehearsal.harness.slo.judgement import FAIL, PASS
-    from rehearsal.reports.cli.measuring import measure_points
-    from rehearsal.reports.cli.report import present_live
+    from harness.slo.judgement import FAIL, PASS
+    from reports.cli.measuring import measure_points
+    from reports.cli.report import present_live
 
     found: list[Verdict | None] = []
 

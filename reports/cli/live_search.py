@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rehearsal.harness.experiments.experiment import Experiment, Traces, expand
-from rehearsal.harness.live.capacity import CAPACITY, Step, as_dict, judge, search
-from rehearsal.harness.records.record import write_json
-from rehearsal.harness.records.results import write_summary
-from rehearsal.reports.cli.measuring import measure_points
-from rehearsal.reports.cli.output import Form
-from rehearsal.reports.cli.report import present_live
-from rehearsal.reports.live.judged import check_known, repeat
+from harness.experiments.experiment import Experiment, Traces, expand
+from harness.live.capacity import CAPACITY, Step, as_dict, judge, search
+from harness.records.record import write_json
+from harness.records.results import write_summary
+from reports.cli.measuring import measure_points
+from reports.cli.output import Form
+from reports.cli.report import present_live
+from reports.live.judged import check_known, repeat
 
 if TYPE_CHECKING:
-    from rehearsal.harness.slo.judgement import Verdict
-    from rehearsal.reports.live.live_verdict import Asked
+    from harness.slo.judgement import Verdict
+    from reports.live.live_verdict import Asked
 
 
 def find_capacity(

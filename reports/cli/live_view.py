@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.reports.figures.picture import counted
+from harness.executors import Outcome
+from harness.live.run.progress import RunProgress
+from reports.figures.picture import counted
 
 LINE_S = 5.0
 """Between two lines where there is no terminal. [config]"""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rehearsal.harness.executors.place import Place
-from rehearsal.reports.cli.output import Form, emit
-from rehearsal.workloads.errors import UserError
+from harness.executors.place import Place
+from reports.cli.output import Form, emit
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.executors import Executor, Outcome
-    from rehearsal.harness.experiments.experiment import Experiment, Point
-    from rehearsal.harness.experiments.order import Order
-    from rehearsal.harness.records.results import Collection
+    from harness.executors import Executor, Outcome
+    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.order import Order
+    from harness.records.results import Collection
 
 
 HERE = Place()
@@ -67,9 +67,9 @@ def measured(
 
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
-    from rehearsal.engines.devices.names import SOCKET_DEVICES
-    from rehearsal.harness.experiments.order import shuffled
-    from rehearsal.harness.records import results
+    from engines.devices.names import SOCKET_DEVICES
+    from harness.experiments.order import shuffled
+    from harness.records import results
 
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
@@ -112,20 +112,20 @@ def _executed(
     """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
     finished = len(points) - len(todo)
     if points[0].device == "live":
-        from rehearsal.harness.live.run.executor import LiveExecutor
-        from rehearsal.reports.cli.live_view import live_view
+        from harness.live.run.executor import LiveExecutor
+        from reports.cli.live_view import live_view
 
         with live_view(len(points), finished) as (see, show):
             executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
             with contextlib.closing(executor.run(todo)) as outcomes:
                 yield show, outcomes
         return
-    from rehearsal.engines.devices.names import REAL_DEVICES
-    from rehearsal.harness.executors.local import LocalExecutor
-    from rehearsal.harness.records.provenance import cores
-    from rehearsal.harness.worker import vllm_release
-    from rehearsal.harness.worker.measure import measure
-    from rehearsal.reports.cli.progress import progress
+    from engines.devices.names import REAL_DEVICES
+    from harness.executors.local import LocalExecutor
+    from harness.records.provenance import cores
+    from harness.worker import vllm_release
+    from harness.worker.measure import measure
+    from reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
     vllm_release.check(point.server_params.get("vllm") for point in todo)
@@ -158,7 +158,7 @@ def _check_installed(vllm: bool, live: bool) -> None:
 @contextlib.contextmanager
 def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
     """When the run is interrupted, a summary is written all the same."""
-    from rehearsal.harness.records import results
+    from harness.records import results
 
     try:
         yield

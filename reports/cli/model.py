@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import option
-from rehearsal.workloads.atomic_file import STDOUT, YAML_ENDINGS, check_output
-from rehearsal.workloads.errors import UserError
+from reports.cli.settings import option
+from workloads.atomic_file import STDOUT, YAML_ENDINGS, check_output
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.engines.models.config_file import Published
+    from engines.models.config_file import Published
 
 
 def model(
@@ -38,8 +38,8 @@ def model(
 
     `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml --set modality=text --set reply=text`
     """
-    from rehearsal.engines.models.config_file import as_yaml, read_config
-    from rehearsal.workloads.atomic_file import output
+    from engines.models.config_file import as_yaml, read_config
+    from workloads.atomic_file import output
 
     found = read_config(config, name)
     path = Path(found.file_name) if out is None else check_output(out, YAML_ENDINGS)

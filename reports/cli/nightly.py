@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli import run
-from rehearsal.reports.cli.compare import percent, show
-from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.settings import Settings, number, option
-from rehearsal.workloads.errors import UserError
+from reports.cli import run
+from reports.cli.compare import percent, show
+from reports.cli.console import wide
+from reports.cli.settings import Settings, number, option
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.reports.comparison.nightly import Part
+    from reports.comparison.nightly import Part
 
 _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not needed": "dim"}
 
@@ -50,19 +50,11 @@ def nightly(
 
     `rehearse nightly --against results/nightly/2026-01-31/bench`
     """
-    from rehearsal.engines.devices.available import missing
-    from rehearsal.engines.devices.names import check_device
-    from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL
-    from rehearsal.reports.comparison.nightly import (
-        BENCH,
-        bench,
-        comparison,
-        fidelity,
-        folder_of,
-        last_passed,
-        store,
-    )
-    from rehearsal.reports.runs.measured import load_run
+    from engines.devices.available import missing
+    from engines.devices.names import check_device
+    from harness.metrics.stats import MIN_FOR_INTERVAL
+    from reports.comparison.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store
+    from reports.runs.measured import load_run
 
     check_device(device)
     if reason := missing(device):
@@ -98,7 +90,7 @@ def _show(parts: list[Part], night: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rehearsal.reports.comparison.nightly import VERDICT
+    from reports.comparison.nightly import VERDICT
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("nightly", "verdict", "why"):

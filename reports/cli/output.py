@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rehearsal.reports.cli.settings import option
-from rehearsal.reports.tables.csv_text import csv_of
-from rehearsal.workloads.errors import UserError
+from reports.cli.settings import option
+from reports.tables.csv_text import csv_of
+from workloads.errors import UserError
 
 Form = Literal["table", "json", "csv"]
 AsJson = Annotated[bool, option("--json", "Print JSON instead of a table.")]
@@ -23,7 +23,7 @@ def asked_metrics(columns: str | None) -> tuple[str, ...]:
     """The metrics of --columns, none where it was not given; what knows their names is loaded only then."""
     if columns is None:
         return ()
-    from rehearsal.reports.tables.columns import parse_columns
+    from reports.tables.columns import parse_columns
 
     return parse_columns(columns)
 

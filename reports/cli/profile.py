@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import option
+from reports.cli.settings import option
 
 if TYPE_CHECKING:
-    from rehearsal.engines.devices.profile import Profile
+    from engines.devices.profile import Profile
 
 
 def profile(
@@ -60,11 +60,11 @@ def profile(
 def _from_kernels(
     source: str, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
-    from rehearsal.engines.devices.kernels.grids import save_kernels
-    from rehearsal.engines.devices.kernels.make import kernels_for
-    from rehearsal.reports.calibration.kernels import present
-    from rehearsal.workloads.atomic_file import YAML_ENDINGS, check_output
-    from rehearsal.workloads.errors import UserError
+    from engines.devices.kernels.grids import save_kernels
+    from engines.devices.kernels.make import kernels_for
+    from reports.calibration.kernels import present
+    from workloads.atomic_file import YAML_ENDINGS, check_output
+    from workloads.errors import UserError
 
     if source != "aiconfigurator":
         raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
@@ -82,12 +82,12 @@ def _from_kernels(
 
 
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
-    from rehearsal.engines.devices.profile import save_profile
-    from rehearsal.harness.calibration import profiling
-    from rehearsal.reports.cli.progress import parts
-    from rehearsal.reports.pages.profile_page import write_profile_page
-    from rehearsal.workloads.atomic_file import YAML_ENDINGS, check_output
-    from rehearsal.workloads.errors import UserError
+    from engines.devices.profile import save_profile
+    from harness.calibration import profiling
+    from reports.cli.progress import parts
+    from reports.pages.profile_page import write_profile_page
+    from workloads.atomic_file import YAML_ENDINGS, check_output
+    from workloads.errors import UserError
 
     if device is None:
         raise UserError(
@@ -116,8 +116,8 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
 
 def _next(model: str, path: Path) -> str:
     """A command that uses the profile."""
-    from rehearsal.engines.deployment import load_deployment
-    from rehearsal.harness.calibration.profiling import target
+    from engines.deployment import load_deployment
+    from harness.calibration.profiling import target
 
     params = target(model)
     checkpoint = f" --set checkpoint={params.checkpoint}" if params.checkpoint else ""
@@ -130,8 +130,8 @@ def _next(model: str, path: Path) -> str:
 def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     from rich.console import Console
 
-    from rehearsal.reports.pages.profile_page import tables
-    from rehearsal.reports.tables.plain_tables import print_tables
+    from reports.pages.profile_page import tables
+    from reports.tables.plain_tables import print_tables
 
     console = Console()
     console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)

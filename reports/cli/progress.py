@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.reports.cli.time_left import TimeLeft
+from harness.executors import Outcome
+from harness.experiments.experiment import Point
+from reports.cli.time_left import TimeLeft
 
 MINUTES_S = 600
 """From which on what is left is told in minutes. [chosen]"""

@@ -5,16 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.settings import (
-    Host,
-    Insecure,
-    Port,
-    TokenEnv,
-    number,
-    one_each,
-    option,
-    parse_settings,
-)
+from reports.cli.settings import Host, Insecure, Port, TokenEnv, number, one_each, option, parse_settings
 
 ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
@@ -43,8 +34,8 @@ def proxy(
     A server that dies loses what it had begun to answer; everything else goes to another, and it is taken back when it
     answers again.
     """
-    from rehearsal.harness.proxy import ProxyConfig
-    from rehearsal.workloads.errors import validate
+    from harness.proxy import ProxyConfig
+    from workloads.errors import validate
 
     config = validate(
         ProxyConfig,
@@ -68,7 +59,7 @@ def run(config: Any, draining: Callable[[], None] | None = None) -> int:
     """Serve it, and say where; returns the exit status. `draining`: called when it lets nobody in any more."""
     from rich.console import Console
 
-    from rehearsal.harness.proxy import serve
+    from harness.proxy import serve
 
     console = Console(stderr=True, highlight=False)
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of
-from rehearsal.workloads.errors import UserError
+from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rehearsal.harness.experiments.experiment import Experiment
-    from rehearsal.harness.slo.judgement import Verdict
-    from rehearsal.reports.live.live_verdict import Asked, LiveVerdict
+    from harness.experiments.experiment import Experiment
+    from harness.slo.judgement import Verdict
+    from reports.live.live_verdict import Asked, LiveVerdict
 
 
 _WIDE = 150
@@ -54,14 +54,14 @@ def report(
     `rehearse report results/live --export llm-d` (or aiperf): ours as theirs
     """
     form = form_of(as_json, as_csv)
-    from rehearsal.harness.neighbours.imported import results_of
-    from rehearsal.harness.records.results import COLLECTION, read_results
-    from rehearsal.reports.cli.claims import present_group
+    from harness.neighbours.imported import results_of
+    from harness.records.results import COLLECTION, read_results
+    from reports.cli.claims import present_group
 
     asked = asked_metrics(columns)
     folder = results_of(folder)
     if export is not None:
-        from rehearsal.reports.live.export import export_run
+        from reports.live.export import export_run
 
         for path in export_run(folder, export):
             typer.echo(str(path))
@@ -88,8 +88,8 @@ def present_live(
     """Presents as `present` does, with what was asked kept in the folder, and JSON that begins with the verdict;
     returns that, None where there is nothing to judge by.
     """
-    from rehearsal.reports.live.live_verdict import live_verdict
-    from rehearsal.reports.runs.measured import load_run
+    from reports.live.live_verdict import live_verdict
+    from reports.runs.measured import load_run
 
     asked.write(folder)
     verdict = live_verdict(load_run(folder))
@@ -109,11 +109,11 @@ def present(
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
-    from rehearsal.reports.cost.batch_cost import BATCH, cost_table
-    from rehearsal.reports.live.server_side import sides_table
-    from rehearsal.reports.pages.html import write_report
-    from rehearsal.reports.runs.answer import answer, finished
-    from rehearsal.reports.tables.table import flat, results_data, results_table
+    from reports.cost.batch_cost import BATCH, cost_table
+    from reports.live.server_side import sides_table
+    from reports.pages.html import write_report
+    from reports.runs.answer import answer, finished
+    from reports.tables.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
     if form == "table":
@@ -139,9 +139,9 @@ def present(
 
 
 def _show_verdict(console: Console, folder: Path, verdict: LiveVerdict | None) -> None:
-    from rehearsal.reports.cli.verdict import show_verdict
-    from rehearsal.reports.live.live_verdict import live_verdict
-    from rehearsal.reports.runs.measured import load_run
+    from reports.cli.verdict import show_verdict
+    from reports.live.live_verdict import live_verdict
+    from reports.runs.measured import load_run
 
     found = verdict or live_verdict(load_run(folder))
     if found is not None:

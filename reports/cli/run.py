@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.harness.executors.place import Place
-from rehearsal.reports.cards.source import default_out, figures, points_at_a_time, resolve
-from rehearsal.reports.cli import card_points
-from rehearsal.reports.cli.claims import present_group
-from rehearsal.reports.cli.listing import named, source_of
-from rehearsal.reports.cli.measuring import measure_points, show_points
-from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
-from rehearsal.reports.cli.report import present
-from rehearsal.reports.cli.settings import (
+from harness.executors.place import Place
+from reports.cards.source import default_out, figures, points_at_a_time, resolve
+from reports.cli import card_points
+from reports.cli.claims import present_group
+from reports.cli.listing import named, source_of
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
+from reports.cli.report import present
+from reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
@@ -28,12 +28,12 @@ from rehearsal.reports.cli.settings import (
     parse_settings,
     sbatch_options,
 )
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.harness.experiments.experiment import Experiment, Point
-    from rehearsal.harness.records.results import Collection
-    from rehearsal.reports.cards.card import Figure
+    from harness.experiments.experiment import Experiment, Point
+    from harness.records.results import Collection
+    from reports.cards.card import Figure
 
 
 def run(
@@ -114,8 +114,8 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from rehearsal.harness.experiments.experiment import Experiment
-    from rehearsal.harness.worker import vllm_release
+    from harness.experiments.experiment import Experiment
+    from harness.worker import vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
     chosen_settings = parse_settings(settings)
@@ -131,7 +131,7 @@ def run(
     work = _of_cards(cards, chosen) if cards else _of_experiment(chosen, profile)
     at_a_time = points_at_a_time(work.points, jobs, place)
     if dry_run:
-        from rehearsal.harness.experiments.order import shuffled
+        from harness.experiments.order import shuffled
 
         show_points(shuffled(work.points, seed).points, form)
         return
@@ -174,7 +174,7 @@ def _of_cards(cards: list[Figure], chosen: _Chosen) -> _Work:
 
 
 def _of_experiment(chosen: _Chosen, profile: Path | None) -> _Work:
-    from rehearsal.harness.experiments.experiment import Traces, expand, never_on_line
+    from harness.experiments.experiment import Traces, expand, never_on_line
 
     owner = resolve(*chosen, profile)
     traces: Traces = {}

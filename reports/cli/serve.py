@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.listing import named
-from rehearsal.reports.cli.settings import (
+from reports.cli.listing import named
+from reports.cli.settings import (
     Host,
     Insecure,
     Port,
@@ -20,10 +20,10 @@ from rehearsal.reports.cli.settings import (
     option,
     parse_settings,
 )
-from rehearsal.workloads.errors import UserError, validate
+from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
-    from rehearsal.harness.serving import Ready, ServeConfig, Status
+    from harness.serving import Ready, ServeConfig, Status
 
 
 def serve(
@@ -74,7 +74,7 @@ def serve(
 
     `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
     """
-    from rehearsal.harness import serving
+    from harness import serving
 
     config = _config(
         engine=engine,
@@ -102,12 +102,12 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
     import contextlib
     from urllib.parse import urlsplit
 
-    from rehearsal.harness import serving
-    from rehearsal.harness.proxy import ProxyConfig
-    from rehearsal.harness.proxy.config import check_router
-    from rehearsal.harness.serving.fleet import fleet
-    from rehearsal.harness.serving.listening import bound, interruptible
-    from rehearsal.reports.cli import proxy
+    from harness import serving
+    from harness.proxy import ProxyConfig
+    from harness.proxy.config import check_router
+    from harness.serving.fleet import fleet
+    from harness.serving.listening import bound, interruptible
+    from reports.cli import proxy
 
     serving.check(config)
     check_router(router)
@@ -137,10 +137,10 @@ def _config(
     profile: Path | None,
     more: dict[str, Any],
 ) -> ServeConfig:
-    from rehearsal.engines.devices.names import check_device
-    from rehearsal.engines.devices.profile import load_profile
-    from rehearsal.engines.endpoint.limits import Limits
-    from rehearsal.harness.serving import DEVICES, ServeConfig
+    from engines.devices.names import check_device
+    from engines.devices.profile import load_profile
+    from engines.endpoint.limits import Limits
+    from harness.serving import DEVICES, ServeConfig
 
     check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
@@ -166,9 +166,9 @@ class _Says:
         self.console.print(f"loading vLLM …  {address}/health answers 'starting' until it has", markup=False)
 
     def ready(self, where: Ready) -> None:
-        from rehearsal.engines.registry import ENGINES
-        from rehearsal.engines.server import resolve
-        from rehearsal.harness.serving import parameters
+        from engines.registry import ENGINES
+        from engines.server import resolve
+        from harness.serving import parameters
 
         config = self._config
         deployment = resolve(parameters(config)[1])

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rehearsal.workloads.atomic_file import check_output
-from rehearsal.workloads.errors import UserError
+from workloads.atomic_file import check_output
+from workloads.errors import UserError
 
 
 def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:
@@ -63,7 +63,7 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
 
 def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
     """The one value of each name. UserError for several, which ends with `mend`: "a server has one; choose one"."""
-    from rehearsal.harness.experiments.experiment import parse_setting
+    from harness.experiments.experiment import parse_setting
 
     values: dict[str, Any] = {}
     for name, text in settings.items():

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point
+from harness.executors import Outcome
+from harness.experiments.experiment import Point
 
 SYSTEM = 2.0
 """What a system's point takes of what one of a plain engine of the same size does, until both are known: its policy
@@ -68,6 +68,6 @@ def size(point: Point) -> float:
 
 def factor(engine: str) -> float:
     """What a point of an engine is taken to cost, of a plain one's."""
-    from rehearsal.engines.registry import beside_baselines
+    from engines.registry import beside_baselines
 
     return SYSTEM if engine in beside_baselines() else 1.0

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from rehearsal.reports.cli import trace_edit, trace_perfetto, trace_pictures
-from rehearsal.reports.cli.listing import named
-from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.reports.cli.settings import Settings, number, one_each, option, parse_settings
-from rehearsal.reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
-from rehearsal.workloads.atomic_file import STDOUT, check_output
-from rehearsal.workloads.errors import UserError, nearest
+from reports.cli import trace_edit, trace_perfetto, trace_pictures
+from reports.cli.listing import named
+from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.settings import Settings, number, one_each, option, parse_settings
+from reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
+from workloads.atomic_file import STDOUT, check_output
+from workloads.errors import UserError, nearest
 
 app = typer.Typer()
 app.command("edit")(trace_edit.edit)
@@ -56,7 +56,7 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
-    from rehearsal.workloads.registry import make_trace
+    from workloads.registry import make_trace
 
     params = one_each(parse_settings(settings), "a trace takes one; put it in quotes")
     trace = make_trace(workload, params, seed)
@@ -78,7 +78,7 @@ def from_run(
 
     `rehearse run mine.yaml --set workload=file --set path=again.parquet`
     """
-    from rehearsal.harness.records.recorded import from_record
+    from harness.records.recorded import from_record
 
     save_and_describe(from_record(folder, arrivals), out)
 
@@ -97,7 +97,7 @@ def convert(
 
     `rehearse trace convert voice.parquet --to mooncake --out voice.jsonl`
     """
-    from rehearsal.workloads.formats import ENDINGS, FORMATS, load_trace
+    from workloads.formats import ENDINGS, FORMATS, load_trace
 
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}.{nearest(to, FORMATS)}")
@@ -115,9 +115,9 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     from rich.console import Console
     from rich.table import Table
 
-    from rehearsal.workloads.columns.classes import in_order
-    from rehearsal.workloads.formats import load_trace
-    from rehearsal.workloads.statistics.describe import notes
+    from workloads.columns.classes import in_order
+    from workloads.formats import load_trace
+    from workloads.statistics.describe import notes
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)

@@ -7,9 +7,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from rehearsal.reports.cli.settings import number, option
-from rehearsal.reports.cli.trace_table import Out, save_and_describe
-from rehearsal.workloads.errors import UserError
+from reports.cli.settings import number, option
+from reports.cli.trace_table import Out, save_and_describe
+from workloads.errors import UserError
 
 Value = TypeVar("Value")
 NONE = ("", "-", "none")
@@ -49,8 +49,8 @@ def edit(
 
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
-    from rehearsal.workloads.formats import load_trace
-    from rehearsal.workloads.transforms import transform
+    from workloads.formats import load_trace
+    from workloads.transforms import transform
 
     values = (
         _each("--class", request_class, len(files), str),

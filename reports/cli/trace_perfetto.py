@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import option, written_as
-from rehearsal.workloads.atomic_file import STDOUT, output
+from reports.cli.settings import option, written_as
+from workloads.atomic_file import STDOUT, output
 
 
 def perfetto(
@@ -30,8 +30,8 @@ def perfetto(
 
     `rehearse trace perfetto results/bench/points/ID --out - | jq .otherData`
     """
-    from rehearsal.harness.records.recorded import finished_record
-    from rehearsal.reports.runs.chrome_trace import write
+    from harness.records.recorded import finished_record
+    from reports.runs.chrome_trace import write
 
     record = finished_record(folder)
     out = out or Path(f"{record.point.id}.perfetto.json.gz")

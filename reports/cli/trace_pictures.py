@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.reports.cli.settings import option
+from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.settings import option
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
 
@@ -18,8 +18,8 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
 
     `rehearse trace stat voice.parquet --json`
     """
-    from rehearsal.workloads.formats import load_trace
-    from rehearsal.workloads.statistics.describe import statistics
+    from workloads.formats import load_trace
+    from workloads.statistics.describe import statistics
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)
@@ -29,8 +29,8 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
         return
     from rich.console import Console
 
-    from rehearsal.reports.tables.plain_tables import print_tables
-    from rehearsal.reports.traces.numbers import tables
+    from reports.tables.plain_tables import print_tables
+    from reports.traces.numbers import tables
 
     print_tables(tables(trace), Console())
 
@@ -48,8 +48,8 @@ def plot(
 
     `rehearse trace plot fitted.parquet --against replayed.parquet --out pictures`
     """
-    from rehearsal.reports.traces.page import write_trace_page
-    from rehearsal.workloads.formats import load_trace
+    from reports.traces.page import write_trace_page
+    from workloads.formats import load_trace
 
     other = load_trace(against) if against else None
     page = write_trace_page(load_trace(file), file.name, out, other, against.name if against else "")
@@ -71,8 +71,8 @@ def fidelity(
     from rich.console import Console
     from rich.table import Table
 
-    from rehearsal.reports.traces.fidelity import write_fidelity_page
-    from rehearsal.workloads.statistics.fidelity import compare
+    from reports.traces.fidelity import write_fidelity_page
+    from workloads.statistics.fidelity import compare
 
     form = form_of(as_json, as_csv)
     comparisons = compare(data)

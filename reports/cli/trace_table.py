@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import option, written_as
-from rehearsal.workloads.atomic_file import STDOUT
+from reports.cli.settings import option, written_as
+from workloads.atomic_file import STDOUT
 
 if TYPE_CHECKING:
-    from rehearsal.workloads.trace import Trace
+    from workloads.trace import Trace
 
 
 Out = Annotated[
@@ -26,7 +26,7 @@ Out = Annotated[
 
 def save_and_describe(trace: Trace, out: Path) -> None:
     """Write the trace and print what it holds; beside the trace, where that goes to standard output."""
-    from rehearsal.workloads.formats import save_trace
+    from workloads.formats import save_trace
 
     save_trace(trace, out)
     describe_trace(trace, err=out == STDOUT)
@@ -39,7 +39,7 @@ def describe_trace(trace: Trace, err: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from rehearsal.workloads.statistics.describe import describe
+    from workloads.statistics.describe import describe
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in describe(trace).items():

@@ -5,11 +5,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rehearsal.harness.live.capacity import Capacity
-from rehearsal.harness.slo.judgement import FAIL, INCONCLUSIVE, PASS
-from rehearsal.harness.slo.targets import number
-from rehearsal.reports.live.live_verdict import LiveVerdict, rows
-from rehearsal.reports.tables.columns import MISSING
+from harness.live.capacity import Capacity
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS
+from harness.slo.targets import number
+from reports.live.live_verdict import LiveVerdict, rows
+from reports.tables.columns import MISSING
 
 _STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 _STEP_STYLES = {"passes": "green", "fails": "red", "invalid": "yellow"}

@@ -12,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
-from rehearsal.harness.neighbours.imported import results_of
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import record_folders
-from rehearsal.reports.figures.picture import short
-from rehearsal.reports.runs.measured import Measured, by_seed, load_run
-from rehearsal.reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
-from rehearsal.workloads.errors import UserError
+from engines.devices.names import REAL_DEVICES
+from engines.devices.step_file import as_step_file
+from harness.metrics.frame_definitions import definition
+from harness.metrics.stats import Spread, across_seeds, paired
+from harness.neighbours.imported import results_of
+from harness.records.record import load_record
+from harness.records.results import record_folders
+from reports.figures.picture import short
+from reports.runs.measured import Measured, by_seed, load_run
+from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
+from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")
 """Beside the headline metrics: what a device decides most directly."""

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.comparison.compare import Cell, Compared, Comparison
-from rehearsal.reports.figures.picture import counted
-from rehearsal.reports.tables.columns import Column, metric_named
-from rehearsal.workloads.errors import UserError
+from harness.metrics.frame_definitions import definition
+from reports.comparison.compare import Cell, Compared, Comparison
+from reports.figures.picture import counted
+from reports.tables.columns import Column, metric_named
+from workloads.errors import UserError
 
 P_VALUE = 0.05
 LEAST_SEEDS = 5

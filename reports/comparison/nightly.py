@@ -14,12 +14,12 @@ from typing import Literal
 
 import typer
 
-from rehearsal.engines.devices.names import REAL_DEVICES
-from rehearsal.harness.records.provenance import revision
-from rehearsal.harness.records.record import write_json
-from rehearsal.reports.comparison.compare import Comparison, compare
-from rehearsal.reports.runs.measured import load_run
-from rehearsal.workloads.errors import UserError
+from engines.devices.names import REAL_DEVICES
+from harness.records.provenance import revision
+from harness.records.record import write_json
+from reports.comparison.compare import Comparison, compare
+from reports.runs.measured import load_run
+from workloads.errors import UserError
 
 VERDICT = "verdict.json"
 BENCH = "bench"
@@ -68,7 +68,7 @@ def bench(night: Path) -> Part:
 
 def fidelity(night: Path, device: str, quick: bool) -> Part:
     """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: as there, mechanics decide and the rest is told."""
-    from rehearsal.harness.calibration import fidelity
+    from harness.calibration import fidelity
 
     if device not in REAL_DEVICES:
         return Part("fidelity", "not needed", (f"device {device} is what fidelity judges",))

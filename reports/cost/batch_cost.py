@@ -13,9 +13,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
-from rehearsal.reports.runs.answer import Finished
-from rehearsal.reports.tables.columns import MISSING, Column, column_for, columns
+from harness.metrics.stats import Spread, across_seeds, paired
+from reports.runs.answer import Finished
+from reports.tables.columns import MISSING, Column, column_for, columns
 
 BATCH = "batch"
 """The axis: documents in flight."""
@@ -123,7 +123,7 @@ def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
 
 def reasons_of(folder: Path, points: Sequence[tuple[str, int]]) -> dict[int, Counter[str]]:
     """Why documents failed, by how many were in flight. `points`: id and number of each."""
-    from rehearsal.harness.records.results import find_record
+    from harness.records.results import find_record
 
     counts: dict[int, Counter[str]] = {}
     for id, documents in points:

@@ -14,13 +14,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models import values
-from rehearsal.harness.metrics.live_window import Window
-from rehearsal.harness.records.record import Record
-from rehearsal.reports.runs.placement import gpus_of
-from rehearsal.reports.tables.columns import MISSING
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.deployment import Deployment
+from engines.models import values
+from harness.metrics.live_window import Window
+from harness.records.record import Record
+from reports.runs.placement import gpus_of
+from reports.tables.columns import MISSING
+from workloads.files.yaml_file import shipped_yaml
 
 Basis = Literal["measured kernels", "data sheet, at most", "as given"]
 MEASURED: Basis = "measured kernels"

@@ -1,6 +1,6 @@
 """What measured kernels drew: the watts of `power.yaml`.
 
-    python -m rehearsal.reports.cost.kernel_power systems/data/b200_sxm
+    python -m reports.cost.kernel_power systems/data/b200_sxm
 
 AIConfigurator meters the GPU while it repeats one kernel. Decodes and experts of few tokens wait for memory; prefills
 and experts of many tokens compute.

@@ -16,18 +16,18 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.metrics.definitions import DISTRIBUTIONS
-from rehearsal.harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
-from rehearsal.harness.metrics.playback import is_continuous
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.harness.records.record import Record
-from rehearsal.harness.slo.targets import Target
-from rehearsal.reports.cost.energy import kernel_j
-from rehearsal.reports.runs.placement import deployment_of
-from rehearsal.workloads.errors import UserError, nearest
+from engines.deployment import Deployment
+from harness.client.params import ClientParams
+from harness.metrics.definitions import DISTRIBUTIONS
+from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
+from harness.metrics.playback import is_continuous
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.stats import across_seeds
+from harness.records.record import Record
+from harness.slo.targets import Target
+from reports.cost.energy import kernel_j
+from reports.runs.placement import deployment_of
+from workloads.errors import UserError, nearest
 
 MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
 TOKENS = ("first_text", "text", "frame")

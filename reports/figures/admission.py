@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.dashboard import busiest
-from rehearsal.reports.figures.drawing import legend, sheet, whole_numbers
-from rehearsal.reports.figures.frames import answered, finished, latency_axes
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, setting
-from rehearsal.reports.figures.style import BROKEN, INK, MUTED, Look, looks
-from rehearsal.reports.runs.measured import Measured, Run
+from reports.claims.paper import Published
+from reports.figures.dashboard import busiest
+from reports.figures.drawing import legend, sheet, whole_numbers
+from reports.figures.frames import answered, finished, latency_axes
+from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.figures.style import BROKEN, INK, MUTED, Look, looks
+from reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

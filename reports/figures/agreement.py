@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.calibration.agreement import percent
-from rehearsal.harness.calibration.fidelity_report import (
-    MEASURED,
-    MECHANICS,
-    OTHER_RUN,
-    PROFILE,
-    Load,
-    Report,
-)
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import INK, MUTED, WIDTH_IN
+from harness.calibration.agreement import percent
+from harness.calibration.fidelity_report import MEASURED, MECHANICS, OTHER_RUN, PROFILE, Load, Report
+from reports.figures.picture import Picture
+from reports.figures.style import INK, MUTED, WIDTH_IN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

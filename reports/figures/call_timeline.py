@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.live.client.call_recorder import CALL, session_of
-from rehearsal.harness.metrics.call_log import SAYS
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
-from rehearsal.reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
-from rehearsal.reports.runs.measured import Measured, Run
+from harness.live.client.call_recorder import CALL, session_of
+from harness.metrics.call_log import SAYS
+from reports.claims.paper import Published
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+from reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

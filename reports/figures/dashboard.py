@@ -6,12 +6,12 @@ Figures 1 and 4b).
 
 from collections.abc import Mapping, Sequence
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
-from rehearsal.reports.figures.style import Look, looks
-from rehearsal.reports.runs.measured import Measured, Run
+from reports.claims.paper import Published
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
+from reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from reports.figures.style import Look, looks
+from reports.runs.measured import Measured, Run
 
 NAME = "dashboard_and_user"
 TITLE = "The dashboard's view, and the user's"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.figures.picture import paper_marker, whiskers
-from rehearsal.reports.figures.style import WIDTH_IN, Look
-from rehearsal.reports.runs.measured import Measured
+from harness.metrics.stats import Spread
+from reports.figures.picture import paper_marker, whiskers
+from reports.figures.style import WIDTH_IN, Look
+from reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

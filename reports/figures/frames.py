@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics import pool as kv_pool
-from rehearsal.harness.metrics.frames import DELIVERED
-from rehearsal.harness.metrics.wall import BUCKET_S, bucket_latencies
-from rehearsal.reports.figures.style import HEALTHY, INK, MUTED, Look
-from rehearsal.reports.runs.measured import Measured
+from harness.metrics import pool as kv_pool
+from harness.metrics.frames import DELIVERED
+from harness.metrics.wall import BUCKET_S, bucket_latencies
+from reports.figures.style import HEALTHY, INK, MUTED, Look
+from reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

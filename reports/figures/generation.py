@@ -7,13 +7,13 @@ interrupts.
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
-from rehearsal.reports.figures.reply import ReplyLog
-from rehearsal.reports.figures.shared_turns import SharedTurn, shared_turns
-from rehearsal.reports.figures.style import INK, MUTED, SPEECH, looks, panels
-from rehearsal.reports.runs.measured import Run, Variant
+from harness.metrics.requests import COMPLETED
+from reports.claims.paper import Published
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.reply import ReplyLog
+from reports.figures.shared_turns import SharedTurn, shared_turns
+from reports.figures.style import INK, MUTED, SPEECH, looks, panels
+from reports.runs.measured import Run, Variant
 
 NAME = "generation_playback"
 GENERATION, PLAYBACK = "generation_span", "playback_span"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
-from rehearsal.reports.figures.style import MUTED, STAGES, panels
-from rehearsal.reports.runs.measured import Measured, Run
-from rehearsal.reports.runs.placement import deployment_of, place
+from reports.claims.paper import Published
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.style import MUTED, STAGES, panels
+from reports.runs.measured import Measured, Run
+from reports.runs.placement import deployment_of, place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.figures.drawing import line
-from rehearsal.reports.figures.picture import Picture, counts, made_from, setting, short, whiskers
-from rehearsal.reports.figures.style import INK, Look, looks
-from rehearsal.reports.runs.answer import Answer, labels
-from rehearsal.reports.runs.measured import Measured, Run, Variant, over_seeds
-from rehearsal.reports.tables.columns import Column
+from harness.metrics.frame_definitions import definition
+from reports.figures.drawing import line
+from reports.figures.picture import Picture, counts, made_from, setting, short, whiskers
+from reports.figures.style import INK, Look, looks
+from reports.runs.answer import Answer, labels
+from reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.tables.columns import Column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

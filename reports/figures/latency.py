@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.reports.claims.paper import Published, matching
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    at,
-    made_from,
-    paper_handle,
-    paper_marker,
-    setting,
-)
-from rehearsal.reports.figures.style import INK, Look, looks, panels
-from rehearsal.reports.runs.measured import Measured, Run, Variant
+from reports.claims.paper import Published, matching
+from reports.figures.picture import LeftOut, Picture, at, made_from, paper_handle, paper_marker, setting
+from reports.figures.style import INK, Look, looks, panels
+from reports.runs.measured import Measured, Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

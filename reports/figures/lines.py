@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.claims.paper import Published, along
-from rehearsal.reports.figures.drawing import line
-from rehearsal.reports.figures.picture import (
+from reports.claims.paper import Published, along
+from reports.figures.drawing import line
+from reports.figures.picture import (
     LeftOut,
     Picture,
     at,
@@ -18,8 +18,8 @@ from rehearsal.reports.figures.picture import (
     setting,
     short,
 )
-from rehearsal.reports.figures.style import looks, panels
-from rehearsal.reports.runs.measured import Measured, Run, over_seeds
+from reports.figures.style import looks, panels
+from reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.live_colours import colours, few
-from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.live.live_record import all_of
-from rehearsal.reports.runs.answer import Finished
-from rehearsal.reports.runs.measured import Run
+from reports.claims.paper import Published
+from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.live.live_record import all_of
+from reports.runs.answer import Finished
+from reports.runs.measured import Run
 
 NAME = "batch_cost"
 TITLE = "What batch costs the users"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
-from rehearsal.harness.slo.targets import Target, number, scale
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import joining, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, counted
-from rehearsal.reports.figures.style import BROKEN, HEALTHY, INK, MUTED
-from rehearsal.reports.figures.targets import target_panel
-from rehearsal.reports.runs.measured import Run
-from rehearsal.workloads.errors import UserError
+from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
+from harness.slo.targets import Target, number, scale
+from reports.claims.paper import Published
+from reports.figures.drawing import joining, sheet
+from reports.figures.picture import LeftOut, Picture, counted
+from reports.figures.style import BROKEN, HEALTHY, INK, MUTED
+from reports.figures.targets import target_panel
+from reports.runs.measured import Run
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.live_colours import colours, few
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.live.live_record import all_of, failures_by_reason, loads
-from rehearsal.reports.runs.measured import Run
+from reports.claims.paper import Published
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture
+from reports.live.live_record import all_of, failures_by_reason, loads
+from reports.runs.measured import Run
 
 NAME = "failures_by_reason"
 _REASONS = 12

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.live_colours import colours, few
-from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.figures.style import BROKEN, MUTED
-from rehearsal.reports.live.live_record import all_of, busiest, one
-from rehearsal.reports.runs.measured import Measured, Run
+from reports.claims.paper import Published
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.style import BROKEN, MUTED
+from reports.live.live_record import all_of, busiest, one
+from reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

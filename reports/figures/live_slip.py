@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.live_colours import colours, few
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import BROKEN, INK, MUTED
-from rehearsal.reports.live.live_record import (
-    SLIP_P50,
-    SLIP_P99,
-    all_of,
-    floor_over,
-    loads,
-    slip_limit_s,
-    slips_s,
-)
-from rehearsal.reports.runs.measured import Run
+from reports.claims.paper import Published
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import BROKEN, INK, MUTED
+from reports.live.live_record import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
+from reports.runs.measured import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

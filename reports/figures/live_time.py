@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import legend, sheet, whole_numbers
-from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.figures.style import BROKEN, INK, MUTED, looks
-from rehearsal.reports.live.live_record import all_of, busiest, invalid, on_line, one
-from rehearsal.reports.runs.measured import Measured, Run
+from harness.metrics.requests import FAILED
+from reports.claims.paper import Published
+from reports.figures.drawing import legend, sheet, whole_numbers
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.style import BROKEN, INK, MUTED, looks
+from reports.live.live_record import all_of, busiest, invalid, on_line, one
+from reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.claims.quantities import Panels, Quantity, Setting, of, spread
-from rehearsal.reports.figures.drawing import bars, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from rehearsal.reports.figures.style import Look
-from rehearsal.reports.runs.measured import Measured
+from reports.claims.quantities import Panels, Quantity, Setting, of, spread
+from reports.figures.drawing import bars, legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
+from reports.figures.style import Look
+from reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rehearsal.harness.experiments.experiment import Experiment
+    from harness.experiments.experiment import Experiment
 
 Shown = Mapping[str, tuple[Quantity, float]]
 """Label of an axis -> what it shows, and by what that is multiplied."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.runs.measured import Measured, Run, Variant
+from harness.metrics.stats import Spread
+from reports.runs.measured import Measured, Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from rehearsal.reports.figures.style import Look
+    from reports.figures.style import Look
 
 
 @dataclass(frozen=True)

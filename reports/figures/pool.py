@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.dashboard import Series, bold, busiest
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.frames import curves, finished, fit_line, pool, running, waiting
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, setting
-from rehearsal.reports.figures.style import INK, MUTED, Look, looks
-from rehearsal.reports.runs.measured import Measured, Run
+from reports.claims.paper import Published
+from reports.figures.dashboard import Series, bold, busiest
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
+from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.figures.style import INK, MUTED, Look, looks
+from reports.runs.measured import Measured, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.truth.report import Report
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import INK, MUTED, WIDTH_IN
+from harness.truth.report import Report
+from reports.figures.picture import Picture
+from reports.figures.style import INK, MUTED, WIDTH_IN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.reports.figures.shared_turns import TurnLog
+from reports.figures.shared_turns import TurnLog
 
 Curve = tuple[np.ndarray, np.ndarray]
 """Times in s, and seconds of speech by then, from zero; a step at each time."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.devices.profile import Profile, StageProfile
-from rehearsal.engines.devices.step_time import CONSERVE, SEGMENTED
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import MUTED, WIDTH_IN
+from engines.devices.profile import Profile, StageProfile
+from engines.devices.step_time import CONSERVE, SEGMENTED
+from reports.figures.picture import Picture
+from reports.figures.style import MUTED, WIDTH_IN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.harness.slo.targets import scale
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import joining, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, counted
-from rehearsal.reports.figures.style import Look, looks
-from rehearsal.reports.figures.targets import target_panel
-from rehearsal.reports.live.find import Finding, load_finding
-from rehearsal.reports.runs.measured import Run, Variant
+from harness.slo.targets import scale
+from reports.claims.paper import Published
+from reports.figures.drawing import joining, sheet
+from reports.figures.picture import LeftOut, Picture, counted
+from reports.figures.style import Look, looks
+from reports.figures.targets import target_panel
+from reports.live.find import Finding, load_finding
+from reports.runs.measured import Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.playback import Playback
-from rehearsal.reports.runs.measured import Measured, Run, Variant
+from harness.metrics.playback import Playback
+from reports.runs.measured import Measured, Run, Variant
 
 
 class TurnLog:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.runs.measured import Variant
+from reports.runs.measured import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +127,7 @@ def style() -> AbstractContextManager[None]:
     """Holds while a picture is made and saved."""
     import matplotlib.style
 
-    return matplotlib.style.context(str(files("rehearsal.reports.figures") / "rehearsal.mplstyle"))
+    return matplotlib.style.context(str(files("reports.figures") / "rehearsal.mplstyle"))
 
 
 def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[Figure, list[Axes]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from rehearsal.reports.figures.picture import Picture
+from reports.figures.picture import Picture
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}

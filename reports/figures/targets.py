@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rehearsal.harness.slo.targets import Target, name_of, scale
-from rehearsal.reports.figures.style import BROKEN
+from harness.slo.targets import Target, name_of, scale
+from reports.figures.style import BROKEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import joining
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    at,
-    counts,
-    made_from,
-    setting,
-    short,
-    whiskers,
-)
-from rehearsal.reports.figures.style import MUTED, Look, looks, panels
-from rehearsal.reports.runs.measured import Measured, Run, over_seeds
+from reports.claims.paper import Published
+from reports.figures.drawing import joining
+from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
+from reports.figures.style import MUTED, Look, looks, panels
+from reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
-from rehearsal.reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
-from rehearsal.reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
-from rehearsal.reports.runs.measured import Run, Variant
+from harness.metrics.playback import CONTINUITY_GAP_S
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from reports.claims.paper import Published
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
+from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
+from reports.runs.measured import Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

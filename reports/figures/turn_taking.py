@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet, whole_numbers
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
-from rehearsal.reports.figures.style import looks
-from rehearsal.reports.runs.measured import Measured, Run, over_seeds
+from reports.claims.paper import Published
+from reports.figures.drawing import in_per_cent, legend, line, sheet, whole_numbers
+from reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from reports.figures.style import looks
+from reports.runs.measured import Measured, Run, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.drawing import joining, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
-from rehearsal.reports.figures.style import INK, looks
-from rehearsal.reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.claims.paper import Published
+from reports.figures.drawing import joining, legend, sheet
+from reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
+from reports.figures.style import INK, looks
+from reports.runs.measured import Measured, Run, Variant, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.figures.lines import over_axis
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.runs.measured import Run
+from reports.claims.paper import Published
+from reports.figures.lines import over_axis
+from reports.figures.picture import LeftOut, Picture
+from reports.runs.measured import Run
 
 NAME = "wasted_tokens"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from rehearsal.harness.metrics.experience import G114_S, HUMAN_GAP_S, LONG_GAP_S, Gaps, gaps
-from rehearsal.reports.figures.picture import short
-from rehearsal.reports.runs.measured import Measured, Run, by_seed
-from rehearsal.reports.tables.columns import MISSING, Column
+from harness.metrics.experience import G114_S, HUMAN_GAP_S, LONG_GAP_S, Gaps, gaps
+from reports.figures.picture import short
+from reports.runs.measured import Measured, Run, by_seed
+from reports.tables.columns import MISSING, Column
 
 LISTENING = (
     Column("continuity", "no pause > 100 ms", "% of replies", 100, 1),

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from rehearsal.harness.metrics.requests import COMPLETED, FAILED
-from rehearsal.reports.runs.measured import Measured, load_run
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.errors import UserError, nearest
+from harness.metrics.requests import COMPLETED, FAILED
+from reports.runs.measured import Measured, load_run
+from workloads.atomic_file import output
+from workloads.errors import UserError, nearest
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 OURS = ("audio_ttfp_p50", "audio_ttfp_p90", "continuity", "rtf_p50", "wasted_token_ratio", "send_slip_p99")

@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rehearsal.harness.live.capacity import Capacity, answer, judge
-from rehearsal.harness.records.record import Record
-from rehearsal.harness.records.results import find_record
-from rehearsal.harness.slo.bisection import Bounds
-from rehearsal.harness.slo.finding import Search
-from rehearsal.harness.slo.targets import Repeat, Target
-from rehearsal.reports.cost.energy import Energy, energy, energy_note, written
-from rehearsal.reports.cost.usage import hardware, money, usage
-from rehearsal.reports.figures.picture import short
-from rehearsal.reports.runs.measured import Run
-from rehearsal.reports.tables.columns import MISSING
-from rehearsal.workloads.errors import UserError
+from harness.live.capacity import Capacity, answer, judge
+from harness.records.record import Record
+from harness.records.results import find_record
+from harness.slo.bisection import Bounds
+from harness.slo.finding import Search
+from harness.slo.targets import Repeat, Target
+from reports.cost.energy import Energy, energy, energy_note, written
+from reports.cost.usage import hardware, money, usage
+from reports.figures.picture import short
+from reports.runs.measured import Run
+from reports.tables.columns import MISSING
+from workloads.errors import UserError
 
 FIND = "find.json"
 """The search, beside the results of its points."""

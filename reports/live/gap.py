@@ -11,11 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rehearsal.harness.voice_agents.gap import Gap, Row, as_heard, owners_of, rows_of
-from rehearsal.harness.voice_agents.read import read_gaps
-from rehearsal.reports.runs.measured import load_run
-from rehearsal.reports.tables.columns import MISSING
-from rehearsal.workloads.errors import UserError
+from harness.voice_agents.gap import Gap, Row, as_heard, owners_of, rows_of
+from harness.voice_agents.read import read_gaps
+from reports.runs.measured import load_run
+from reports.tables.columns import MISSING
+from workloads.errors import UserError
 
 COLUMN = "audio_ttfp_s"
 """Of the callers: from the end of speech to the first sound."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rehearsal.harness.records.results import find_record
-from rehearsal.harness.slo.targets import Repeat, Target, judged_value
-from rehearsal.reports.tables.columns import INVALID
-from rehearsal.workloads.errors import UserError
+from harness.records.results import find_record
+from harness.slo.targets import Repeat, Target, judged_value
+from reports.tables.columns import INVALID
+from workloads.errors import UserError
 
 
 def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
-from rehearsal.reports.figures.picture import counted, seed_list, setting, short
-from rehearsal.reports.runs.measured import Cell, Measured, Run, Variant
-from rehearsal.reports.tables.columns import INVALID, LEFT_OUT, MISSING
+from harness.live.target import TargetParams
+from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
+from reports.figures.picture import counted, seed_list, setting, short
+from reports.runs.measured import Cell, Measured, Run, Variant
+from reports.tables.columns import INVALID, LEFT_OUT, MISSING
 
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""

@@ -15,29 +15,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rehearsal.harness.live.capacity import Capacity, answer
-from rehearsal.harness.live.slo import default_targets, served
-from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL
-from rehearsal.harness.records.record import write_json
-from rehearsal.harness.slo.judgement import (
-    FAIL,
-    INCONCLUSIVE,
-    PASS,
-    Judgement,
-    Observed,
-    Verdict,
-    judge,
-    span,
-)
-from rehearsal.harness.slo.targets import Target, name_of, number
-from rehearsal.reports.cost.usage import per_call_minute
-from rehearsal.reports.figures.live_capacity import load_capacity
-from rehearsal.reports.figures.picture import counted, setting
-from rehearsal.reports.figures.picture import short as short_name
-from rehearsal.reports.live.live_record import invalid
-from rehearsal.reports.runs.measured import Cell, Measured, Run
-from rehearsal.reports.tables.columns import MISSING
-from rehearsal.workloads.errors import UserError
+from harness.live.capacity import Capacity, answer
+from harness.live.slo import default_targets, served
+from harness.metrics.stats import MIN_FOR_INTERVAL
+from harness.records.record import write_json
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Judgement, Observed, Verdict, judge, span
+from harness.slo.targets import Target, name_of, number
+from reports.cost.usage import per_call_minute
+from reports.figures.live_capacity import load_capacity
+from reports.figures.picture import counted, setting
+from reports.figures.picture import short as short_name
+from reports.live.live_record import invalid
+from reports.runs.measured import Cell, Measured, Run
+from reports.tables.columns import MISSING
+from workloads.errors import UserError
 
 VERDICT = "verdict.json"
 EXIT = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}

@@ -6,10 +6,10 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from rehearsal.harness.metrics.server_side import Both, both_sides
-from rehearsal.reports.live.live_record import loads
-from rehearsal.reports.runs.measured import Measured, Run, load_run
-from rehearsal.reports.tables.columns import MISSING
+from harness.metrics.server_side import Both, both_sides
+from reports.live.live_record import loads
+from reports.runs.measured import Measured, Run, load_run
+from reports.tables.columns import MISSING
 
 NAMES = {"ttft": "TTFT", "itl": "time between tokens", "tpot": "the same, mean of a reply"}
 HEADINGS = (

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.engines.deployment import deployment_facts
-from rehearsal.engines.devices.hardware import hardware_facts
-from rehearsal.engines.models import yaml_files
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.deployment import deployment_facts
+from engines.devices.hardware import hardware_facts
+from engines.models import yaml_files
+from workloads.files.yaml_file import shipped_yaml
 
 FITTED, CHOSEN = "calibrated", "chosen"
 KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}

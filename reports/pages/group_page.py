@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.reports.cards.group import Group, Shown
-from rehearsal.reports.claims.claim import (
+from engines.registry import ENGINES
+from reports.cards.group import Group, Shown
+from reports.claims.claim import (
     FAILED,
     NOT_MEASURED,
     NOT_REPRODUCED,
@@ -18,16 +18,16 @@ from rehearsal.reports.claims.claim import (
     Assessed,
     withheld,
 )
-from rehearsal.reports.claims.sensitivity import KEPT, LOST
-from rehearsal.reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
-from rehearsal.reports.figures.style import name_systems, named, style
-from rehearsal.reports.figures.svg import embedded
-from rehearsal.reports.pages.facts import FITTED, facts
-from rehearsal.reports.pages.provenance import deployment_titles, program, time
-from rehearsal.reports.pages.templates import render
-from rehearsal.workloads.atomic_file import cannot_write, replacing
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import WORKLOADS
+from reports.claims.sensitivity import KEPT, LOST
+from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
+from reports.figures.style import name_systems, named, style
+from reports.figures.svg import embedded
+from reports.pages.facts import FITTED, facts
+from reports.pages.provenance import deployment_titles, program, time
+from reports.pages.templates import render
+from workloads.atomic_file import cannot_write, replacing
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
 
 WATCHED = (
     "fallback",

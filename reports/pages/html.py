@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.live.capacity import answer as capacity_answer
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
-from rehearsal.harness.metrics.definitions import Definition
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.cards.card import cards
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.cost.batch_cost import BATCH
-from rehearsal.reports.cost.energy import energy_note
-from rehearsal.reports.figures import (
+from harness.live.capacity import answer as capacity_answer
+from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.metrics.definitions import Definition
+from harness.metrics.frame_definitions import definition
+from reports.cards.card import cards
+from reports.claims.paper import Published
+from reports.cost.batch_cost import BATCH
+from reports.cost.energy import energy_note
+from reports.figures import (
     admission,
     call_timeline,
     continuity,
@@ -40,25 +40,25 @@ from rehearsal.reports.figures import (
     turn_taking_trade,
     waste,
 )
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.figures.svg import embedded
-from rehearsal.reports.live import server_side
-from rehearsal.reports.live.experience import experience
-from rehearsal.reports.live.find import COLUMNS, Finding, figure, held, load_finding, spread
-from rehearsal.reports.live.live_record import live_section
-from rehearsal.reports.live.live_verdict import live_verdict, rows
-from rehearsal.reports.pages import sections
-from rehearsal.reports.pages.facts import FITTED, facts
-from rehearsal.reports.pages.provenance import deployment_titles, deployments, provenance
-from rehearsal.reports.pages.templates import render
-from rehearsal.reports.runs.answer import Answer, find_answer
-from rehearsal.reports.runs.measured import Run, load_run
-from rehearsal.reports.runs.useful import useful_loads
-from rehearsal.reports.tables.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
-from rehearsal.reports.tables.families import families
-from rehearsal.workloads.atomic_file import cannot_write, replacing
-from rehearsal.workloads.errors import UserError
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.figures.svg import embedded
+from reports.live import server_side
+from reports.live.experience import experience
+from reports.live.find import COLUMNS, Finding, figure, held, load_finding, spread
+from reports.live.live_record import live_section
+from reports.live.live_verdict import live_verdict, rows
+from reports.pages import sections
+from reports.pages.facts import FITTED, facts
+from reports.pages.provenance import deployment_titles, deployments, provenance
+from reports.pages.templates import render
+from reports.runs.answer import Answer, find_answer
+from reports.runs.measured import Run, load_run
+from reports.runs.useful import useful_loads
+from reports.tables.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
+from reports.tables.families import families
+from workloads.atomic_file import cannot_write, replacing
+from workloads.errors import UserError
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from rehearsal.engines.devices.profile import Error, Profile
-from rehearsal.harness.calibration.agreement import percent
-from rehearsal.reports.figures import residuals
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.figures.svg import embedded
-from rehearsal.reports.pages.templates import render
-from rehearsal.reports.tables.plain_tables import Table
-from rehearsal.workloads.atomic_file import cannot_write
+from engines.devices.profile import Error, Profile
+from harness.calibration.agreement import percent
+from reports.figures import residuals
+from reports.figures.style import style
+from reports.figures.svg import embedded
+from reports.pages.templates import render
+from reports.tables.plain_tables import Table
+from workloads.atomic_file import cannot_write
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.names import DEVICES
-from rehearsal.engines.devices.profile import Profile, StageProfile
-from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.truth.known import known_error
-from rehearsal.reports.calibration.fidelity import quoted
-from rehearsal.reports.figures.picture import counted, seed_list, short
-from rehearsal.reports.runs.measured import Measured, Run
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import WORKLOADS
+from engines.deployment import load_deployment
+from engines.devices.names import DEVICES
+from engines.devices.profile import Profile, StageProfile
+from engines.devices.step_file import as_step_file
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from harness.truth.known import known_error
+from reports.calibration.fidelity import quoted
+from reports.figures.picture import counted, seed_list, short
+from reports.runs.measured import Measured, Run
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
 
 Fact = dict[str, Any]
 """label; value; perhaps more: a list of [name, value, what it means] to unfold."""

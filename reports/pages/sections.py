@@ -3,29 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rehearsal.harness.live.client.call_recorder import session_of
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
-from rehearsal.reports.claims.beside import ours
-from rehearsal.reports.claims.paper import Published
-from rehearsal.reports.cost.energy import energy, energy_note
-from rehearsal.reports.cost.usage import hardware, usage
-from rehearsal.reports.figures.call_timeline import saved_calls
-from rehearsal.reports.figures.headline import told_looks
-from rehearsal.reports.figures.picture import counted, setting, short
-from rehearsal.reports.figures.style import looks
-from rehearsal.reports.runs.answer import Answer
-from rehearsal.reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events
-from rehearsal.reports.tables.columns import (
-    CLASSES,
-    FEW,
-    MISSING,
-    Column,
-    class_names,
-    column_for,
-    legend,
-    of_class,
-)
+from harness.live.client.call_recorder import session_of
+from harness.metrics.frame_definitions import definition
+from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
+from reports.claims.beside import ours
+from reports.claims.paper import Published
+from reports.cost.energy import energy, energy_note
+from reports.cost.usage import hardware, usage
+from reports.figures.call_timeline import saved_calls
+from reports.figures.headline import told_looks
+from reports.figures.picture import counted, setting, short
+from reports.figures.style import looks
+from reports.runs.answer import Answer
+from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events
+from reports.tables.columns import CLASSES, FEW, MISSING, Column, class_names, column_for, legend, of_class
 
 
 def variants(run: Run) -> list[dict[str, str]]:

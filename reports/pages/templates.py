@@ -7,7 +7,7 @@ import jinja2
 from markupsafe import Markup
 
 
-def render(template: str, package: str = "rehearsal.reports.pages", /, **values: Any) -> str:
+def render(template: str, package: str = "reports.pages", /, **values: Any) -> str:
     """A page from one of the templates of a package, with the style sheet of all pages as `css`."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -16,5 +16,5 @@ def render(template: str, package: str = "rehearsal.reports.pages", /, **values:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader(package, "."),
     )
-    css = Markup((files("rehearsal.reports.pages") / "report.css").read_text())
+    css = Markup((files("reports.pages") / "report.css").read_text())
     return environment.get_template(template).render(css=css, **values)

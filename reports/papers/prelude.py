@@ -1,4 +1,4 @@
-"""What every card is written with: `from rehearsal.reports.papers.prelude import *` is its header."""
+"""What every card is written with: `from reports.papers.prelude import *` is its header."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.claims.claim import Claim, Unit
-from rehearsal.reports.claims.quantities import (
+from harness.experiments.experiment import Experiment
+from harness.metrics.requests import COMPLETED
+from harness.metrics.stats import Spread, across_seeds
+from reports.claims.claim import Claim, Unit
+from reports.claims.quantities import (
     Measure,
     Panels,
     Quantity,
@@ -32,26 +32,13 @@ from rehearsal.reports.claims.quantities import (
     tally,
     value,
 )
-from rehearsal.reports.claims.sensitivity import varied
-from rehearsal.reports.claims.stated import Number, claim, level, moves, runs, times
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.frames import finished, median_run
-from rehearsal.reports.figures.over import (
-    bars_by_group,
-    by_engine,
-    lines_over,
-    none_finished,
-    rows_beside_paper,
-)
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    made_from,
-    paper_handle,
-    paper_marker,
-    whiskers,
-)
-from rehearsal.reports.figures.reply import ReplyLog
-from rehearsal.reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
-from rehearsal.reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.claims.sensitivity import varied
+from reports.claims.stated import Number, claim, level, moves, runs, times
+from reports.figures.dashboard import both_views
+from reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
+from reports.figures.frames import finished, median_run
+from reports.figures.over import bars_by_group, by_engine, lines_over, none_finished, rows_beside_paper
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
+from reports.figures.reply import ReplyLog
+from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
+from reports.runs.measured import Measured, Run, Variant, over_seeds

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from rehearsal.harness.metrics.class_definitions import in_class
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.tables.columns import Column, class_names, column_for, fewest, shown
+from harness.metrics.class_definitions import in_class
+from harness.metrics.frame_definitions import definition
+from reports.tables.columns import Column, class_names, column_for, fewest, shown
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.harness.records.log import PIECE
-from rehearsal.harness.records.record import Record
-from rehearsal.reports.runs.placement import deployment_of, place
+from engines.deployment import Deployment
+from harness.records.log import PIECE
+from harness.records.record import Record
+from reports.runs.placement import deployment_of, place
 
 USERS = 1
 """The process of the users; those of GPUs and of others follow."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from rehearsal.harness.experiments.experiment import Experiment, Point
-from rehearsal.harness.metrics.live_window import counted
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.harness.records.results import read_results
-from rehearsal.reports.runs.answer import Finished
-from rehearsal.reports.tables.columns import fewest
+from harness.experiments.experiment import Experiment, Point
+from harness.metrics.live_window import counted
+from harness.metrics.stats import Spread, across_seeds
+from harness.records.record import Record, load_record
+from harness.records.results import read_results
+from reports.runs.answer import Finished
+from reports.tables.columns import fewest
 
 BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
 """What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""

@@ -1,8 +1,8 @@
 """Which GPUs a replica of a record's deployment ran on."""
 
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.experiments.experiment import Point
+from engines.deployment import Deployment
+from engines.server import ServerParams, resolve
+from harness.experiments.experiment import Point
 
 PASSES = ("vision", "prefill", "decode")
 """What the steps of the first stage are called where they run side by side (`engines.systems.nova`)."""

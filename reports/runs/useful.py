@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rehearsal.harness.metrics.sweep import LoadPoint, useful_rps
-from rehearsal.reports.figures.picture import short
-from rehearsal.reports.runs.measured import Measured, Run, over_seeds
-from rehearsal.reports.tables.columns import MISSING
+from harness.metrics.sweep import LoadPoint, useful_rps
+from reports.figures.picture import short
+from reports.runs.measured import Measured, Run, over_seeds
+from reports.tables.columns import MISSING
 
 LOAD_AXES = {"rate": "sessions per second offered", "c": "requests per second that c callers complete"}
 """What a load is, in the order of preference: an open loop offers a rate, a closed one yields it."""

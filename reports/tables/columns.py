@@ -5,20 +5,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rehearsal.harness.metrics.class_definitions import in_class, split
-from rehearsal.harness.metrics.definitions import (
-    DEFINITIONS,
-    DISTRIBUTIONS,
-    HEADLINES,
-    OWN_DEFINITIONS,
-    Definition,
-)
-from rehearsal.harness.metrics.enough import least_events, too_few
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.power import POWER_DEFINITIONS
-from rehearsal.harness.metrics.stats import Spread, across_seeds, share
-from rehearsal.workloads.errors import UserError
+from harness.metrics.class_definitions import in_class, split
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, HEADLINES, OWN_DEFINITIONS, Definition
+from harness.metrics.enough import least_events, too_few
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.power import POWER_DEFINITIONS
+from harness.metrics.stats import Spread, across_seeds, share
+from workloads.errors import UserError
 
 MISSING = "–"
 FEW = "*"

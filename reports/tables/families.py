@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rehearsal.harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition
 
 _STATISTIC = re.compile(r"(?:P[\d.]+|mean|longest|largest)(?= )", re.IGNORECASE)
 

@@ -11,14 +11,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.live import live_experiment
-from rehearsal.harness.metrics.class_definitions import in_class
-from rehearsal.harness.metrics.enough import least_events, too_few
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.harness.records.results import find_record
-from rehearsal.reports.figures.picture import short
-from rehearsal.reports.tables.columns import (
+from harness.experiments.experiment import Experiment
+from harness.live import live_experiment
+from harness.metrics.class_definitions import in_class
+from harness.metrics.enough import least_events, too_few
+from harness.metrics.stats import across_seeds
+from harness.records.results import find_record
+from reports.figures.picture import short
+from reports.tables.columns import (
     CAME,
     CLASSES,
     FEW,

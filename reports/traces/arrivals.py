@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.traces.drawing import Shown, grid, plain, thinned
-from rehearsal.workloads.statistics.arrival_statistics import rate
-from rehearsal.workloads.statistics.describe import scheduled
+from reports.figures.picture import LeftOut, Picture
+from reports.traces.drawing import Shown, grid, plain, thinned
+from workloads.statistics.arrival_statistics import rate
+from workloads.statistics.describe import scheduled
 
 NAME, TITLE = "arrivals", "Arrivals over time"
 WINDOWS = (12, 60)

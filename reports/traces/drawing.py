@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.reports.figures.style import WIDTH_IN
-from rehearsal.workloads.trace import Trace
+from reports.figures.style import WIDTH_IN
+from workloads.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.traces.drawing import LAW, OURS, grid, logarithmic, probabilities
-from rehearsal.reports.traces.numbers import short
-from rehearsal.reports.traces.page import write_page
+from reports.figures.picture import Picture
+from reports.figures.style import style
+from reports.traces.drawing import LAW, OURS, grid, logarithmic, probabilities
+from reports.traces.numbers import short
+from reports.traces.page import write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rehearsal.workloads.statistics.fidelity import Comparison
+    from workloads.statistics.fidelity import Comparison
 
 GOOD, FAIR = 0.05, 0.10
 """Choice: a Kolmogorov–Smirnov distance up to the first is good, up to the second fair, above it poor."""

@@ -8,12 +8,12 @@ import numpy as np
 from scipy import stats
 from scipy.special import gamma as gamma_function
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.traces.drawing import LAW, Shown, grid, logarithmic, probabilities, survival
-from rehearsal.workloads.distributions.arrivals import weibull_shape
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from rehearsal.workloads.statistics.describe import scheduled
-from rehearsal.workloads.trace import Trace
+from reports.figures.picture import LeftOut, Picture
+from reports.traces.drawing import LAW, Shown, grid, logarithmic, probabilities, survival
+from workloads.distributions.arrivals import weibull_shape
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.statistics.describe import scheduled
+from workloads.trace import Trace
 
 NAME, TITLE = "gaps", "Gaps between arrivals"
 _CHANGED = re.compile(r", of [0-9a-f]{16}$")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.traces.drawing import Shown, grid, logarithmic
-from rehearsal.reports.traces.numbers import short
-from rehearsal.workloads.statistics.describe import quantities
+from reports.figures.picture import LeftOut, Picture
+from reports.traces.drawing import Shown, grid, logarithmic
+from reports.traces.numbers import short
+from workloads.statistics.describe import quantities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

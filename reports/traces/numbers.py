@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rehearsal.reports.tables.plain_tables import Table
-from rehearsal.workloads.statistics.describe import statistics
-from rehearsal.workloads.trace import Trace
+from reports.tables.plain_tables import Table
+from workloads.statistics.describe import statistics
+from workloads.trace import Trace
 
 MISSING = "–"
 COLUMNS = ("n", "mean", "p50", "p90", "p99", "max", "total")

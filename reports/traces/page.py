@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.figures.svg import embedded
-from rehearsal.reports.pages.templates import render
-from rehearsal.reports.traces import arrivals, gaps, lengths, sessions, waveform
-from rehearsal.reports.traces.drawing import Shown, shown
-from rehearsal.reports.traces.numbers import tables
-from rehearsal.workloads.atomic_file import cannot_write, replacing
-from rehearsal.workloads.statistics.describe import notes
-from rehearsal.workloads.trace import Trace
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.figures.svg import embedded
+from reports.pages.templates import render
+from reports.traces import arrivals, gaps, lengths, sessions, waveform
+from reports.traces.drawing import Shown, shown
+from reports.traces.numbers import tables
+from workloads.atomic_file import cannot_write, replacing
+from workloads.statistics.describe import notes
+from workloads.trace import Trace
 
 PICTURES: tuple[Callable[[Sequence[Shown]], Picture | LeftOut], ...] = (
     arrivals.draw,
@@ -57,9 +57,7 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
         for picture in left_out:  # of an earlier page
             for suffix in ("svg", "pdf", "png"):
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
-        page = render(
-            f"{name}.html.j2", "rehearsal.reports.traces", **values, pictures=pictures, left_out=left_out
-        )
+        page = render(f"{name}.html.j2", "reports.traces", **values, pictures=pictures, left_out=left_out)
         with replacing(target) as file:
             file.write(page.encode())
     except OSError as error:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import BROKEN, SPEECH
-from rehearsal.reports.traces.drawing import OURS, Shown, grid, plain
-from rehearsal.workloads.transforms.nominal import nominal
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import BROKEN, SPEECH
+from reports.traces.drawing import OURS, Shown, grid, plain
+from workloads.transforms.nominal import nominal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import BROKEN, SPEECH
-from rehearsal.reports.traces.drawing import OURS, Shown, grid
-from rehearsal.workloads.audio.content import event_pcm, pcm_for
-from rehearsal.workloads.audio.vad import RATE, segments_of
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.statistics.describe import SYNTHETIC_SPEECH
-from rehearsal.workloads.trace import Columns, Trace, Turn
-from rehearsal.workloads.transforms.nominal import Timeline, nominal
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import BROKEN, SPEECH
+from reports.traces.drawing import OURS, Shown, grid
+from workloads.audio.content import event_pcm, pcm_for
+from workloads.audio.vad import RATE, segments_of
+from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.errors import UserError
+from workloads.statistics.describe import SYNTHETIC_SPEECH
+from workloads.trace import Columns, Trace, Turn
+from workloads.transforms.nominal import Timeline, nominal
 
 NAME, TITLE = "waveform", "What one user sends"
 LONGEST_S = 40.0

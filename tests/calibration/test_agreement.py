@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.calibration.agreement import (
+from harness.calibration.agreement import (
     AIM,
     AIM_QUIET,
     LATENCIES,

@@ -7,11 +7,11 @@ it, are in both. What is compared is the loop: which requests a step holds, how 
 import numpy as np
 import pytest
 
-from rehearsal.engines.devices.available import missing
-from rehearsal.harness.calibration.agreement import Agreement, agreement, judge_mechanics
-from rehearsal.harness.calibration.fidelity import LENGTHS
-from rehearsal.harness.calibration.runs import RealRun, Served, in_fresh_process, serve_real, serve_virtual
-from rehearsal.harness.calibration.step_costs import OwnCosts, fit_costs, nearest_canary
+from engines.devices.available import missing
+from harness.calibration.agreement import Agreement, agreement, judge_mechanics
+from harness.calibration.fidelity import LENGTHS
+from harness.calibration.runs import RealRun, Served, in_fresh_process, serve_real, serve_virtual
+from harness.calibration.step_costs import OwnCosts, fit_costs, nearest_canary
 
 pytestmark = [
     pytest.mark.slow,

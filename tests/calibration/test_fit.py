@@ -7,26 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.step_time import (
-    CONSERVE,
-    FORMS,
-    SEGMENTED,
-    StepTime,
-    Totals,
-    term,
-    terms,
-    totals,
-)
-from rehearsal.harness.calibration.fit import (
-    Sample,
-    TooFewSteps,
-    fit,
-    fit_stage,
-    held_out,
-    knots,
-    predict,
-    undisturbed,
-)
+from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, StepTime, Totals, term, terms, totals
+from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict, undisturbed
 
 
 @dataclass

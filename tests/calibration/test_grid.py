@@ -2,22 +2,22 @@
 
 import pytest
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.devices.profile import Reaction
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.engines.serving import Serving
-from rehearsal.harness.calibration.cells import Limits, grid, limits_of
-from rehearsal.harness.calibration.driver import Driver
-from rehearsal.harness.calibration.fit import Sample, fit_stage
-from rehearsal.harness.calibration.grid import GridRun
-from rehearsal.harness.calibration.reaction import TRIES, react, reaction_shapes
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.records.log import EventLog
+from engines.core.engine import StageEngine
+from engines.devices.profile import Reaction
+from engines.devices.roofline import Work
+from engines.devices.stage import VirtualStage
+from engines.devices.step_time import StepTime
+from engines.parts import Parts
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from engines.serving import Serving
+from harness.calibration.cells import Limits, grid, limits_of
+from harness.calibration.driver import Driver
+from harness.calibration.fit import Sample, fit_stage
+from harness.calibration.grid import GridRun
+from harness.calibration.reaction import TRIES, react, reaction_shapes
+from harness.clocks.clock import run
+from harness.records.log import EventLog
 
 
 def server_of(deployment: str) -> Serving:

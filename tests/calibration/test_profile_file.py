@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rehearsal.engines.devices.profile import Profile, load_profile, save_profile
-from rehearsal.workloads.errors import UserError
+from engines.devices.profile import Profile, load_profile, save_profile
+from workloads.errors import UserError
 
 ERROR = {"median": 0.02, "p90": 0.05}
 STAGE = {

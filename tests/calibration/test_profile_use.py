@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices import profile as profile_module
-from rehearsal.engines.devices.profile import Profile, shipped_profile
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from engines.deployment import load_deployment
+from engines.devices import profile as profile_module
+from engines.devices.profile import Profile, shipped_profile
+from harness.experiments.experiment import Experiment, expand
 from tests.calibration.test_profile_file import FACTS, STAGE
 from tests.engines.replays import replay
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 FORM = STAGE["forms"]["conserve"]
 SPEECH = {

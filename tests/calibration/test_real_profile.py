@@ -2,8 +2,8 @@
 
 import pytest
 
-from rehearsal.engines.devices.available import missing
-from rehearsal.harness.calibration import profiling
+from engines.devices.available import missing
+from harness.calibration import profiling
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.devices.step_time import StepTime, totals
-from rehearsal.harness.calibration.step_costs import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
+from engines.devices.step_time import StepTime, totals
+from harness.calibration.step_costs import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.worker import fork_server, isolation, measure
-from rehearsal.reports.pages import group_page, html
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.worker import fork_server, isolation, measure
+from reports.pages import group_page, html
 from tests.reports import served, written
 
 

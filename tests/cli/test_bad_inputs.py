@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rehearsal
-from rehearsal.reports import cli
-from rehearsal.reports.comparison.gate import LEAST_SEEDS
+from reports import cli
+from reports.comparison.gate import LEAST_SEEDS
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import served

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.claims.claim import Claim
-from rehearsal.reports.claims.quantities import of, value
+from reports.cards import card as cards
+from reports.claims.claim import Claim
+from reports.claims.quantities import of, value
 from tests.conftest import Rehearse
 from tests.harness import fakes
 from tests.reports.figure_card import figure

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports import cli
-from rehearsal.workloads.trace import Trace
+from reports import cli
 from tests.builders import REHEARSE
 from tests.conftest import Rehearse
 from tests.harness import fakes
+from workloads.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("fake_experiment")
 
@@ -314,7 +314,7 @@ def test_a_shell_completes_what_can_be_named(
 def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
     program = """
 import logging, warnings
-from rehearsal.reports import cli
+from reports import cli
 
 @cli.app.command("noisy")
 def noisy():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import expand
-from rehearsal.harness.records.results import write_summary
+from harness.experiments.experiment import expand
+from harness.records.results import write_summary
 from tests.builders import REHEARSE, settings
 from tests.cli.conftest import small
 from tests.conftest import Rehearse

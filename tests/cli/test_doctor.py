@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engines.devices import gpu
-from rehearsal.harness import doctor
-from rehearsal.harness.doctor import check, machine, program
-from rehearsal.reports.cli.doctor import _shown
+from engines.devices import gpu
+from harness import doctor
+from harness.doctor import check, machine, program
+from reports.cli.doctor import _shown
 from tests.conftest import Rehearse
 
 FINE = {

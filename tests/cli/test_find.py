@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.harness.slo.targets import parse_targets
-from rehearsal.reports.cli import find as command
-from rehearsal.reports.cost.energy import power
-from rehearsal.reports.cost.usage import usage
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.records.record import load_record
+from harness.records.results import claim, write_summary
+from harness.slo.targets import parse_targets
+from reports.cli import find as command
+from reports.cost.energy import power
+from reports.cost.usage import usage
 from tests.builders import REHEARSE, settings
 from tests.conftest import Rehearse
 from tests.reports import served
@@ -230,7 +230,7 @@ def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
 def test_every_gpu_but_a_processor_says_what_it_draws() -> None:
     import yaml
 
-    from rehearsal.engines.devices import hardware
+    from engines.devices import hardware
 
     gpus = yaml.safe_load(Path(hardware.__file__).with_name("hardware.yaml").read_text())["gpus"]
     assert power().keys() == gpus.keys() - {"cpu_core"}

@@ -19,7 +19,7 @@ MOST = 170
 
 PROGRAM = """
 import contextlib, io, json, sys
-from rehearsal.reports.cli import main
+from reports.cli import main
 
 for arguments in json.loads(sys.argv[1]):
     sys.argv, said, status = ["rehearse", *arguments], io.StringIO(), None
@@ -29,7 +29,8 @@ for arguments in json.loads(sys.argv[1]):
         except SystemExit as end:
             status = end.code
     tops = {name.partition(".")[0] for name in sys.modules}
-    ours = [name for name in sys.modules if name.startswith("rehearsal.")]
+    own = ("engines.", "harness.", "rehearsal.", "reports.", "workloads.")
+    ours = [name for name in sys.modules if name.startswith(own)]
     print(json.dumps([status, said.getvalue(), sorted(tops), len(ours)]))
 """
 

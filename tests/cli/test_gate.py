@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.records.results import write_summary
-from rehearsal.reports.comparison.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
-from rehearsal.workloads.errors import UserError
+from harness.records.results import write_summary
+from reports.comparison.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import written
+from workloads.errors import UserError
 
 GATE = ("--gate", "audio_ttfp_p50±5%")
 

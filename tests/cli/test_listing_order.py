@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.engines.registry import ENGINES, beside_baselines
+from engines.registry import ENGINES, beside_baselines
 from tests.conftest import Rehearse
 
 

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point, expand, load_experiment
-from rehearsal.harness.live.run import executor
-from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.progress import RunProgress, ShardProgress, telling
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import InvalidPoint, Measurement, load_record
-from rehearsal.reports import cli
-from rehearsal.reports.cli.live_view import cells, line, live_view, picture
-from rehearsal.workloads.registry import make_trace
+from harness.executors import Outcome
+from harness.experiments.experiment import Point, expand, load_experiment
+from harness.live.run import executor
+from harness.live.run import measure as live_measure
+from harness.live.run.progress import RunProgress, ShardProgress, telling
+from harness.records.log import EventLog
+from harness.records.record import InvalidPoint, Measurement, load_record
+from reports import cli
+from reports.cli.live_view import cells, line, live_view, picture
 from tests.builders import web_server
 from tests.conftest import Rehearse
 from tests.reports.lived import measured
 from tests.reports.page import Page
+from workloads.registry import make_trace
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -12,9 +12,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import typer
 
-from rehearsal.engines.devices import available
-from rehearsal.harness import calibration
-from rehearsal.reports.cli import run
+from engines.devices import available
+from harness import calibration
+from reports.cli import run
 from tests.conftest import Rehearse
 from tests.reports import served
 
@@ -48,7 +48,7 @@ def verdict(night: Path) -> dict:
 
 def replace_fidelity(monkeypatch: pytest.MonkeyPatch, stand_in: Callable) -> None:
     """`stand_in` instead of `harness.calibration.fidelity.fidelity`, and every device is there."""
-    module = ModuleType("rehearsal.harness.calibration.fidelity")
+    module = ModuleType("harness.calibration.fidelity")
     module.fidelity = stand_in  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(calibration, "fidelity", module, raising=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rehearsal.engines.devices.profile import load_profile
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.calibration import profiling
+from engines.devices.profile import load_profile
+from engines.server import ServerParams
+from harness.calibration import profiling
 from tests.calibration.test_profile_file import FACTS
 from tests.conftest import Rehearse
 
@@ -62,7 +62,7 @@ def test_a_run_refuses_a_profile_of_another_model_or_for_a_real_device(rehearse:
     assert status == 2 and "none.yaml does not exist" in err
 
 
-KERNELS = files("rehearsal.engines.devices.kernels") / "h100" / "llama_3_1_70b.yaml"
+KERNELS = files("engines.devices.kernels") / "h100" / "llama_3_1_70b.yaml"
 EXPERIMENT = """\
 name: e
 engines: [vllm_omni_wo]

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rehearsal.harness.records.record import load_record
+from harness.records.record import load_record
 
 pytestmark = pytest.mark.slow
 

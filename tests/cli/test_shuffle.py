@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.cards.card import figures
-from rehearsal.reports.cli.settings import order_seed
+from reports.cards.card import figures
+from reports.cli.settings import order_seed
 from tests.conftest import Rehearse
 from tests.harness import fakes
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.reports.cli.progress import progress
-from rehearsal.reports.cli.time_left import TimeLeft
+from harness.executors import Outcome
+from harness.experiments.experiment import Point
+from reports.cli.progress import progress
+from reports.cli.time_left import TimeLeft
 from tests.harness import fakes
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "durations.json").read_text())

@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from rehearsal.workloads.formats import load_trace
 from tests.conftest import Rehearse
 from tests.reports.test_traces import Compared
+from workloads.formats import load_trace
 
 
 @pytest.fixture
@@ -101,10 +101,10 @@ def test_fidelity_prints_and_draws_what_compare_finds(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = np.linspace(1, 9, 50)
-    stand_in = ModuleType("rehearsal.workloads.statistics.fidelity")
+    stand_in = ModuleType("workloads.statistics.fidelity")
     found = [Compared("rag", f"{Path('data')}/r.csv", "think", "s", values, values, 0.012, "fits")]
     stand_in.compare = lambda data, seed=0: found  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "rehearsal.workloads.statistics.fidelity", stand_in)
+    monkeypatch.setitem(sys.modules, "workloads.statistics.fidelity", stand_in)
     status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
     assert status == 0
     assert "0.012" in out and "f/fidelity.html" in out

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rehearsal.engines.devices.roofline import StepCost
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.serving import Serving
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.distributions.speech import audio_tokens
-from rehearsal.workloads.trace import Trace, Turn
+from engines.devices.roofline import StepCost
+from engines.devices.stage import VirtualStage
+from engines.serving import Serving
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
+from workloads.distributions.speech import audio_tokens
+from workloads.trace import Trace, Turn
 
 DEPLOYMENT = "qwen3_omni_pro6000"
 """Its thinker: 32,500 blocks of 16 tokens; 26 + 2 tokens of audio in 2 s."""

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.models import Decoder
-from rehearsal.engines.models.config_file import as_yaml, read_config
+from engines.models import Decoder
+from engines.models.config_file import as_yaml, read_config
 
 Config = dict[str, Any]
 

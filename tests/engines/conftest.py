@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def vllm_s_own_engine_process() -> Iterator[None]:
     """Whatever a test's schedulers taught it is undone."""
-    from rehearsal.engines.stock import engine_core  # here, so that tests which need no vLLM load none
+    from engines.stock import engine_core  # here, so that tests which need no vLLM load none
 
     yield
     engine_core.uninstall()

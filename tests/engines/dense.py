@@ -6,8 +6,8 @@ from unittest.mock import patch
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor, RandomWeightsLoader
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.execution import ModelExecutor, RandomWeightsLoader
 
 
 def with_dense(stage: Stage) -> tuple[ModelExecutor, "DenseModel"]:

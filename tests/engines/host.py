@@ -1,9 +1,9 @@
 """A stage with host memory, stepped by hand: what the loop does with transfers, on a clock that tests move."""
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.host_copies import HostCopies
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor, in_order
-from rehearsal.engines.core.vllm_adapter.offload import HostTransfers
+from engines.core import vllm_adapter as vllm
+from engines.core.host_copies import HostCopies
+from engines.core.vllm_adapter.execution import ModelExecutor, in_order
+from engines.core.vllm_adapter.offload import HostTransfers
 from tests.engines.stage import BLOCK_BYTES, make_scheduler
 
 BLOCKS_PER_S = 1000.0

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from rehearsal.engines.speaking.monitor import Phase, SessionView
-from rehearsal.engines.systems.liveserve.kv import LiveServeKv
-from rehearsal.engines.systems.liveserve.params import Params
+from engines.speaking.monitor import Phase, SessionView
+from engines.systems.liveserve.kv import LiveServeKv
+from engines.systems.liveserve.params import Params
 
 TIMEOUT_S = 2.0
 

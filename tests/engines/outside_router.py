@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from rehearsal.engines.composition import Routing
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.core.routers.target import Target
+from engines.composition import Routing
+from engines.core.router import Router
+from engines.core.routers.target import Target
 
 
 class LoyalParams(BaseModel):

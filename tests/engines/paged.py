@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention
+from engines.core.vllm_adapter.attention.reference import dense_attention
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 

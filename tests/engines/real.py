@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
-from rehearsal.engines.server import ServerParams, resolve
+from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.offline import OfflineEngine
+from engines.server import ServerParams, resolve
 
 
 def stage(deployment: str = "llama_tiny", name: str = "thinker", **server) -> Stage:

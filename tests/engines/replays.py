@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.worker import replay as replays
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from harness.experiments.experiment import Point
+from harness.worker import replay as replays
+from harness.worker.replay import Replay
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 
 @cache

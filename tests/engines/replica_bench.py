@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rehearsal.engines.core.commands import Arrival
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.output import StageOutput
-from rehearsal.engines.core.policy import Policy
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.records.log import EventLog
+from engines.core.commands import Arrival
+from engines.core.engine import StageEngine
+from engines.core.output import StageOutput
+from engines.core.policy import Policy
+from engines.core.request import StageRequest
+from harness.clocks.clock import run
+from harness.records.log import EventLog
 from tests.engines.stage import make_replica
 
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.engines.models import load_model
+from engines.core import vllm_adapter as vllm
+from engines.core.replica import Replica
+from engines.core.stage import Stage
+from engines.devices.hardware import load_gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from engines.models import load_model
 
 TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
 BLOCK_BYTES = 16 * TALKER.kv_bytes_per_token

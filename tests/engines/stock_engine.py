@@ -12,9 +12,9 @@ import tempfile
 import time
 from typing import Any
 
-from rehearsal.engines.stock.arguments import KEY, StockParams, arguments
-from rehearsal.engines.stock.live_signals import LiveSignals
-from rehearsal.workloads.errors import UserError
+from engines.stock.arguments import KEY, StockParams, arguments
+from engines.stock.live_signals import LiveSignals
+from workloads.errors import UserError
 
 PROMPT = list(range(1, 101))
 LONGEST_S = 240

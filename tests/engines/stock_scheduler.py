@@ -5,10 +5,10 @@ from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.speaking.signals import Signal
-from rehearsal.engines.stock.arguments import KEY
-from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.core import vllm_adapter as vllm
+from engines.speaking.signals import Signal
+from engines.stock.arguments import KEY
+from engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler
 from tests.engines.test_identity import digest
 

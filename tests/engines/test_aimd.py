@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.composition import component
-from rehearsal.engines.core.admission import FrameLatency
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.systems.metronome.aimd import Aimd
+from engines.composition import component
+from engines.core.admission import FrameLatency
+from engines.registry import ENGINES
+from engines.systems.metronome.aimd import Aimd
 
 FRAME_S = 2.0
 TARGET_S = 0.6

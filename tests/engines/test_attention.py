@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.vllm_adapter.attention.cpu import attend, plan, store
-from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention, visible
+from engines.core.vllm_adapter.attention.cpu import attend, plan, store
+from engines.core.vllm_adapter.attention.reference import dense_attention, visible
 from tests.engines.paged import CASES, Batch, Case, batch
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rehearsal.engines.core.window import AttentionWindow
+from engines.core.window import AttentionWindow
 from tests.engines.paged import CASES, Batch, failures
 
 SPLITS = (1, 4)
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def launched(prepared: Batch, segments: int, device: str) -> torch.Tensor:
-    from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import paged_attention
+    from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
     case = prepared.case
     query, cache, table = (x.to(device) for x in (prepared.query, prepared.cache, prepared.table.int()))
@@ -91,7 +91,7 @@ def speak(results: Any) -> None:
     """In a process of its own: a real engine whose layers run the kernel, interpreted."""
     os.environ["TRITON_INTERPRET"] = "1"
 
-    from rehearsal.engines.core.vllm_adapter import attention_backend
+    from engines.core.vllm_adapter import attention_backend
     from tests.engines.dense import with_dense
     from tests.engines.real import stage, submit
 
@@ -132,7 +132,7 @@ def test_the_kernel_compiles_for_gpus_that_are_not_here(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from rehearsal.engines.core.vllm_adapter.attention import triton_kernel
+    from engines.core.vllm_adapter.attention import triton_kernel
 
     partial = "*fp32" if segments > 1 else "*bf16"
     pointers = {"tables": "*i32", "starts": "*i32", "lengths": "*i32", "scale": "fp32"}

@@ -9,16 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
-import rehearsal.engines.core.vllm_adapter.bounded as bounded
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.models import load_model
+import engines.core.vllm_adapter.bounded as bounded
+from engines.core import vllm_adapter as vllm
+from engines.core.request import StageRequest
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
+from engines.core.window import AttentionWindow
+from engines.deployment import load_deployment
+from engines.devices.roofline import Work
+from engines.devices.stage import VirtualStage
+from engines.models import load_model
 from tests.engines.stage import add
 
 THINKER = load_model("qwen3_omni_30b_a3b").stages["thinker"]

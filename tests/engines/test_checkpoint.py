@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-from rehearsal.engines.models.checkpoint import read_checkpoint
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.errors import UserError
+from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.models.checkpoint import read_checkpoint
+from engines.server import ServerParams, resolve
 from tests.engines.real import clean, submit
 from tests.engines.test_real_tokens import drain
+from workloads.errors import UserError
 
 
 @pytest.fixture(scope="module")

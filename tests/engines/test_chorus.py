@@ -14,21 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.output import StageOutput
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.together import Told
-from rehearsal.engines.core.vllm_adapter.history import Histories, block_hasher
-from rehearsal.engines.core.vllm_adapter.requests import make_request
-from rehearsal.harness.clocks.clock import VirtualClockLoop, run
-from rehearsal.harness.records import log as log_module
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.core.engine import StageEngine
+from engines.core.output import StageOutput
+from engines.core.request import StageRequest
+from engines.core.together import Told
+from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.requests import make_request
+from harness.clocks.clock import VirtualClockLoop, run
+from harness.records import log as log_module
+from harness.records.log import EventLog
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
 from tests.engines.stage import make_replica
 from tests.engines.test_lazy_decode import assert_same
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 TEXT = {"modality": "text", "reply": "text"}
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.registry import make_trace
+from engines.devices.extensions import StatedSteps
+from engines.server import ServerParams, resolve
 from tests.engines import replays
+from workloads.registry import make_trace
 
 FRAMES = {
     "frame_s": 0.08,

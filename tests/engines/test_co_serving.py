@@ -6,15 +6,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.metrics.classes import attainment, steady
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.kinds.turns import TURNS
+from harness.metrics.classes import attainment, steady
+from harness.metrics.metric import Metric
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 USERS = {"requests": 25, "rate": 2.0, "input_tokens": 2000, "output_tokens": 100, "cv": 0.5}
 SERVER = {"deployment": "llama_8b_h100"}

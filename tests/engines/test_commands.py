@@ -6,17 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from rehearsal.engines.core.commands import (
-    Abort,
-    Add,
-    Arrival,
-    Command,
-    Forget,
-    Step,
-    Truncate,
-    abort_at_layer,
-)
-from rehearsal.engines.core.request import StageRequest
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate, abort_at_layer
+from engines.core.request import StageRequest
 from tests.engines.replica_bench import Bench, play, request
 
 

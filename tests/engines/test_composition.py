@@ -8,19 +8,19 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from rehearsal.engines import composition, registry
-from rehearsal.engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.conserve.params import KvParams, SchedulerParams
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.serving.config import ServeConfig, parameters
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.harness.worker.replay import replay as play
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
+from engines import composition, registry
+from engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
+from engines.registry import ENGINES
+from engines.speaking.library import SPEAKING
+from engines.systems.conserve.params import KvParams, SchedulerParams
+from harness.experiments.experiment import Experiment, expand
+from harness.serving.config import ServeConfig, parameters
+from harness.worker.replay import Replay
+from harness.worker.replay import replay as play
 from tests.engines.calls import frames
 from tests.engines.replays import replay, run, voice_trace
+from workloads.deferred import Deferred
+from workloads.errors import UserError
 
 
 def refusal(engine: str, **settings: object) -> str:

@@ -8,21 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING
 
-from rehearsal.engines.models import LatentAttention, load_model
-from rehearsal.engines.models.config_file import DEFAULTS, as_yaml, read_config
-from rehearsal.engines.models.hugging_face import decoder_of
-from rehearsal.workloads.errors import UserError
-from tests.engines.config_files import (
-    DEEPSEEK,
-    FP8,
-    LLAMA,
-    MIXTRAL,
-    QWEN3,
-    QWEN3_MOE,
-    Config,
-    read,
-    written,
-)
+from engines.models import LatentAttention, load_model
+from engines.models.config_file import DEFAULTS, as_yaml, read_config
+from engines.models.hugging_face import decoder_of
+from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, read, written
+from workloads.errors import UserError
 
 
 @pytest.mark.parametrize(

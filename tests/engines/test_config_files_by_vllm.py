@@ -5,18 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engines.models.config_file import read_config
-from tests.engines.config_files import (
-    DEEPSEEK,
-    FP8,
-    LLAMA,
-    MIXTRAL,
-    QWEN3,
-    QWEN3_MOE,
-    Config,
-    read,
-    written,
-)
+from engines.models.config_file import read_config
+from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, read, written
 
 GEMMA3: Config = {
     "model_type": "gemma3",

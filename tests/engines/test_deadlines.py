@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.composition import COMPONENTS, Order
-from rehearsal.engines.core.policy import STOCK, Plan, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.workloads.trace import Trace
+from engines.composition import COMPONENTS, Order
+from engines.core.policy import STOCK, Plan, StageView
+from engines.core.stage import ENTRY
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.kinds.turns import TURNS
 from tests.engines.replays import replay, voice_trace
+from workloads.trace import Trace
 
 DEADLINES_S = (0.25, 0.4, 0.6)
 NETWORK_S = (0.0, 0.02, 0.1)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.policy import StageView
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.engines.speaking.reply import Progress, SpeechView
-from rehearsal.engines.systems.liveserve import urgency
-from rehearsal.engines.systems.liveserve.params import Params
-from rehearsal.engines.systems.liveserve.scheduler import UrgencyPolicy
+from engines.core.policy import StageView
+from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress, SpeechView
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import UrgencyPolicy
 
 FRAME_S = 0.08
 RUN_S = 40.0

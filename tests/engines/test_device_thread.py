@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from rehearsal.engines.devices.real import DeviceThread
-from rehearsal.harness.clocks.clock import run
+from engines.devices.real import DeviceThread
+from harness.clocks.clock import run
 
 
 def test_calls_run_one_after_the_other_in_their_order():

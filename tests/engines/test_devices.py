@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.kernels.choose import shipped
-from rehearsal.engines.devices.kernels.steps import MeasuredSteps
-from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
-from rehearsal.engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
-from rehearsal.engines.models import load_model, values
-from rehearsal.engines.pools import with_pool
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.clocks.clock import run
-from rehearsal.workloads.errors import UserError
+from engines.deployment import load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.roofline import Roofline, StepCost, Work
+from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
+from engines.models import load_model, values
+from engines.pools import with_pool
+from engines.server import ServerParams, resolve
+from harness.clocks.clock import run
+from workloads.errors import UserError
 
 QWEN = load_model("qwen3_omni_30b_a3b")
 H200 = load_gpu("h200")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.view import stage_view
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.engines.speaking.reply import Progress, SpeechView
-from rehearsal.engines.systems.liveserve import urgency
-from rehearsal.engines.systems.liveserve.params import Params
-from rehearsal.engines.systems.liveserve.scheduler import UrgencyPolicy
-from rehearsal.engines.systems.liveserve.urgency import U2
+from engines.core.view import stage_view
+from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress, SpeechView
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import UrgencyPolicy
+from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step
 
 NOW = 100.0

@@ -6,18 +6,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.models import yaml_files
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.stock.arguments import StockParams
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.metrics.stages import STAGES
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.core.stage import ENTRY
+from engines.models import yaml_files
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from engines.stock.arguments import StockParams
+from harness.client.params import ClientParams
+from harness.kinds import kind_of
+from harness.metrics.stages import STAGES
 from tests.engines.replays import replay
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 NAME = "llm"
 QUIET = {"step_noise_cv": 0.0}  # noise is drawn from a stream with the stage's name

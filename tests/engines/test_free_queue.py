@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.kv_manager import EvictionMode
-from rehearsal.engines.core.vllm_adapter.free_queue import install
-from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
-from rehearsal.engines.systems.liveserve.tail_scan import TailScan
+from engines.core import vllm_adapter as vllm
+from engines.core.kv_manager import EvictionMode
+from engines.core.vllm_adapter.free_queue import install
+from engines.systems.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.tail_scan import TailScan
 from tests.engines.stage import make_scheduler
 
 SIZE = 16

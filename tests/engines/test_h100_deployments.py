@@ -2,14 +2,14 @@
 
 import pytest
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.kernels.choose import fitting
-from rehearsal.engines.devices.kernels.steps import MeasuredSteps
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.errors import UserError
+from engines.core.device import Row
+from engines.deployment import load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import fitting
+from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.roofline import Roofline, Work
+from engines.server import ServerParams, resolve
+from workloads.errors import UserError
 
 
 def step_s(deployment: str, *rows: tuple[int, int]) -> float:
@@ -87,8 +87,8 @@ def test_a_budget_that_is_too_small_is_refused(server: dict, told: str) -> None:
 
 
 def test_a_step_holds_no_more_than_its_budget() -> None:
-    from rehearsal.workloads.registry import make_trace
     from tests.engines.replays import replay
+    from workloads.registry import make_trace
 
     trace = make_trace(
         "co_serving", {"requests": 5, "documents": 4, "input_tokens": 4096, "output_tokens": 8}, 0

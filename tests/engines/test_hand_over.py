@@ -8,21 +8,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.output import StageOutput
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.devices.fabric import Fabric, Port
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from engines.core import vllm_adapter as vllm
+from engines.core.engine import StageEngine
+from engines.core.output import StageOutput
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.devices.fabric import Fabric, Port
+from engines.devices.hardware import load_gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from harness.clocks.clock import run
+from harness.records.log import EventLog
 from tests.engines import replays
 from tests.engines.stage import BLOCK_BYTES, TALKER, make_stage
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 BANDWIDTH = 1000 * BLOCK_BYTES
 LATENCY_S = 0.001

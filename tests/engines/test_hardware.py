@@ -2,9 +2,9 @@
 
 import pytest
 
-from rehearsal.engines.devices.hardware import gpu_called, gpu_names, load_gpu
-from rehearsal.engines.server import NO_GPUS, ServerParams
-from rehearsal.workloads.errors import UserError
+from engines.devices.hardware import gpu_called, gpu_names, load_gpu
+from engines.server import NO_GPUS, ServerParams
+from workloads.errors import UserError
 
 
 def test_every_one_loads_and_can_be_chosen() -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.models import AudioEncoder, Decoder
-from rehearsal.engines.models.omni import AUDIO, AUDIO_END, AUDIO_START, omni_folder
-from rehearsal.workloads.audio.library import open_recording
-from rehearsal.workloads.audio.synth import SyntheticClip
+from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
+from engines.models import AudioEncoder, Decoder
+from engines.models.omni import AUDIO, AUDIO_END, AUDIO_START, omni_folder
 from tests.workloads.audio.conftest import SHARED_AUDIO
+from workloads.audio.library import open_recording
+from workloads.audio.synth import SyntheticClip
 
 pytestmark = pytest.mark.slow
 
@@ -92,9 +92,9 @@ def measure() -> Results:
 
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:
-    from rehearsal.engines.core.vllm_adapter.audio_input import AudioProcessor
-    from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-    from rehearsal.engines.core.vllm_adapter.multimodal import last
+    from engines.core.vllm_adapter.audio_input import AudioProcessor
+    from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.multimodal import last
 
     executor = ModelExecutor(STAGE)
     hearing = AudioProcessor(executor.config)

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.deployment import load_deployment
 from tests.engines.replays import replay, voice_trace
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ class Served:
 
 def serve(device: str) -> Served:
     """The replay, with what its thinker was asked."""
-    from rehearsal.engines.core import vllm_adapter as vllm
+    from engines.core import vllm_adapter as vllm
 
     asked, make_request = [], vllm.make_request
 

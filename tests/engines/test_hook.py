@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engines.speaking.hook import Hook
-from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.harness.worker.replay import Replay
+from engines.speaking.hook import Hook
+from engines.speaking.reply import Reply, ReplyRequest
+from harness.worker.replay import Replay
 from tests.engines.replays import cut_short, replay, voice_trace
 
 DIVIDED = {"prefill": 1, "decode": 3}

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.co_serving.profiler import profile
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.policy import Plan, RequestView
-from rehearsal.engines.stock.scheduler import Scheduler
-from rehearsal.engines.systems.hygen.latency import Batch, Predictor, StepTime, features
-from rehearsal.engines.systems.hygen.params import OrderParams
-from rehearsal.engines.systems.hygen.prefixes import PrefixTree
-from rehearsal.engines.systems.hygen.scheduler import HyGenPolicy
-from rehearsal.workloads.errors import UserError
+from engines.co_serving.profiler import profile
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan, RequestView
+from engines.stock.scheduler import Scheduler
+from engines.systems.hygen.latency import Batch, Predictor, StepTime, features
+from engines.systems.hygen.params import OrderParams
+from engines.systems.hygen.prefixes import PrefixTree
+from engines.systems.hygen.scheduler import HyGenPolicy
 from tests.engines.conserve.test_latency import measure
 from tests.engines.conserve.test_replay import both_classes, run, tokens
 from tests.engines.conserve.test_scheduler import OFFLINE, ONLINE, SIZE, computing, request, requests, view
 from tests.engines.stock_scheduler import make
 from tests.engines.test_lazy_decode import assert_same
+from workloads.errors import UserError
 
 PREDICTOR = Predictor(2.3e-5, 3.9e-8, 1e-10, 0.0, 1e-4, 5e-5, 0.006)
 BUDGET_S = 0.05

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.eviction import drop_content
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.speaking.pipeline import Pipeline
+from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.eviction import drop_content
+from engines.server import ServerParams, resolve
+from engines.speaking.pipeline import Pipeline
 from tests.engines.replays import cut_short, run, voice_trace
 
 

@@ -5,12 +5,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.harness.clocks.clock import run as run_clock
+from engines.core import vllm_adapter as vllm
+from engines.core.request import StageRequest
+from engines.devices.hardware import load_gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from harness.clocks.clock import run as run_clock
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.stage import TALKER, add, make_scheduler
 

@@ -5,20 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.host import ASYNC_SHARE, PROMPT_STEP, as_shown
-from rehearsal.engines.devices.kernels import fit
-from rehearsal.engines.devices.kernels.choose import fitting, shipped, shipped_models
-from rehearsal.engines.devices.kernels.grids import as_kernels, shape
-from rehearsal.engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
-from rehearsal.engines.devices.kernels.times import GridTimes
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.models import load_model
-from rehearsal.engines.server import ServerParams
-from rehearsal.engines.step_sources import FITTED, step_sources
-from rehearsal.workloads.errors import UserError
+from engines.core.device import Row
+from engines.deployment import load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.host import ASYNC_SHARE, PROMPT_STEP, as_shown
+from engines.devices.kernels import fit
+from engines.devices.kernels.choose import fitting, shipped, shipped_models
+from engines.devices.kernels.grids import as_kernels, shape
+from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
+from engines.devices.kernels.times import GridTimes
+from engines.devices.roofline import Roofline, Work
+from engines.models import load_model
+from engines.server import ServerParams
+from engines.step_sources import FITTED, step_sources
+from workloads.errors import UserError
 
 SHIPPED = ("a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s", "rtx_pro_6000")
 MEDIAN, WORST = 0.03, 0.10
@@ -146,7 +146,7 @@ def test_a_points_step_times_are_named() -> None:
 def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the_rooflines() -> None:
     from dataclasses import replace
 
-    from rehearsal.engines.devices.kernels.choose import steps_of
+    from engines.devices.kernels.choose import steps_of
 
     stage, gpu = load_deployment("llama_8b_1gpu").stages["thinker"], load_gpu("h100")
     faster, work = replace(gpu, bandwidth=2 * gpu.bandwidth), rows(*[(1, 2000)] * 4)

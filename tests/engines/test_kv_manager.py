@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.composition import component
-from rehearsal.engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
-from rehearsal.engines.systems.liveserve import estimate
-from rehearsal.engines.systems.liveserve.kv import LiveServeKv
-from rehearsal.engines.systems.liveserve.params import Params
+from engines.composition import component
+from engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
+from engines.systems.liveserve import estimate
+from engines.systems.liveserve.kv import LiveServeKv
+from engines.systems.liveserve.params import Params
 from tests.engines.kv_bench import TIMEOUT_S, Bench, listener
 
 # Next use

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.core.vllm_adapter.lazy_decode import LazyDecodes
+from harness.worker.replay import Replay
 from tests.engines.replays import cut_short, replay, voice_trace
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 
 def exact(table: pa.Table) -> dict[str, bytes | list[str]]:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.policy import StageView
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.engines.speaking.reply import Progress, SpeechView
-from rehearsal.engines.systems.liveserve import tuned, urgency
-from rehearsal.engines.systems.liveserve.params import Params
-from rehearsal.engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
-from rehearsal.engines.systems.liveserve.slack import Batch
-from rehearsal.engines.systems.liveserve.urgency import U0, U1, U2
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.workloads.trace import Trace
+from engines.core.policy import StageView
+from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress, SpeechView
+from engines.systems.liveserve import tuned, urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
+from engines.systems.liveserve.slack import Batch
+from engines.systems.liveserve.urgency import U0, U1, U2
+from harness.metrics.requests import request_table
 from tests.engines.replays import run, voice_trace
+from workloads.trace import Trace
 
 NOW = 100.0
 

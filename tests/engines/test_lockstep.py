@@ -10,28 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.expert_parallel import BalancedExperts
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.lockstep import LockstepDies
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.step_time import StepTime
-from rehearsal.engines.models import load_model
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.systems.omniinfer.decode_group import beside_replicas
-from rehearsal.engines.systems.omniinfer.placement_params import ReplicaParams
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.step_cost import StepWork
+from engines.core.vllm_adapter.lazy_decode import LazyDecodes
+from engines.deployment import load_deployment
+from engines.devices.expert_parallel import BalancedExperts
+from engines.devices.extensions import StatedSteps
+from engines.devices.hardware import load_gpu
+from engines.devices.lockstep import LockstepDies
+from engines.devices.roofline import Work
+from engines.devices.step_time import StepTime
+from engines.models import load_model
+from engines.server import ServerParams, resolve
+from engines.systems.omniinfer.decode_group import beside_replicas
+from engines.systems.omniinfer.placement_params import ReplicaParams
+from harness.clocks.clock import run
+from harness.metrics.requests import request_table
+from harness.worker.replay import Replay
 from tests.engines import replays
 from tests.engines.test_lazy_decode import assert_same
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 R1 = load_model("deepseek_r1").stages["thinker"]
 SIX = {"deployment": "deepseek_r1_6p8_1d32"}

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.available import check
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.models import load_model
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.speaking.reply import Progress, Reply
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from engines.devices.available import check
+from engines.devices.roofline import Roofline, Work
+from engines.models import load_model
+from engines.server import ServerParams, resolve
+from engines.speaking.reply import Progress, Reply
+from harness.metrics.requests import request_table
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.test_replay import check_events, events_of, turn
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 MING = {"deployment": "ming_flash_omni_8gpu"}
 SERVED = resolve(ServerParams(deployment="ming_flash_omni_8gpu"))

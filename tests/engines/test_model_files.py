@@ -4,19 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engines.models import load_model, yaml_files
-from rehearsal.engines.models.config_file import as_yaml, read_config
-from rehearsal.engines.models.published import model_of
-from rehearsal.workloads.errors import UserError
-from tests.engines.config_files import (
-    DEEPSEEK,
-    FP8,
-    LLAMA,
-    MIXTRAL,
-    QWEN3_MOE,
-    Config,
-    written,
-)
+from engines.models import load_model, yaml_files
+from engines.models.config_file import as_yaml, read_config
+from engines.models.published import model_of
+from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE, Config, written
+from workloads.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.kernels.choose import shipped
-from rehearsal.engines.devices.kernels.steps import MeasuredSteps
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.server import ServerParams, resolve
+from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.roofline import Roofline, Work
+from engines.server import ServerParams, resolve
 
 MODELS = ("qwen3_omni_pro6000", "minicpm_o_pro6000", "qwen2_5_omni_pro6000", "moshi_pro6000")
 PRO_6000 = load_gpu("rtx_pro_6000")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.systems.liveserve import next_use
-from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
-from rehearsal.engines.systems.liveserve.tail_scan import TailScan
+from engines.systems.liveserve import next_use
+from engines.systems.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.tail_scan import TailScan
 
 INDEXES = [NextUseIndex, TailScan]
 

@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.speaking.pipeline import Orchestrator
-from rehearsal.harness.clocks.clock import run
+from engines.speaking.pipeline import Orchestrator
+from harness.clocks.clock import run
 
 SERVICE_S = 0.0015
 

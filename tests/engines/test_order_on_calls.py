@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.calls.listeners import CallListeners
-from rehearsal.engines.calls.sessions import SessionRequest
-from rehearsal.engines.speaking.monitor import Phase
-from rehearsal.harness.clocks import clock
+from engines.calls.listeners import CallListeners
+from engines.calls.sessions import SessionRequest
+from engines.speaking.monitor import Phase
+from harness.clocks import clock
 from tests.engines.calls import frames, serve
 
 FRAME_S, TOKEN_S = 2.0, 0.25

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.truth.replayed import trace_of
-from rehearsal.harness.truth.run import Request
-from rehearsal.workloads.errors import UserError
+from engines.deployment import load_deployment
+from engines.server import ServerParams, resolve
+from harness.metrics.requests import request_table
+from harness.truth.replayed import trace_of
+from harness.truth.run import Request
 from tests.engines.replays import replay
+from workloads.errors import UserError
 
 FILE = """\
 title: "one H100"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.speaking.gateway import Gateway
-from rehearsal.harness.client.session import Reports
-from rehearsal.harness.metrics.playback import Playback
+from engines.speaking.gateway import Gateway
+from harness.client.session import Reports
+from harness.metrics.playback import Playback
 from tests.engines.replays import replay, voice_trace
 from tests.engines.test_lazy_decode import assert_same
 

@@ -5,12 +5,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from engines.core.engine import StageEngine
+from engines.core.request import StageRequest
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 TRACE = make_trace("voice", {"sessions": 6, "turns": 3, "p": 0.3}, 3)
 

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rehearsal.engines.core.kv_manager import EvictionMode
-from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
+from engines.core.kv_manager import EvictionMode
+from engines.systems.liveserve.next_use import NextUseIndex
 from tests.engines.host import Bench
 
 

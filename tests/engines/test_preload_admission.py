@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.speaking.monitor import Phase
+from engines.speaking.monitor import Phase
 from tests.engines.kv_bench import Bench, Store
 
 FINAL = ("hit", "late", "expired", "cancel", "false")

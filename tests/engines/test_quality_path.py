@@ -14,21 +14,21 @@ import pytest
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.models import AudioEncoder
-from rehearsal.engines.models.checkpoint import read_checkpoint
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.records.record import load_record
-from rehearsal.reports import cli
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.card import Figure
-from rehearsal.reports.cards.group import load_group
-from rehearsal.reports.figures.style import style
-from rehearsal.workloads.audio.synth import SyntheticClip
+from engines.core import vllm_adapter as vllm
+from engines.models import AudioEncoder
+from engines.models.checkpoint import read_checkpoint
+from engines.server import ServerParams, resolve
+from harness.records.record import load_record
+from reports import cli
+from reports.cards import card as cards
+from reports.cards.card import Figure
+from reports.cards.group import load_group
+from reports.figures.style import style
 from tests.engines.calls import frames, serve
 from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_checkpoint
 from tests.workloads.audio.conftest import SHARED_AUDIO
 from tests.workloads.test_questions import CARDS, LAST, write
+from workloads.audio.synth import SyntheticClip
 
 pytestmark = pytest.mark.slow
 
@@ -91,8 +91,8 @@ class EncodedAudio:
 
 def hear(checkpoint: str) -> EncodedAudio:
     """Frames of one session, each a chunk of it, against transformers on the whole context so far."""
-    from rehearsal.engines.core.vllm_adapter.audio_input import AudioProcessor
-    from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.audio_input import AudioProcessor
+    from engines.core.vllm_adapter.execution import ModelExecutor
 
     stage = resolve(ServerParams.model_validate({**SMALL, "checkpoint": checkpoint})).stages["thinker"]
     executor = ModelExecutor(stage)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.engines.registry import ENGINES
+from engines.registry import ENGINES
 
 pytestmark = pytest.mark.slow
 
@@ -29,16 +29,16 @@ def converse(engine: str) -> None:
     All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
     second ones are cut with their first audio, before they can be complete on any machine.
     """
-    from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.server import ServerParams, resolve
-    from rehearsal.harness.client.params import ClientParams
-    from rehearsal.harness.client.population import serve_population
-    from rehearsal.harness.clocks import clock
-    from rehearsal.harness.records.log import EventLog
-    from rehearsal.workloads.registry import make_trace
-    from rehearsal.workloads.trace import Trace
+    from engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.parts import Parts
+    from engines.server import ServerParams, resolve
+    from harness.client.params import ClientParams
+    from harness.client.population import serve_population
+    from harness.clocks import clock
+    from harness.records.log import EventLog
     from tests.engines.real import started_replies
+    from workloads.registry import make_trace
+    from workloads.trace import Trace
 
     params = ServerParams.model_validate(
         {"deployment": "speech_tiny", "abort_at": "layer", "first_chunk_frames": 12}

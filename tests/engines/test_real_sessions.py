@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engines.calls.sessions import Chunk
+from engines.calls.sessions import Chunk
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens
 

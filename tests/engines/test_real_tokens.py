@@ -7,9 +7,9 @@ from importlib import import_module
 
 import pytest
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.vllm_adapter.execution import UNREADABLE, ModelExecutor
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan
+from engines.core.vllm_adapter.execution import UNREADABLE, ModelExecutor
 from tests.engines.real import clean, executor, prompts, stage, stock_tokens, submit
 
 TOKENS = 24

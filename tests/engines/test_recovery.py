@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core import vllm_adapter as vllm
+from engines.core import vllm_adapter as vllm
 from tests.engines.stage import add
 from tests.engines.test_bounded import conserve, make_scheduler
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.core.vllm_adapter import StageScheduler
-from rehearsal.workloads.trace import Trace
+from engines.core.vllm_adapter import StageScheduler
 from tests.builders import turn
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.golden.pinned import check
+from workloads.trace import Trace
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rehearsal.engines import deployment
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.records.log import EventLog
+from engines import deployment
+from engines.deployment import load_deployment
+from engines.parts import Parts
+from engines.server import ServerParams
+from harness.clocks.clock import run
+from harness.records.log import EventLog
 
 
 @pytest.fixture

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines import composition, registry
-from rehearsal.engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.registry import ENGINES, ROUTINGS
-from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply
-from rehearsal.harness.proxy.backend import Backend
-from rehearsal.harness.proxy.config import check_router
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Turn
+from engines import composition, registry
+from engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
+from engines.core.stage import ENTRY
+from engines.deployment import load_deployment
+from engines.registry import ENGINES, ROUTINGS
+from engines.speaking.pipeline import Pipeline
+from engines.speaking.reply import Progress, Reply
+from harness.proxy.backend import Backend
+from harness.proxy.config import check_router
 from tests.engines import outside_router
 from tests.engines.replays import cut_short, replay, voice_trace
+from workloads.errors import UserError
+from workloads.trace import Turn
 
 
 def shown() -> Any:

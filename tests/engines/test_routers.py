@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_convert_block_hash
 
-from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.registry import ROUTINGS
+from engines.core.replica import Replica
+from engines.core.router import Router
+from engines.core.stage import ENTRY
+from engines.registry import ROUTINGS
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 

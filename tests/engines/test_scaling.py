@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.scaling import constants, parse_scale, write_scale
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.experiments.experiment import Experiment, expand, override, parse_setting
-from rehearsal.workloads.errors import UserError, validate
+from engines.devices.roofline import Roofline, Work
+from engines.scaling import constants, parse_scale, write_scale
+from engines.server import ServerParams, resolve
+from harness.experiments.experiment import Experiment, expand, override, parse_setting
+from workloads.errors import UserError, validate
 
 STOCK = resolve(ServerParams())
 NAMES = sorted(constants(STOCK))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.models import AudioEncoder, Decoder, VisionEncoder
-from rehearsal.engines.models.vision import IMAGE, VISION_END, VISION_START, vision_folder
+from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
+from engines.models import AudioEncoder, Decoder, VisionEncoder
+from engines.models.vision import IMAGE, VISION_END, VISION_START, vision_folder
 
 OUTPUT = 12
 DECODER = Decoder(
@@ -84,8 +84,8 @@ def measure() -> Results:
 
 
 def _ours(results: Results) -> None:
-    from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-    from rehearsal.engines.core.vllm_adapter.image_input import ImageProcessor
+    from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.image_input import ImageProcessor
 
     executor = ModelExecutor(STAGE)
     seeing = ImageProcessor(executor.config)

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engines.models import load_model
-from rehearsal.engines.server import ServerParams, check_modelled, resolve
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.workloads.errors import UserError
-from tests.engines.config_files import (
-    LLAMA,
-    file_of,
-)
+from engines.models import load_model
+from engines.server import ServerParams, check_modelled, resolve
+from harness.experiments.experiment import Experiment, expand
+from tests.engines.config_files import LLAMA, file_of
+from workloads.errors import UserError
 
 
 def test_a_model_is_served_in_the_place_of_the_deployments_own(tmp_path: Path) -> None:

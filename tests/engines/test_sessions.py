@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.deployment import load_deployment
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from engines.deployment import load_deployment
+from engines.devices.stage import VirtualStage
+from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 AUDIO = 28
@@ -250,7 +250,7 @@ def test_who_calls_after_the_crash_is_not_served():
 
 
 def test_turns_are_refused_by_an_engine_of_frames():
-    from rehearsal.workloads.registry import make_trace
+    from workloads.registry import make_trace
 
     with pytest.raises(UserError, match="frames of one length"):
         serve(make_trace("voice", {"sessions": 2}, seed=0))

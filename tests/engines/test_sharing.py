@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.deployment import deployment_names, load_deployment
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.devices.sharing import (
+from engines.core.device import Row
+from engines.deployment import deployment_names, load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.roofline import Roofline, Work
+from engines.devices.sharing import (
     Part,
     SharedCompute,
     SharedExecution,
@@ -21,9 +21,9 @@ from rehearsal.engines.devices.sharing import (
     partitioned,
     traffic,
 )
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.clocks.clock import run
-from rehearsal.workloads.errors import UserError
+from engines.server import ServerParams, resolve
+from harness.clocks.clock import run
+from workloads.errors import UserError
 
 A6000 = load_gpu("a6000")
 SMS = A6000.sms

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.commands import abort_at_layer
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.policy import Plan, StageView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.standing import StandingSteps
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.devices.roofline import StepCost
+from engines.core.commands import abort_at_layer
+from engines.core.engine import StageEngine
+from engines.core.policy import Plan, StageView
+from engines.core.request import StageRequest
+from engines.core.standing import StandingSteps
+from engines.core.step_cost import StepWork
+from engines.devices.roofline import StepCost
 from tests.engines.replica_bench import Bench, play, request
 
 SETTINGS = settings(max_examples=25)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.step_cost import REFIT, StepCost, StepWork
+from engines.core.step_cost import REFIT, StepCost, StepWork
 
 WORKS = st.lists(
     st.lists(st.tuples(st.integers(1, 512), st.integers(0, 8000)), min_size=1, max_size=24),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engines.stock.plugin import SWITCH
+from engines.stock.plugin import SWITCH
 from tests.engines.stock_engine import HELD_AT
 
 pytestmark = pytest.mark.slow

@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.stock.arguments import (
-    KEY,
-    StockParams,
-    arguments,
-    policy_of,
-    scheduler_class,
-    serve_command,
-)
-from rehearsal.engines.stock.executor import ModelledExecutor
-from rehearsal.engines.stock.plugin import SWITCH
-from rehearsal.engines.stock.scheduler import PolicyScheduler, Scheduler
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import ENTRY
+from engines.stock.arguments import KEY, StockParams, arguments, policy_of, scheduler_class, serve_command
+from engines.stock.executor import ModelledExecutor
+from engines.stock.plugin import SWITCH
+from engines.stock.scheduler import PolicyScheduler, Scheduler
 from tests.engines.stock_scheduler import make
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 
@@ -84,8 +77,8 @@ def test_the_printed_command_is_what_vllm_s_server_understands():
     switch, _, _, _, *words = shlex.split(serve_command(arguments(params, asynchronous=True)))
     parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
     assert switch == f"{SWITCH}=1"
-    assert parsed.scheduler_cls == "rehearsal.engines.stock.scheduler.AsyncScheduler"
-    assert parsed.middleware == ["rehearsal.engines.stock.live_signals.http"]
+    assert parsed.scheduler_cls == "engines.stock.scheduler.AsyncScheduler"
+    assert parsed.middleware == ["engines.stock.live_signals.http"]
     assert StockParams.of(parsed.additional_config) == params
 
 
@@ -104,4 +97,4 @@ def test_the_platform_plug_in_is_installed_and_inactive_unless_asked_for(monkeyp
     monkeypatch.delenv(SWITCH, raising=False)
     assert plugin.load()() is None
     monkeypatch.setenv(SWITCH, "1")
-    assert plugin.load()() == "rehearsal.engines.stock.platform.ModelledPlatform"
+    assert plugin.load()() == "engines.stock.platform.ModelledPlatform"

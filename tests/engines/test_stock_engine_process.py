@@ -14,9 +14,9 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.executor.abstract import Executor
 
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.stock import engine_core
-from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.core.policy import Plan
+from engines.stock import engine_core
+from engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
 
@@ -45,7 +45,7 @@ def test_importing_our_parts_changes_nothing_of_vllm():
     code = """
 from vllm.v1.engine.core import EngineCoreProc
 before = dict(vars(EngineCoreProc))
-from rehearsal.engines.stock import engine_core, executor, live_signals, scheduler
+from engines.stock import engine_core, executor, live_signals, scheduler
 assert dict(vars(EngineCoreProc)) == before
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)

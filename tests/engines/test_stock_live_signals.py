@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from vllm.sampling_params import SamplingParams
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.stock.live_signals import PATH, LiveSignals, http
-from rehearsal.engines.stock.scheduler import Scheduler
-from rehearsal.workloads.errors import UserError
+from engines.core import vllm_adapter as vllm
+from engines.stock.live_signals import PATH, LiveSignals, http
+from engines.stock.scheduler import Scheduler
 from tests.engines.stage import step
 from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, buffered, make, signal
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 ENGINES = ["liveserve", "vllm_omni"]

@@ -8,10 +8,10 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.request import RequestStatus
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan
+from engines.core.step_cost import StepWork
+from engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make, signal
 from tests.engines.test_identity import digest

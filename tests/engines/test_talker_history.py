@@ -2,9 +2,9 @@
 
 import pytest
 
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.workloads.errors import UserError
+from engines.server import ServerParams, resolve
 from tests.engines.replays import run, voice_trace
+from workloads.errors import UserError
 
 BLOCK = 16
 

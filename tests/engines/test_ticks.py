@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rehearsal.engines.core.admission import FrameLatency
+from engines.core.admission import FrameLatency
 from tests.engines.calls import NETWORK_S, Calls, frames, serve
 
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}

@@ -14,10 +14,10 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.vllm_adapter import clock
-from rehearsal.engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan
+from engines.core.vllm_adapter import clock
+from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
 from tests.engines.stage import add, make_scheduler, step
 from tests.engines.test_identity import digest
 

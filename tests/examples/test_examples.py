@@ -32,7 +32,7 @@ RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
 
 SEVERAL = """
 import contextlib, io, json, sys
-from rehearsal.reports import cli
+from reports import cli
 from tests.conftest import Rehearse
 for arguments in json.load(sys.stdin):
     sys.argv, out, err = ["rehearse", *arguments], io.StringIO(), io.StringIO()
@@ -81,7 +81,7 @@ def python(place: Path) -> Rehearse:
 @pytest.fixture(scope="module")
 def rehearse(python: Rehearse) -> Rehearse:
     """Runs a command."""
-    return lambda *arguments: python("-c", "from rehearsal.reports.cli import main; main()", *arguments)
+    return lambda *arguments: python("-c", "from reports.cli import main; main()", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.comparison.gate import LEAST_SEEDS, parse
+from harness.metrics.frame_definitions import definition
+from reports.comparison.gate import LEAST_SEEDS, parse
 from tests.examples.test_examples import EXAMPLES, ROOT
 
 WORKFLOW = yaml.safe_load((EXAMPLES / "gate.yml").read_text())
@@ -114,7 +114,7 @@ class Runner:
         """A folder with `rehearse`, as the environment of Rehearsal has one."""
         program = self.place / "bin" / "rehearse"
         program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!{sys.executable}\nfrom rehearsal.reports.cli import main\nmain()\n")
+        program.write_text(f"#!{sys.executable}\nfrom reports.cli import main\nmain()\n")
         program.chmod(0o755)
         return program.parent
 

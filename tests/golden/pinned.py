@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from rehearsal.workloads.trace import Trace
+from workloads.trace import Trace
 
 FOLDER = Path(__file__).parent
 KEPT, PIECES = 12, 64

@@ -13,11 +13,11 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.records.record import MANIFEST, InvalidPoint, Measurement, load_record
-from rehearsal.harness.worker import progress
-from rehearsal.workloads.registry import make_trace
+from harness.executors import Outcome
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.records.record import MANIFEST, InvalidPoint, Measurement, load_record
+from harness.worker import progress
+from workloads.registry import make_trace
 
 
 def without_sums(record: Path) -> Path:

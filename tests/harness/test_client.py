@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.client.session import Client
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.client.session import Client
+from harness.clocks.clock import run
+from harness.metrics.requests import request_table
+from harness.records.log import EventLog
 from tests import builders
+from workloads.errors import UserError, validate
+from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.25)
 NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)

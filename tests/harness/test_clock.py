@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.clocks.clock import DeadlockError, run
+from harness.clocks.clock import DeadlockError, run
 
 
 def test_time_starts_at_zero_and_jumps_to_timers_exactly():

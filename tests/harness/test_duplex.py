@@ -4,16 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.kinds import kind_of, named, server_model
-from rehearsal.harness.kinds.duplex import by_turn
-from rehearsal.harness.metrics.live_window import WHOLE
-from rehearsal.harness.metrics.turn_taking import COLUMNS
-from rehearsal.harness.slo.targets import judged_value, parse_targets
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from harness.experiments.experiment import Experiment, expand
+from harness.kinds import kind_of, named, server_model
+from harness.kinds.duplex import by_turn
+from harness.metrics.live_window import WHOLE
+from harness.metrics.turn_taking import COLUMNS
+from harness.slo.targets import judged_value, parse_targets
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 LOAD = {"sessions": 6, "rate": 6.0, "p": 0.4, "hesitations": 0.6, "noise": 1.0}
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.client.duplex_player import JOINED_S, Player, audible
-from rehearsal.harness.client.duplex_user import DuplexUser
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.duplex_player import JOINED_S, Player, audible
+from harness.client.duplex_user import DuplexUser
+from harness.client.params import ClientParams
+from harness.clocks.clock import run
+from harness.records.log import EventLog
 from tests import builders
+from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.0)
 NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiments import experiment as module
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import WORKLOADS, make_trace
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.client.params import ClientParams
+from harness.experiments import experiment as module
+from harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
+from harness.live.target import TargetParams
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS, make_trace
 
 
 def make(**changes: object) -> Experiment:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.slo.bisection import Bounds
-from rehearsal.harness.slo.finding import Interval, Search
+from harness.slo.bisection import Bounds
+from harness.slo.finding import Interval, Search
 
 EXACT = 10**9
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.harness.records.identity import (
+from engines.registry import ENGINES
+from harness.records.identity import (
     CALLER,
     LOOKED_UP,
     NAMED_ELSEWHERE,
@@ -23,10 +23,10 @@ from rehearsal.harness.records.identity import (
     Program,
     roots_of,
 )
-from rehearsal.harness.records.imports import modules, within
-from rehearsal.harness.records.provenance import ROOT
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.registry import WORKLOADS
+from harness.records.imports import modules, within
+from harness.records.provenance import ROOT
+from workloads.deferred import Deferred
+from workloads.registry import WORKLOADS
 
 DEVICES = ("virtual", "paced", "cpu", "sockets", "live")
 SYSTEMS = ("liveserve", "vllm_omni")
@@ -49,7 +49,7 @@ def ids(root: Path, workload: str = "voice") -> Ids:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the program, of which each test takes back what it changed."""
     root = tmp_path_factory.mktemp("program")
-    for package in (*PACKAGES, "rehearsal.reports"):
+    for package in (*PACKAGES, "reports"):
         folder = package.replace(".", "/")
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     return root
@@ -91,37 +91,37 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("rehearsal/engines/core/engine.py", ALL),
-        ("rehearsal/engines/core/vllm_adapter/scheduling.py", ALL),
-        ("rehearsal/engines/deployments/llama_tiny.yaml", ALL),
-        ("rehearsal/engines/deployments/a_new_one.yaml", ALL),
-        ("rehearsal/engines/devices/profiles/llama_tiny.yaml", ALL),
-        ("rehearsal/harness/worker/replay.py", ALL),
-        ("rehearsal/harness/metrics/summary.py", ALL),
-        ("rehearsal/workloads/generators/voice.py", ALL),
-        ("rehearsal/workloads/replays/azure.py", set()),
-        ("rehearsal/harness/live/run/measure.py", SOCKETS),
-        ("rehearsal/harness/live/run/load_generator.py", SOCKETS),
-        ("rehearsal/harness/serving/run.py", SOCKETS),
-        ("rehearsal/engines/endpoint/websocket_server.py", SOCKETS),
-        ("rehearsal/engines/devices/real.py", {point for point in ALL if point[0] == "cpu"}),
+        ("engines/core/engine.py", ALL),
+        ("engines/core/vllm_adapter/scheduling.py", ALL),
+        ("engines/deployments/llama_tiny.yaml", ALL),
+        ("engines/deployments/a_new_one.yaml", ALL),
+        ("engines/devices/profiles/llama_tiny.yaml", ALL),
+        ("harness/worker/replay.py", ALL),
+        ("harness/metrics/summary.py", ALL),
+        ("workloads/generators/voice.py", ALL),
+        ("workloads/replays/azure.py", set()),
+        ("harness/live/run/measure.py", SOCKETS),
+        ("harness/live/run/load_generator.py", SOCKETS),
+        ("harness/serving/run.py", SOCKETS),
+        ("engines/endpoint/websocket_server.py", SOCKETS),
+        ("engines/devices/real.py", {point for point in ALL if point[0] == "cpu"}),
         (
-            "rehearsal/engines/systems/liveserve/urgency.py",
+            "engines/systems/liveserve/urgency.py",
             {p for p in ALL if p[1] == "liveserve" and p[0] != "live"},
         ),
         (
-            "rehearsal/engines/systems/liveserve/tuned.yaml",
+            "engines/systems/liveserve/tuned.yaml",
             {p for p in ALL if p[1] == "liveserve" and p[0] != "live"},
         ),
         # Defaults, which are in the point's parameters
-        ("rehearsal/engines/systems/vllm_omni/__init__.py", set()),
-        ("rehearsal/engines/speaking/pipeline.py", ALL),
-        ("rehearsal/engines/composition.py", ALL),
-        ("rehearsal/engines/calls/gateway.py", SOCKETS),
-        ("rehearsal/harness/doctor/machine.py", set()),
-        ("rehearsal/harness/records/provenance.py", set()),
-        ("rehearsal/reports/pages/html.py", set()),
-        ("rehearsal/reports/pages/report.css", set()),
+        ("engines/systems/vllm_omni/__init__.py", set()),
+        ("engines/speaking/pipeline.py", ALL),
+        ("engines/composition.py", ALL),
+        ("engines/calls/gateway.py", SOCKETS),
+        ("harness/doctor/machine.py", set()),
+        ("harness/records/provenance.py", set()),
+        ("reports/pages/html.py", set()),
+        ("reports/pages/report.css", set()),
     ],
 )
 def test_a_change_gives_other_ids_where_it_can_change_results(
@@ -138,7 +138,7 @@ def test_what_fills_a_seam_counts_where_it_is_chosen(tree: Path) -> None:
 
     chosen = [{}, {"order": "liveserve"}, {"kv": "liveserve"}]
     before = [hash_of(**settings) for settings in chosen]
-    with changes(tree, "rehearsal/engines/systems/liveserve/urgency.py"):
+    with changes(tree, "engines/systems/liveserve/urgency.py"):
         after = [hash_of(**settings) for settings in chosen]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
 
@@ -148,19 +148,17 @@ def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> 
     for path in tree.rglob("*.py"):
         with path.open("a") as file:
             file.write('\n\n# A comment.\n"""Said of nothing."""\n')
-    engine = tree / "rehearsal/engines/core/engine.py"
+    engine = tree / "engines/core/engine.py"
     text = engine.read_text()
     documented, docstrings = re.subn(r'^( +""")(?=\w)', r"\1In other words: ", text, flags=re.MULTILINE)
     assert docstrings > 5
-    engine.write_text(
-        documented + "\nif TYPE_CHECKING:\n    from rehearsal.engines.systems import liveserve\n"
-    )
+    engine.write_text(documented + "\nif TYPE_CHECKING:\n    from engines.systems import liveserve\n")
     assert ids(tree) == now
 
 
 def test_without_roots_every_system_and_workload_counts(tree: Path) -> None:
     before = Program(tree).code_hash("virtual")
-    for file in ("rehearsal/engines/systems/liveserve/urgency.py", "rehearsal/workloads/replays/azure.py"):
+    for file in ("engines/systems/liveserve/urgency.py", "workloads/replays/azure.py"):
         with changes(tree, file):
             assert Program(tree).code_hash("virtual") != before
 
@@ -174,10 +172,7 @@ def test_what_looks_up_workloads_imports_nothing_else_that_counts() -> None:
         reached |= program.closure("virtual", roots_of(WORKLOADS[name]))
     for name in ENGINES:
         reached |= program.closure("virtual", roots_of(*ENGINES[name].code({})))
-    registered = (
-        program._code("rehearsal.workloads.registry").leads
-        | program._code("rehearsal.engines.registry").leads
-    )
+    registered = program._code("workloads.registry").leads | program._code("engines.registry").leads
     assert registered & everything <= reached
 
 
@@ -189,29 +184,25 @@ def test_the_tables_name_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     program, needed = Program(), dict(ONLY_ON)
     for name in needed:
         monkeypatch.setattr(
-            "rehearsal.harness.records.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
+            "harness.records.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
         )
         reached = {
-            each
-            for device in DEVICES
-            for each in program.closure(device, ("rehearsal.workloads.generators.voice",))
+            each for device in DEVICES for each in program.closure(device, ("workloads.generators.voice",))
         }
         assert any(within(each, [name]) for each in reached), f"nothing imports {name}"
 
 
 MINI = {
-    "rehearsal/harness/worker/measure.py": "from rehearsal.engines.one import f\n",
-    "rehearsal/engines/one.py": "def f():\n    from rehearsal.engines.two import g\n    return g\n",
-    "rehearsal/engines/two.py": "from rehearsal.workloads import three\n",
-    "rehearsal/workloads/three.py": (
-        "NAMES = ['rehearsal.engines.named', 'rehearsal.engines.deferred:thing', 'nothing']\n"
-    ),
-    "rehearsal/engines/deferred.py": "thing = 1\n",
-    "rehearsal/engines/named.py": "import rehearsal.engines.typed_only_by_others\n",
-    "rehearsal/engines/typed_only_by_others.py": "",
-    "rehearsal/engines/aside.py": "from __future__ import annotations\n",
-    "rehearsal/engines/__init__.py": (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rehearsal.engines.aside\n"
+    "harness/worker/measure.py": "from engines.one import f\n",
+    "engines/one.py": "def f():\n    from engines.two import g\n    return g\n",
+    "engines/two.py": "from workloads import three\n",
+    "workloads/three.py": ("NAMES = ['engines.named', 'engines.deferred:thing', 'nothing']\n"),
+    "engines/deferred.py": "thing = 1\n",
+    "engines/named.py": "import engines.typed_only_by_others\n",
+    "engines/typed_only_by_others.py": "",
+    "engines/aside.py": "from __future__ import annotations\n",
+    "engines/__init__.py": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import engines.aside\n"
     ),
 }
 
@@ -222,14 +213,14 @@ def closure(root: Path, *roots: str) -> set[str]:
 
 def test_the_closure_follows_functions_packages_and_names_but_no_type_checking(tmp_path: Path) -> None:
     assert closure(add(tmp_path, MINI)) == {
-        "rehearsal.harness.worker.measure",
-        "rehearsal.engines",
-        "rehearsal.engines.one",
-        "rehearsal.engines.two",
-        "rehearsal.engines.named",
-        "rehearsal.engines.deferred",
-        "rehearsal.engines.typed_only_by_others",
-        "rehearsal.workloads.three",
+        "harness.worker.measure",
+        "engines",
+        "engines.one",
+        "engines.two",
+        "engines.named",
+        "engines.deferred",
+        "engines.typed_only_by_others",
+        "workloads.three",
     }
 
 
@@ -248,22 +239,22 @@ def test_a_computed_import_counts_as_one_of_its_whole_package(tmp_path: Path, te
         tmp_path,
         {
             **MINI,
-            "rehearsal/engines/kit/__init__.py": text,
-            "rehearsal/engines/kit/tool.py": "",
-            "rehearsal/engines/two.py": "",
+            "engines/kit/__init__.py": text,
+            "engines/kit/tool.py": "",
+            "engines/two.py": "",
         },
     )
-    add(tmp_path, {"rehearsal/engines/two.py": "from rehearsal.engines import kit\n"})
-    assert {"rehearsal.engines.kit.tool"} == closure(tmp_path) & {
-        "rehearsal.engines.kit.tool",
-        "rehearsal.engines.aside",
+    add(tmp_path, {"engines/two.py": "from engines import kit\n"})
+    assert {"engines.kit.tool"} == closure(tmp_path) & {
+        "engines.kit.tool",
+        "engines.aside",
     }
 
 
 def test_a_constant_import_does_not(tmp_path: Path) -> None:
     text = "from importlib import import_module\nimport_module('json')\n"
-    add(tmp_path, {**MINI, "rehearsal/engines/two.py": text})
-    assert "rehearsal.engines.aside" not in closure(tmp_path)
+    add(tmp_path, {**MINI, "engines/two.py": text})
+    assert "engines.aside" not in closure(tmp_path)
 
 
 def test_data_belong_to_the_nearest_package_with_code(tmp_path: Path) -> None:
@@ -271,26 +262,24 @@ def test_data_belong_to_the_nearest_package_with_code(tmp_path: Path) -> None:
         tmp_path,
         {
             **MINI,
-            "rehearsal/engines/kit/__init__.py": '"""Data."""\n',
-            "rehearsal/engines/kit/sizes.csv": "1\n",
+            "engines/kit/__init__.py": '"""Data."""\n',
+            "engines/kit/sizes.csv": "1\n",
         },
     )
-    add(tmp_path, {"rehearsal/engines/other/code.py": "", "rehearsal/engines/other/deep/more.json": "{}"})
+    add(tmp_path, {"engines/other/code.py": "", "engines/other/deep/more.json": "{}"})
     found = Program(tmp_path).contents("virtual")
-    assert (
-        "rehearsal/engines/kit/sizes.csv" in found and "rehearsal/engines/other/deep/more.json" not in found
-    )
-    found = Program(tmp_path).contents("virtual", ("rehearsal.engines.other.code",))
-    assert "rehearsal/engines/other/deep/more.json" in found
+    assert "engines/kit/sizes.csv" in found and "engines/other/deep/more.json" not in found
+    found = Program(tmp_path).contents("virtual", ("engines.other.code",))
+    assert "engines/other/deep/more.json" in found
 
 
 def test_a_root_of_another_package_stands_for_all_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add(tmp_path / "program", {**MINI, "rehearsal/engines/two.py": "\n"})
+    add(tmp_path / "program", {**MINI, "engines/two.py": "\n"})
     files = {
         "__init__.py": "",
-        "entry.py": "from rehearsal.engines import aside\n",
+        "entry.py": "from engines import aside\n",
         "other.py": "",
         "sizes.yaml": "a: 1\n",
     }
@@ -298,20 +287,18 @@ def test_a_root_of_another_package_stands_for_all_its_files(
     add(tmp_path / "site", {"foreign_file.py": "x = 1\n"})
     monkeypatch.syspath_prepend(tmp_path / "site")
     program = Program(tmp_path / "program")
-    plain = program.contents("virtual", ("rehearsal.engines.one",))
-    found = program.contents("virtual", ("rehearsal.engines.one", "foreign_system.entry"))
+    plain = program.contents("virtual", ("engines.one",))
+    found = program.contents("virtual", ("engines.one", "foreign_system.entry"))
     assert found.keys() - plain.keys() == {
         "foreign_system",
         "foreign_system.entry",
         "foreign_system.other",
         "foreign_system/sizes.yaml",
-        "rehearsal.engines.aside",
+        "engines.aside",
     }
-    assert program.contents("virtual", ("rehearsal.engines.one",)) == plain, (
-        "an answer depends on no earlier question"
-    )
+    assert program.contents("virtual", ("engines.one",)) == plain, "an answer depends on no earlier question"
     assert "foreign_file" in program.contents("virtual", ("foreign_file",))
-    for unknown in ("rehearsal.engines.nothing", "foreign_system.nothing", "nowhere_at_all"):
+    for unknown in ("engines.nothing", "foreign_system.nothing", "nowhere_at_all"):
         with pytest.raises(ValueError, match=unknown):
             program.contents("virtual", (unknown,))
     with pytest.raises(ValueError, match="'abacus'"):
@@ -325,17 +312,17 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
         def __init__(self) -> None:
             self.name, self.Params, self.items = "mine", Program, [1]
             self.generate = functools.partial(functools.partial(modules, ROOT), PACKAGES)
-            self.later = Deferred("rehearsal.workloads.generators.voice:voice")
+            self.later = Deferred("workloads.generators.voice:voice")
 
     assert roots_of(Spec()) == tuple(
-        sorted((Program.__module__, modules.__module__, __name__, "rehearsal.workloads.generators.voice"))
+        sorted((Program.__module__, modules.__module__, __name__, "workloads.generators.voice"))
     )
 
 
 POINTS = """
 import json, sys
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.worker.measure import measure
+from harness.experiments.experiment import Experiment, expand
+from harness.worker.measure import measure
 for experiment in json.loads(sys.argv[1]):
     (point,) = expand(Experiment(**experiment))
     measure(point)
@@ -366,9 +353,9 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     of_no_point = [name for name, (devices, _) in ONLY_ON.items() if not devices]
     others = {name for name in loaded - counts - looked_up if not within(name, of_no_point)}
     # vLLM looks into it where we are installed
-    plugin = {"rehearsal.engines.stock", "rehearsal.engines.stock.plugin"}
+    plugin = {"engines.stock", "engines.stock.plugin"}
     assert others - plugin == {
-        "rehearsal.harness.records.imports",
-        "rehearsal.harness.live",
-        "rehearsal.harness.live.target",
+        "harness.records.imports",
+        "harness.live",
+        "harness.live.target",
     }, "the hash itself, parameters of device live"

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.frame_summary import summarise_frames
-from rehearsal.harness.metrics.frames import Beat, frame_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.worker.measure import InvalidPoint, check_send_lag
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks.clock import run
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import Beat, frame_table
+from harness.records.log import EventLog
+from harness.worker.measure import InvalidPoint, check_send_lag
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
 
 B = 2.0
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.jobs import of_jobs
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.recorded import recorded
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace, Turn
-from rehearsal.workloads.transforms.transform import loop
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks.clock import run
+from harness.metrics.jobs import of_jobs
+from harness.metrics.requests import request_table
+from harness.records.log import EventLog
+from harness.records.recorded import recorded
 from tests.workloads import agent_files
 from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
+from workloads.transforms.transform import loop
 
 TOOK_S = {reply: end_s - begin_s for steps in STEPS_OF.values() for begin_s, end_s, _, reply in steps}
 """As the record has it, by the tokens of the reply."""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
-from rehearsal.harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Observed, judge, span
-from rehearsal.harness.slo.targets import Target, judged_value, parse_targets
+from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Observed, judge, span
+from harness.slo.targets import Target, judged_value, parse_targets
 
 
 def run(ttfp_s: list[float], broken: int = 0) -> Observed:

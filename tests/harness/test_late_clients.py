@@ -5,13 +5,13 @@ import time
 
 import pandas as pd
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks.clock import run
+from harness.metrics.requests import request_table
+from harness.records.log import EventLog
 from tests.builders import typed_turn
+from workloads.trace import Trace, Turn
 
 LATE_S = 0.2
 

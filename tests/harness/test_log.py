@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.records import log as log_module
-from rehearsal.harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
-from rehearsal.harness.records.record import write_tables
-from rehearsal.harness.worker.measure import measure
-from rehearsal.workloads.columns.classes import CLASS_COLUMNS
-from rehearsal.workloads.registry import make_trace
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.metrics.requests import request_table
+from harness.records import log as log_module
+from harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
+from harness.records.record import write_tables
+from harness.worker.measure import measure
 from tests.engines.replays import replay
+from workloads.columns.classes import CLASS_COLUMNS
+from workloads.registry import make_trace
 
 SMALL = 100
 """Rows of a row group here."""

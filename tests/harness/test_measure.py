@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rehearsal.harness.worker.measure import InvalidPoint, check_send_lag
+from harness.worker.measure import InvalidPoint, check_send_lag
 
 
 @pytest.mark.parametrize("lags_s", [[], [float("nan")], [0.0] * 10, [0.0] * 19 + [9.0], [0.04] * 10])

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.order import Order, shuffled
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import unfinished
+from harness.executors.local import LocalExecutor
+from harness.experiments.order import Order, shuffled
+from harness.records.record import load_record
+from harness.records.results import unfinished
 from tests.harness import fakes
 
 POINTS = fakes.points(10)

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
+from harness.experiments.experiment import Experiment, expand
+from harness.metrics.requests import request_table
+from harness.worker.replay import Replay
 from tests.engines.calls import Calls, frames, serve
 from tests.engines.replays import replay
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 CALLS = {"sessions": 3, "turns": 1.0, "p": 0.0, "utterance_s": 0.4, "reply_tokens": 10}
 

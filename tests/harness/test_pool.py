@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.metrics.requests import ABORTED, COMPLETED, request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.recorded import recorded
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks.clock import run
+from harness.metrics.requests import ABORTED, COMPLETED, request_table
+from harness.records.log import EventLog
+from harness.records.recorded import recorded
 from tests.builders import typed_turn
+from workloads.trace import Trace, Turn
 
 TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.25)
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.live.run.measure import _meter
-from rehearsal.harness.metrics.power import POWER_DEFINITIONS, power_metrics
-from rehearsal.harness.records.energy_counters import counters
-from rehearsal.harness.records.power_meter import IDLE_S, PERIOD_S, PowerMeter
-from rehearsal.reports.tables.columns import column_for, shown
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Experiment, expand
+from harness.live.run.measure import _meter
+from harness.metrics.power import POWER_DEFINITIONS, power_metrics
+from harness.records.energy_counters import counters
+from harness.records.power_meter import IDLE_S, PERIOD_S, PowerMeter
+from reports.tables.columns import column_for, shown
 from tests.engines import replays
 from tests.powercap import MOST_UJ, drawing, write, zones
+from workloads.errors import UserError
 
 UJ, MJ = 1e6, 1e3
 

@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.records.provenance import ROOT
+from harness.records.identity import PACKAGES
+from harness.records.provenance import ROOT
 
 POINTS = """
 import json, sys
 from pathlib import Path
-import rehearsal.harness.worker.preload  # what is printed goes nowhere from here on
-from rehearsal.harness.worker import measure
-from rehearsal.harness.experiments.experiment import Experiment, expand
+import harness.worker.preload  # what is printed goes nowhere from here on
+from harness.worker import measure
+from harness.experiments.experiment import Experiment, expand
 
 late = {}
 for experiment in json.loads(sys.argv[1]):
@@ -40,5 +41,5 @@ def test_a_replay_imports_nothing_of_ours_nor_what_ours_put_off(tmp_path: Path) 
     told = tmp_path / "late.json"
     subprocess.run([sys.executable, "-c", POINTS, json.dumps(experiments), str(told)], cwd=ROOT, check=True)
     late = {name for names in json.loads(told.read_text()).values() for name in names}
-    put_off = ("rehearsal", "scipy", "pandas", "numpy")
+    put_off = (*PACKAGES, "scipy", "pandas", "numpy")
     assert not {name for name in late if name.partition(".")[0] in put_off}

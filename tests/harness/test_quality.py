@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.quality import decoder_of, judge, shares, states
-from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from rehearsal.workloads.audio.question_file import read_questions
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators.questions import QuestionParams, asked
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from harness.metrics.frame_definitions import definition
+from harness.metrics.quality import decoder_of, judge, shares, states
+from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
+from workloads.audio.question_file import read_questions
+from workloads.errors import UserError
+from workloads.generators.questions import QuestionParams, asked
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 FREE = {"sessions": 4, "segments": 5, "segment_s": 4.0}
 FRAMES = 10

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.records.record import (
+from harness.records.provenance import environment
+from harness.records.record import (
     LOG,
     MANIFEST,
     Damaged,
@@ -26,8 +26,8 @@ from rehearsal.harness.records.record import (
     write_failure,
     write_record,
 )
-from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
+from workloads.errors import UserError
 
 BYTES = ("summary.json", "requests.parquet", "events.parquet", "steps.parquet", "trace.parquet")
 

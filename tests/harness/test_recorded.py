@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.records.record import MANIFEST, write_failure, write_record
-from rehearsal.harness.records.recorded import KEYS, from_record, recorded
-from rehearsal.harness.worker.measure import measure
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace, Turn
+from harness.experiments.experiment import Experiment, expand
+from harness.records.record import MANIFEST, write_failure, write_record
+from harness.records.recorded import KEYS, from_record, recorded
+from harness.worker.measure import measure
 from tests import builders
 from tests.engines.replays import replay
 from tests.metrics.event_log import EventLog
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
 
 MICROSECOND = 1e-6
 SCHEDULE = ["session_start", "turn_start", "turn_end", "barge_in", "barge_in_missed", "playback_done"]

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rehearsal.harness.worker import progress
-from rehearsal.workloads.registry import make_trace
+from harness.worker import progress
 from tests.engines.replays import replay
+from workloads.registry import make_trace
 
 
 @pytest.mark.parametrize(

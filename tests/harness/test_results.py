@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.record import Damaged, load_record, write_record
-from rehearsal.harness.records.results import (
+from harness.experiments.experiment import Point
+from harness.records.record import Damaged, load_record, write_record
+from harness.records.results import (
     Collection,
     Panel,
     claim,
@@ -19,8 +19,8 @@ from rehearsal.harness.records.results import (
     unfinished,
     write_summary,
 )
-from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
+from workloads.errors import UserError
 
 
 def test_an_experiment_may_extend_its_own_results(tmp_path: Path) -> None:

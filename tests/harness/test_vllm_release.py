@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.experiment import Point, expand, override
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.worker import vllm_release
-from rehearsal.reports.runs.measured import Measured
-from rehearsal.workloads.errors import UserError
+from harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Point, expand, override
+from harness.records.record import load_record
+from harness.worker import vllm_release
+from reports.runs.measured import Measured
 from tests.harness import fakes
+from workloads.errors import UserError
 
 OLD, NEW = "9.8.0", "9.9.0"
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.voice_agents.gap import Gap, Part, as_heard, owners_of, rows_of
-from rehearsal.harness.voice_agents.livekit import of_items
-from rehearsal.harness.voice_agents.read import read_gaps
-from rehearsal.workloads.errors import UserError
+from harness.voice_agents.gap import Gap, Part, as_heard, owners_of, rows_of
+from harness.voice_agents.livekit import of_items
+from harness.voice_agents.read import read_gaps
+from workloads.errors import UserError
 
 LOG = """
 2026-11-25 10:00:00.000 | INFO     | bot:on_latency:41 -  0.200s  endpointing wait     [config: VAD stop_secs]

@@ -11,13 +11,13 @@ import numpy as np
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from rehearsal.engines.core import vllm_adapter
-from rehearsal.engines.endpoint.build import build_sessions
-from rehearsal.engines.endpoint.protocol import Session
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clocks import clock
+from engines.core import vllm_adapter
+from engines.endpoint.build import build_sessions
+from engines.endpoint.protocol import Session
+from engines.endpoint.sessions import Sessions
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.clocks import clock
 
 OFFICIAL = TypeAdapter(RealtimeServerEvent)
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}

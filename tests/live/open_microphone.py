@@ -17,24 +17,24 @@ import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client import connection
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.turn_taking import turn_taking_table
-from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.audio.content import note
-from rehearsal.workloads.audio.synth import synthetic_clips
-from rehearsal.workloads.audio.utterances import Utterance
-from rehearsal.workloads.generators.duplex import DuplexParams
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.live.client import connection
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.metrics.metric import Metric
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
+from harness.records.log import EventLog
 from tests.live.scripted import OURS, Call, Peer
+from workloads.audio.content import note
+from workloads.audio.synth import synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.generators.duplex import DuplexParams
+from workloads.trace import Trace
 
 SPEECH_S = 1.0
 THINK_S = 0.5

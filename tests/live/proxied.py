@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from rehearsal.harness.proxy import ProxyConfig
-from rehearsal.harness.proxy.run import running
-from rehearsal.harness.serving.listening import bound
+from harness.proxy import ProxyConfig
+from harness.proxy.run import running
+from harness.serving.listening import bound
 from tests.waiting import until
 
 SSE = {"Content-Type": "text/event-stream"}

@@ -12,19 +12,19 @@ import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.audio.content import note
-from rehearsal.workloads.audio.synth import synthetic_clips
-from rehearsal.workloads.audio.utterances import Utterance
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.metrics.requests import request_table
+from harness.records.log import EventLog
+from workloads.audio.content import note
+from workloads.audio.synth import synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.trace import Trace
 
 SPEECH_S = 0.33  # no whole number of pieces
 PIECES = 17  # of 20 ms in an utterance of 0.33 s

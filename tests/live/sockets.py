@@ -10,13 +10,13 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.metrics import LoopLag, Metrics
-from rehearsal.engines.endpoint.protocol import Outbox
-from rehearsal.engines.endpoint.server_stats import ServerStats
-from rehearsal.engines.endpoint.websocket_server import WebSocketServer
-from rehearsal.harness.clocks.clock import WallClockLoop
-from rehearsal.harness.clocks.model_clock import ModelClockLoop
+from engines.endpoint.limits import Limits
+from engines.endpoint.metrics import LoopLag, Metrics
+from engines.endpoint.protocol import Outbox
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.websocket_server import WebSocketServer
+from harness.clocks.clock import WallClockLoop
+from harness.clocks.model_clock import ModelClockLoop
 from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]

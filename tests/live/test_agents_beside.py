@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import expand
-from rehearsal.harness.live.live_experiment import live_experiment
-from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.measure import measure_live
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.formats import save_trace
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.transforms.transform import classify, loop, merge
+from harness.experiments.experiment import expand
+from harness.live.live_experiment import live_experiment
+from harness.live.run import measure as live_measure
+from harness.live.run.measure import measure_live
+from harness.null_server.server import NullServer
 from tests.live.test_run import FLOOR
 from tests.workloads import agent_files
 from tests.workloads.agent_files import STEPS
+from workloads.errors import UserError
+from workloads.formats import save_trace
+from workloads.registry import make_trace
+from workloads.transforms.transform import classify, loop, merge
 
 pytestmark = pytest.mark.slow
 

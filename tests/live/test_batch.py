@@ -10,19 +10,19 @@ from typing import Any
 import psutil
 import pytest
 
-from rehearsal.harness.experiments.experiment import Experiment, expand
-from rehearsal.harness.live.live_experiment import live_experiment
-from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.reports.pages.html import write_report
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Experiment, expand
+from harness.live.live_experiment import live_experiment
+from harness.live.run import measure as live_measure
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.progress import RunProgress
+from harness.null_server.server import NullServer
+from harness.records.record import load_record
+from harness.records.results import claim, write_summary
+from reports.pages.html import write_report
 from tests.builders import say, web_server
 from tests.live.test_run import FLOOR, SHORT
 from tests.reports.page import Page
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
 

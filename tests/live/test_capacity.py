@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rehearsal.harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
-from rehearsal.harness.live.capacity import (
-    AGAIN,
-    CLOSE,
-    Capacity,
-    Step,
-    answer,
-    as_dict,
-    from_dict,
-    judge,
-    search,
-)
-from rehearsal.harness.slo.targets import Repeat, Target, judged_value, parse_targets
-from rehearsal.workloads.errors import UserError
+import harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
+from harness.live.capacity import AGAIN, CLOSE, Capacity, Step, answer, as_dict, from_dict, judge, search
+from harness.slo.targets import Repeat, Target, judged_value, parse_targets
+from workloads.errors import UserError
 
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
 

@@ -19,16 +19,16 @@ from openai import (
     NotFoundError,
 )
 
-from rehearsal.engines.core import vllm_adapter
-from rehearsal.engines.endpoint.build import build_sessions
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.metrics import LoopLag, Metrics
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.endpoint.websocket_server import WebSocketServer
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.workloads.trace import Turn
+from engines.core import vllm_adapter
+from engines.endpoint.build import build_sessions
+from engines.endpoint.limits import Limits
+from engines.endpoint.metrics import LoopLag, Metrics
+from engines.endpoint.sessions import Sessions
+from engines.endpoint.websocket_server import WebSocketServer
+from engines.registry import ENGINES
+from engines.server import ServerParams
 from tests.waiting import WITHIN_S, in_a_loop, run, until
+from workloads.trace import Turn
 
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.live.locust.clock_offset import Exchange, Offset, offset_of
+from harness.live.locust.clock_offset import Exchange, Offset, offset_of
 
 SECONDS = st.floats(-1e6, 1e6)
 DELAYS = st.floats(0, 2)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.clocks.clock import WallClockLoop, run
+from harness.clocks import clock
+from harness.clocks.clock import WallClockLoop, run
 from tests.waiting import until
 
 

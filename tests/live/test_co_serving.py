@@ -27,7 +27,7 @@ SLOTS, BATCH, ONLINE, ONLINE_TOKENS = 4, 8, 10, 8
 OF_VLLM = ("--max-num-seqs", str(SLOTS), "--no-async-scheduling")
 CONSERVE = (
     "--scheduler-cls",
-    "rehearsal.engines.stock.scheduler.Scheduler",
+    "engines.stock.scheduler.Scheduler",
     "--additional-config",
     json.dumps({"rehearsal": {"engine": "conserve", "deployment": "llama_8b_1gpu"}}),
 )

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from rehearsal.engines.endpoint.server_stats import Pool
-from rehearsal.harness import serving
-from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
-from rehearsal.harness.serving import ServeConfig
+from engines.endpoint.server_stats import Pool
+from harness import serving
+from harness.metrics.playback import CONTINUITY_GAP_S
+from harness.serving import ServeConfig
 from tests.conftest import Rehearse
 from tests.live.sockets import Running, fetch, opened
 from tests.waiting import run

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.live.client.synthesis_endpoint import request_body
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect
-from rehearsal.harness.live.dialects.synthesis import Synthesis
-from rehearsal.harness.live.target import TargetParams
+from harness.live.client.synthesis_endpoint import request_body
+from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects.dialect import Cut, Dialect
+from harness.live.dialects.synthesis import Synthesis
+from harness.live.target import TargetParams
 from tests.live.scripted import spoken
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text()

@@ -13,11 +13,11 @@ from openai.types.realtime import RealtimeClientEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.server import serve
 
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.dialects.dialect import CLOSE, Cut, with_query
-from rehearsal.harness.live.dialects.events import (
+from harness.clocks import clock
+from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.dialect import CLOSE, Cut, with_query
+from harness.live.dialects.events import (
     Audio,
     AudioDone,
     Cleared,
@@ -33,9 +33,9 @@ from rehearsal.harness.live.dialects.events import (
     Text,
     TokensPlayed,
 )
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.target import TargetParams
 from tests.live.scripted import spoken
+from workloads.errors import UserError
 
 URL = "ws://localhost:8000/v1/realtime"
 TURN = spoken().sessions[0].turns[0]

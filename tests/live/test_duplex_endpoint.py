@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.live.dialects import dialect_of
-from rehearsal.harness.live.live_experiment import live_experiment
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.dialects import dialect_of
+from harness.live.live_experiment import live_experiment
+from harness.live.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
+from workloads.errors import UserError
 
 URL = "ws://127.0.0.1:9/v1/realtime"
 
@@ -79,7 +79,7 @@ def test_sound_is_kept_of_open_microphones_only() -> None:
     with pytest.raises(UserError, match="--save-audio keeps calls on open microphones"):
         experiment("speech", save_audio=2)
     with pytest.raises(UserError, match="modalities=text"):
-        from rehearsal.harness.experiments.experiment import expand
+        from harness.experiments.experiment import expand
 
         expand(experiment(modalities="text"))
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
 from tests.live.scripted import Peer, Script, greet, openai, play, spoken, table, typed
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 
 def test_users_who_come_as_scheduled_are_connected_before():
@@ -132,7 +132,7 @@ def test_hanging_up_before_the_line_stands():
         failures = FailureLog()
         endpoint = make_endpoint(trace, target, EventLog(), SendLog(), failures)
         await endpoint.prepare()
-        from rehearsal.harness.client.params import ClientParams
+        from harness.client.params import ClientParams
 
         await serve_population(trace, endpoint, EventLog(), ClientParams(turn_timeout_s=0.1))
         await endpoint.aclose()

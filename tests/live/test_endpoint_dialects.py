@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.errors import UserError
 from tests.live.scripted import (
     PIECES,
     SPEECH_S,
@@ -20,6 +18,8 @@ from tests.live.scripted import (
     table,
     typed,
 )
+from workloads.audio.content import pcm_for
+from workloads.errors import UserError
 
 
 async def vllm_omni(peer: Peer) -> None:

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
 
@@ -60,8 +60,8 @@ def test_pieces_of_another_length():
 
 
 def test_sessions_that_say_the_same_share_their_messages():
-    from rehearsal.harness.live.client.microphone import SpeechMessages
-    from rehearsal.harness.live.dialects import dialect_of
+    from harness.live.client.microphone import SpeechMessages
+    from harness.live.dialects import dialect_of
 
     trace = spoken(sessions=30)
     sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)

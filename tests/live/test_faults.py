@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.clocks.clock import WallClockLoop
-from rehearsal.harness.serving import ServeConfig, ServerProcess
+from harness.clocks.clock import WallClockLoop
+from harness.serving import ServeConfig, ServerProcess
 from tests.selftest import churn, fault_clients
 from tests.waiting import run, wait_until
 

@@ -17,22 +17,22 @@ from typing import Any
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
-from rehearsal.harness.experiments.experiment import expand
-from rehearsal.harness.live.client.text_probe import ask_one_token
-from rehearsal.harness.live.dialects import detect, dialect_of
-from rehearsal.harness.live.live_experiment import live_experiment
-from rehearsal.harness.live.run import first_look as first_look_module
-from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.live.run.first_look import first_look
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.live_lag import LAG
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.serving.starting import starting
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import expand
+from harness.live.client.text_probe import ask_one_token
+from harness.live.dialects import detect, dialect_of
+from harness.live.live_experiment import live_experiment
+from harness.live.run import first_look as first_look_module
+from harness.live.run import measure as live_measure
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.first_look import first_look
+from harness.live.target import TargetParams
+from harness.metrics.live_lag import LAG
+from harness.null_server.server import NullServer
+from harness.serving.starting import starting
 from tests.builders import say, web_server
 from tests.live.scripted import OURS, SESSION
 from tests.live.test_run import points
+from workloads.errors import UserError
 
 HEAD = "HTTP/1.1 {} X\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n{}"
 STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import expand
-from rehearsal.harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.metrics.live_window import WHOLE, Window
-from rehearsal.harness.records.log import EventLog
-from rehearsal.reports.cli.live_view import live_view
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.executors import Outcome
+from harness.experiments.experiment import expand
+from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
+from harness.live.run.progress import RunProgress
+from harness.metrics.live_window import WHOLE, Window
+from harness.records.log import EventLog
+from reports.cli.live_view import live_view
 from tests.reports.lived import live as experiment
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
 
 
 class AtOnce:

@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rehearsal.harness.live.client.text_probe import ask_one_token
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.server_side import both_sides
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.workloads.trace import Trace
+from harness.live.client.text_probe import ask_one_token
+from harness.live.target import TargetParams
+from harness.metrics.server_side import both_sides
+from harness.records.record import Record, load_record
 from tests.builders import REHEARSE
-from tests.live.foreign import (
-    REALTIME_OPTIONS,
-    Vllm,
-    vllm_server,
-    write_realtime_model,
-    write_text_model,
-)
+from tests.live.foreign import REALTIME_OPTIONS, Vllm, vllm_server, write_realtime_model, write_text_model
+from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 

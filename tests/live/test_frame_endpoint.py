@@ -7,18 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.frames import Beat, frame_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from harness.clocks import clock
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.metrics.frames import Beat, frame_table
+from harness.records.log import EventLog
 from tests.live.scripted import Peer, play
+from workloads.audio.content import pcm_for
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 FRAME_S = 0.2
 OURS = {"rehearsal": {"version": 1, "serves": "frames", "frame_s": FRAME_S}}
@@ -170,8 +170,8 @@ def test_dialects_without_frames_are_refused_before_the_run():
 
 def test_who_calls_nobody_s_number():
     async def main() -> list[str]:
-        from rehearsal.harness.client.params import ClientParams
-        from rehearsal.harness.client.population import serve_population
+        from harness.client.params import ClientParams
+        from harness.client.population import serve_population
 
         trace, log, failures = calls(), EventLog(), FailureLog()
         params = TargetParams(url="ws://127.0.0.1:9/x", dialect="rehearsal")

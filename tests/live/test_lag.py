@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.endpoint.metrics import LAG_S
-from rehearsal.engines.endpoint.server_stats import Histogram
-from rehearsal.harness.metrics.histogram import quantile
-from rehearsal.harness.metrics.live_lag import LAG, LoopLag, loop_lag
-from rehearsal.harness.metrics.live_window import WHOLE, Window
+from engines.endpoint.metrics import LAG_S
+from engines.endpoint.server_stats import Histogram
+from harness.metrics.histogram import quantile
+from harness.metrics.live_lag import LAG, LoopLag, loop_lag
+from harness.metrics.live_window import WHOLE, Window
 
 
 def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:

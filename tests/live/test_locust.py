@@ -17,22 +17,22 @@ import pandas as pd
 import pytest
 import soundfile
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
-from rehearsal.harness.live.run.launch import play_plan
-from rehearsal.harness.live.run.merge import Merged
-from rehearsal.harness.live.run.plan import shard_trace, write_plan
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.records import results
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.registry import make_trace
+from harness.client.params import ClientParams
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
+from harness.live.run.launch import play_plan
+from harness.live.run.merge import Merged
+from harness.live.run.plan import shard_trace, write_plan
+from harness.live.run.progress import RunProgress
+from harness.live.target import TargetParams
+from harness.null_server.server import NullServer
+from harness.records import results
+from harness.records.record import Record, load_record
 from tests.builders import free_ports
 from tests.waiting import wait_until
+from workloads.audio.content import pcm_for
+from workloads.audio.synth import SyntheticClip
+from workloads.registry import make_trace
 
 pytestmark = pytest.mark.slow
 

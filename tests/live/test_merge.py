@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
-from rehearsal.harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
-from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.requests import FAILED, request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Session, Trace
-from rehearsal.workloads.transforms.shard import join
+from harness.client.params import ClientParams
+from harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
+from harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
+from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
+from harness.live.target import TargetParams
+from harness.metrics.requests import FAILED, request_table
+from harness.metrics.summary import summarise
+from harness.records.log import EventLog
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Session, Trace
+from workloads.transforms.shard import join
 
 SHARDS = 3
 URL = "ws://localhost:1/v1/realtime"

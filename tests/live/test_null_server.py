@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.live.transport.http import HttpPool
-from rehearsal.harness.live.transport.websocket import connect
-from rehearsal.harness.null_server.server import NullServer
+from harness.clocks.clock import run
+from harness.live.transport.http import HttpPool
+from harness.live.transport.websocket import connect
+from harness.null_server.server import NullServer
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -252,7 +252,7 @@ def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
 
 def test_it_refuses_what_it_does_not_know():
     wrong = subprocess.run(
-        [sys.executable, "-m", "rehearsal.harness.null_server.server", "music"],
+        [sys.executable, "-m", "harness.null_server.server", "music"],
         capture_output=True,
         text=True,
     )

@@ -11,10 +11,9 @@ import aiohttp
 import pytest
 from pydantic import BaseModel, Field
 
-from rehearsal.engines.composition import Routing
-from rehearsal.engines.core.routers.target import Target
-from rehearsal.harness.proxy import config
-from rehearsal.workloads.errors import UserError
+from engines.composition import Routing
+from engines.core.routers.target import Target
+from harness.proxy import config
 from tests.engines import outside_router
 from tests.live.proxied import (
     SSE,
@@ -28,6 +27,7 @@ from tests.live.proxied import (
     whole,
 )
 from tests.waiting import in_a_loop, run, until
+from workloads.errors import UserError
 
 
 @in_a_loop

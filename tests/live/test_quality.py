@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rehearsal.harness.live.run.floor import (
+from harness.live.run.floor import (
     PACKETS,
     Exchange,
     answered,
@@ -18,10 +18,10 @@ from rehearsal.harness.live.run.floor import (
     text_trace,
     voice_trace,
 )
-from rehearsal.harness.live.run.merge import FAILURES, SENDS, Merged
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.audio.content import pcm_for
+from harness.live.run.merge import FAILURES, SENDS, Merged
+from harness.records.log import EventLog
 from tests.selftest import quality, vllm_bench
+from workloads.audio.content import pcm_for
 
 pytestmark = pytest.mark.slow
 

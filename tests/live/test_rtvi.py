@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.live.dialects import dialect_of
-from rehearsal.harness.live.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
-from rehearsal.harness.live.dialects.rtvi import message
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.dialects import dialect_of
+from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
+from harness.live.dialects.rtvi import message
+from harness.live.target import TargetParams
 from tests.live.scripted import PIECES, Peer, play, spoken, table
+from workloads.errors import UserError
 
 pytest.importorskip("google.protobuf", reason="frames are checked against protobuf's own")
 

@@ -13,25 +13,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point, expand
-from rehearsal.harness.live.live_experiment import live_experiment
-from rehearsal.harness.live.run import measure as live_measure
-from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.live.run.first_look import check_answers
-from rehearsal.harness.live.run.forecast import on_line
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.live_lag import LAG
-from rehearsal.harness.metrics.power import POWER_DEFINITIONS
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.harness.records.record import load_record
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from harness.executors import Outcome
+from harness.experiments.experiment import Point, expand
+from harness.live.live_experiment import live_experiment
+from harness.live.run import measure as live_measure
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.first_look import check_answers
+from harness.live.run.forecast import on_line
+from harness.live.run.progress import RunProgress
+from harness.live.target import TargetParams
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_lag import LAG
+from harness.metrics.power import POWER_DEFINITIONS
+from harness.null_server.server import NullServer
+from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server
 from tests.powercap import drawing, zones
 from tests.waiting import wait_until
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 pytestmark = pytest.mark.slow
 
@@ -288,8 +288,6 @@ def _shards(index: int | None = None) -> list[psutil.Process]:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             line = process.cmdline()
-            if "rehearsal.harness.live.run.load_generator" in line and (
-                index is None or line[-1] == str(index)
-            ):
+            if "harness.live.run.load_generator" in line and (index is None or line[-1] == str(index)):
                 found.append(process)
     return found

@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler
 import pandas as pd
 import pytest
 
-from rehearsal.harness.live.run import scrape
-from rehearsal.harness.live.run.scrape import Scraper, scraper_of
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.run import scrape
+from harness.live.run.scrape import Scraper, scraper_of
+from harness.live.target import TargetParams
 from tests.builders import free_ports, say, web_server
 from tests.waiting import wait_until
+from workloads.errors import UserError
 
 METRICS = """\
 # HELP rehearsal_sessions_open Sessions on line.

@@ -15,10 +15,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
-from rehearsal.workloads.errors import UserError
+from harness.serving import ServeConfig, ServerProcess, check, serve
 from tests.builders import REHEARSE
 from tests.conftest import Rehearse
+from workloads.errors import UserError
 
 SECRET = "correct-horse-battery"
 
@@ -65,7 +65,7 @@ def test_a_taken_port_is_named(rehearse: Rehearse):
 
 
 def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rehearsal.engines.devices.available.gpus", lambda: [])
+    monkeypatch.setattr("engines.devices.available.gpus", lambda: [])
     status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
     assert status == 2 and error.startswith("rehearse: device cuda needs")
 
@@ -122,7 +122,7 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
         os.kill(os.getpid(), number)
         raise AssertionError("the signal was not taken")
 
-    monkeypatch.setattr("rehearsal.harness.serving.run._serve", loads)
+    monkeypatch.setattr("harness.serving.run._serve", loads)
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == 0
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers

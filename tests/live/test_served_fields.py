@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.endpoint.protocol import Refusal
-from rehearsal.engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
-from rehearsal.engines.endpoint.settings import KEPT, Settings
-from rehearsal.engines.endpoint.turn_detection import ServerVad
+from engines.endpoint.protocol import Refusal
+from engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
+from engines.endpoint.settings import KEPT, Settings
+from engines.endpoint.turn_detection import ServerVad
 from tests.live.calls import Caller, call
 
 VAD = ServerVad()

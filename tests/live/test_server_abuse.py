@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.endpoint.protocol import Refusal, parse
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.endpoint.user_turn import MOST_ITEMS, MOST_S
+from engines.endpoint.protocol import Refusal, parse
+from engines.endpoint.sessions import Sessions
+from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
 from tests.live.calls import Caller, call, play
 
 pytestmark = pytest.mark.slow

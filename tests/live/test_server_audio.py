@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rehearsal.engines.endpoint.audio_store import AudioStore
-from rehearsal.engines.endpoint.detokenizer import CONTEXT, CheckpointDetokenizer, detokenizer_of
-from rehearsal.workloads.trace import Turn
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.detokenizer import CONTEXT, CheckpointDetokenizer, detokenizer_of
 from tests.engines.omni_checkpoint import write_omni_checkpoint, write_tokenizer
 from tests.live.calls import Caller
 from tests.waiting import until
+from workloads.trace import Turn
 
 RATE = 24_000
 
@@ -62,11 +62,11 @@ def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> N
 
 def serve(checkpoint: str) -> dict[str, Any]:
     """Two callers of a real thinker on the processor: one is answered, the other vanishes while it is heard."""
-    from rehearsal.engines.core import vllm_adapter
-    from rehearsal.engines.endpoint.build import build_sessions
-    from rehearsal.engines.registry import ENGINES
-    from rehearsal.engines.server import ServerParams
-    from rehearsal.harness.clocks import clock
+    from engines.core import vllm_adapter
+    from engines.endpoint.build import build_sessions
+    from engines.registry import ENGINES
+    from engines.server import ServerParams
+    from harness.clocks import clock
 
     async def main() -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from rehearsal.engines.endpoint.frame_session import MOST_BEHIND
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.server import ServerParams
+from engines.endpoint.frame_session import MOST_BEHIND
+from engines.endpoint.sessions import Sessions
+from engines.server import ServerParams
 from tests.live.calls import Caller, call, play
 
 FRAME_ENGINES = ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling")

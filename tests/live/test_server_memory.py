@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from vllm.v1.request import Request
 
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.vllm_adapter import eviction
-from rehearsal.engines.core.vllm_adapter.history import History
-from rehearsal.engines.endpoint.base_session import BaseSession
-from rehearsal.engines.endpoint.response import Response
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.speaking.monitor import SessionView
-from rehearsal.engines.speaking.reply import Reply
+from engines.core.request import StageRequest
+from engines.core.vllm_adapter import eviction
+from engines.core.vllm_adapter.history import History
+from engines.endpoint.base_session import BaseSession
+from engines.endpoint.response import Response
+from engines.endpoint.sessions import Sessions
+from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Reply
 from tests.live.calls import MANUAL, Caller, play
 from tests.live.test_server_vad import silence, speech
 

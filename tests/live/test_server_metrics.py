@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.endpoint.playback_estimate import PlaybackEstimate
-from rehearsal.engines.endpoint.server_stats import Histogram
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
+from engines.endpoint.playback_estimate import PlaybackEstimate
+from engines.endpoint.server_stats import Histogram
+from engines.endpoint.sessions import Sessions
+from engines.server import ServerParams
+from harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
 from tests.live.calls import Caller, play
 
 PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, max_size=20)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from rehearsal.engines.core import vllm_adapter
-from rehearsal.engines.endpoint.build import build_sessions
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.websocket_server import WebSocketServer
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.clocks.clock import WallClockLoop
-from rehearsal.workloads.audio.synth import SyntheticClip
+from engines.core import vllm_adapter
+from engines.endpoint.build import build_sessions
+from engines.endpoint.limits import Limits
+from engines.endpoint.websocket_server import WebSocketServer
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.clocks.clock import WallClockLoop
 from tests.live.calls import OFFICIAL
+from workloads.audio.synth import SyntheticClip
 
 WITHIN_S = 60  # of real time: far beyond what any of this takes
 

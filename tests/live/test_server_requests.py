@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from rehearsal.engines.endpoint.client_socket import REQUEST_BYTES
-from rehearsal.engines.endpoint.server_stats import Pool
+from engines.endpoint.client_socket import REQUEST_BYTES
+from engines.endpoint.server_stats import Pool
 from tests.live.sockets import LOOPS, Running, closed, fetch, opened
 from tests.waiting import in_a_loop, run
 

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from rehearsal.engines.endpoint.sessions import Sessions
-from rehearsal.engines.server import ServerParams
+from engines.endpoint.sessions import Sessions
+from engines.server import ServerParams
 from tests.live.calls import MANUAL, Caller, call, play
 
 TURN_ENGINES = ("vllm_omni", "vllm_omni_wo", "liveserve")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rehearsal.engines.endpoint.listening import Listening
-from rehearsal.engines.endpoint.turn_detection import Interruption, ServerVad
-from rehearsal.engines.endpoint.vad import Decimator
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.audio.vad import RATE, segments
+from engines.endpoint.listening import Listening
+from engines.endpoint.turn_detection import Interruption, ServerVad
+from engines.endpoint.vad import Decimator
 from tests.live.calls import Caller, call
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.vad import RATE, segments
 
 
 def speech(rate: int = 24_000, seconds: float = 2.0) -> np.ndarray:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.harness.worker.measure import measure
+from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
+from harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.records.record import Record, load_record
+from harness.worker.measure import measure
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,8 @@
 import http.client
 import socket
 
-from rehearsal.harness.serving import starting as module
-from rehearsal.harness.serving.starting import starting
+from harness.serving import starting as module
+from harness.serving.starting import starting
 
 
 def ask(port: int, method: str = "GET", path: str = "/health") -> tuple[int, bytes]:

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.kinds import named
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.prompts import spoken_words
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.client.synthesis_probe import ask_one_word
-from rehearsal.harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
-from rehearsal.harness.live.dialects.synthesis import Synthesis
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.kinds import named
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.prompts import spoken_words
+from harness.live.client.send_log import SendLog
+from harness.live.client.synthesis_probe import ask_one_word
+from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
+from harness.live.dialects.synthesis import Synthesis
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
 from tests.live.scripted import Call, Outcome, Peer, play, spoken, table, typed
+from workloads.errors import UserError
 
 TENTH = bytes(4800)
 """0.1 s at 24 kHz."""

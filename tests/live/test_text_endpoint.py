@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.client.text_endpoint import completions_url
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.client.text_endpoint import completions_url
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
 from tests.builders import typed_turn
 from tests.live.scripted import Call, Outcome, table, typed
 from tests.waiting import until
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 Answer = Callable[[dict[str, Any]], list[bytes]]
 
@@ -150,7 +150,7 @@ def test_requests_are_written_down_with_their_due_time():
 
 
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rehearsal.harness.live.client.http_endpoint.OPENED", 0)
+    monkeypatch.setattr("harness.live.client.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
     assert (out.sends["slip_s"] > 0).all()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.live.transport.http import HttpPool
+from harness.clocks.clock import run
+from harness.live.transport.http import HttpPool
 from tests.waiting import until
 
 

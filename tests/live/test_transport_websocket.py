@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import websockets
 
-from rehearsal.harness.clocks.clock import run
-from rehearsal.harness.live.transport.websocket import ConnectFailed, connect
+from harness.clocks.clock import run
+from harness.live.transport.websocket import ConnectFailed, connect
 
 
 class Receiver:
@@ -159,7 +159,7 @@ def test_a_connection_that_breaks_is_closed_with_1006():
 
 
 def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
-    monkeypatch.setattr("rehearsal.harness.live.transport.websocket.CLOSE_GRACE_S", 0.02)
+    monkeypatch.setattr("harness.live.transport.websocket.CLOSE_GRACE_S", 0.02)
 
     async def client(url):
         receiver = Receiver()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.live.run.merge import FAILURES, SENDS, Loss, Merged
-from rehearsal.harness.live.run.verdict import FailedPoint, check_machines, check_server, check_window
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import InvalidPoint, Measurement
-from rehearsal.workloads.registry import make_trace
+from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
+from harness.live.run.verdict import FailedPoint, check_machines, check_server, check_window
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
+from harness.records.record import InvalidPoint, Measurement
 from tests.live.scripted import typed
+from workloads.registry import make_trace
 
 TARGET = TargetParams(url="http://h/v1")
 

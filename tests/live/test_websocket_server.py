@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from rehearsal.engines.endpoint.metrics import LoopLag
+from engines.endpoint.metrics import LoopLag
 from tests.live.sockets import LOOPS, Noted, Running, closed, opened
 from tests.waiting import in_a_loop, run
 

@@ -10,22 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.live_summary import summarise_live
-from rehearsal.harness.metrics.live_window import (
-    WHOLE,
-    Window,
-    on_line_mean,
-    phases,
-    sessions_rps,
-    steady_window,
-)
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.slo.targets import judged_value
+from harness.client.params import ClientParams
+from harness.kinds.turns import TURNS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_summary import summarise_live
+from harness.metrics.live_window import WHOLE, Window, on_line_mean, phases, sessions_rps, steady_window
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.records.log import EventLog
+from harness.slo.targets import judged_value
 from tests.live.scripted import typed
 from tests.metrics.event_log import steps as no_steps
 

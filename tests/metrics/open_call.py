@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rehearsal.harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking import turn_taking_table
 
 
 class OpenCalls:

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
-from rehearsal.harness.metrics.class_tokens import of_log
-from rehearsal.harness.metrics.classes import attainment, steady
-from rehearsal.harness.metrics.definitions import DEFINITIONS
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
-from rehearsal.harness.metrics.summary import summarise
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
+from harness.metrics.class_tokens import of_log
+from harness.metrics.classes import attainment, steady
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.frame_definitions import definition
+from harness.metrics.metric import Metric
+from harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
+from harness.metrics.summary import summarise
 from tests.metrics.event_log import EventLog, steps
 
 

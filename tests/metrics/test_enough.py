@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.definitions import DEFINITIONS
-from rehearsal.harness.metrics.enough import least_events, too_few
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.enough import least_events, too_few
 
 
 def test_the_usual_percentiles() -> None:

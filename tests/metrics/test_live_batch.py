@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.live_batch import NAMES, batch_metrics, without_batch
-from rehearsal.harness.metrics.live_window import Window
+from harness.metrics.live_batch import NAMES, batch_metrics, without_batch
+from harness.metrics.live_window import Window
 
 NONE = np.empty(0)
 

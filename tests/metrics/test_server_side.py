@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.scraped_histogram import observed
-from rehearsal.harness.metrics.server_side import both_sides
+from harness.metrics.scraped_histogram import observed
+from harness.metrics.server_side import both_sides
 
 BOUNDS = (0.1, 0.2, 0.5)
 

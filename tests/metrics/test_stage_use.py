@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.stage_use import stage_use
-from rehearsal.harness.metrics.summary import summarise
+from harness.metrics.frame_definitions import definition
+from harness.metrics.requests import request_table
+from harness.metrics.stage_use import stage_use
+from harness.metrics.summary import summarise
 from tests.metrics.event_log import EventLog
 
 COLUMNS = ("stage", "replica", "t_s", "dt_s", "tokens", "prefill_tokens")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from rehearsal.harness.metrics.stats import Spread, across_seeds, fisher, paired, wilson
+from harness.metrics.stats import Spread, across_seeds, fisher, paired, wilson
 
 
 def test_median_range_and_interval():

@@ -55,9 +55,9 @@ def one(
     load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None
 ) -> dict[str, Any]:
     """Cost and digest of one replay in this process. `size`: share of the load's requests."""
-    from rehearsal.harness.experiments.experiment import Experiment, expand
-    from rehearsal.harness.worker.replay import replay
-    from rehearsal.workloads.registry import make_trace
+    from harness.experiments.experiment import Experiment, expand
+    from harness.worker.replay import replay
+    from workloads.registry import make_trace
 
     _, workload, settings = LOADS[load]
     if load == "mooncake":

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.vllm_adapter.eviction import Evictions
-from rehearsal.engines.core.vllm_adapter.free_queue import install
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
-from rehearsal.engines.systems.liveserve.tail_scan import TailScan
+from engines.core import vllm_adapter as vllm
+from engines.core.vllm_adapter.eviction import Evictions
+from engines.core.vllm_adapter.free_queue import install
+from engines.server import ServerParams, resolve
+from engines.systems.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.tail_scan import TailScan
 
 BLOCKS = 36_000
 SESSIONS = 64

@@ -15,15 +15,15 @@ import time
 
 import numpy as np
 
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.parts import Parts
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.records.log import EventLog
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 DEPLOYMENTS = ("llama_tiny", "llama_small")
 REQUESTS = 48
@@ -40,7 +40,7 @@ def requests() -> Trace:
 
 async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     """(our seconds, vLLM's seconds) of each round."""
-    from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.core.vllm_adapter.offline import OfflineEngine
 
     params = ServerParams.model_validate({"deployment": deployment})
     turns = [turn for session in trace.sessions for turn in session.turns]

@@ -21,10 +21,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.records.record import load_record
-from rehearsal.harness.worker.measure import measure
+from harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.records.record import load_record
+from harness.worker.measure import measure
 
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
@@ -119,7 +119,7 @@ def of(load: str) -> list[Point]:
 
 def by_category(point: Point) -> Counter[str]:
     """Shares of a replay's time, largest first. What is built in counts as whoever calls it."""
-    from rehearsal.harness.worker.replay import replay
+    from harness.worker.replay import replay
 
     profile = cProfile.Profile()
     replay(point, point.trace(), arrange=lambda _: profile.enable())

@@ -22,20 +22,20 @@ MILLION = 1_000_000
 
 
 def make_and_write(folder: Path) -> None:
-    from rehearsal.workloads.registry import make_trace
+    from workloads.registry import make_trace
 
     make_trace("gamma", {"requests": MILLION, "p": 0.3}, 0).save(folder / "requests.parquet")
 
 
 def read_csv(folder: Path) -> None:
-    from rehearsal.workloads.registry import make_trace
+    from workloads.registry import make_trace
 
     assert len(make_trace("burstgpt", {"path": folder / "burst.csv"}, 0)) == MILLION
 
 
 def stream_speech(folder: Path) -> None:
-    from rehearsal.workloads.audio.duplex import continuous
-    from rehearsal.workloads.audio.synth import synthetic_clips
+    from workloads.audio.duplex import continuous
+    from workloads.audio.synth import synthetic_clips
 
     streams = continuous(synthetic_clips(), 128, 16_000, seed=0)
     assert sum(1 for stream in streams for _ in stream.chunks(60)) == 128 * 3000

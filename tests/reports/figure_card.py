@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.reports.cards.card import Figure
-from rehearsal.reports.cards.group import Shown
-from rehearsal.reports.claims.claim import Claim
-from rehearsal.reports.claims.quantities import of, ratio, value
-from rehearsal.reports.claims.sensitivity import Sensitivity, varied
-from rehearsal.reports.cli.card_points import expanded
-from rehearsal.reports.figures.drawing import line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import engine_looks, style
-from rehearsal.reports.runs.measured import Run, over_seeds
+from harness.records.results import claim, write_summary
+from reports.cards.card import Figure
+from reports.cards.group import Shown
+from reports.claims.claim import Claim
+from reports.claims.quantities import of, ratio, value
+from reports.claims.sensitivity import Sensitivity, varied
+from reports.cli.card_points import expanded
+from reports.figures.drawing import line, sheet
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import engine_looks, style
+from reports.runs.measured import Run, over_seeds
 from tests.reports import served
 from tests.reports.served import bench
 from tests.reports.written import Fails, never

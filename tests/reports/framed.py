@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.engines.calls.params import CallParams
-from rehearsal.harness.experiments.experiment import Experiment, Point
-from rehearsal.harness.kinds.frames import FRAMES
-from rehearsal.harness.metrics.frame_summary import summarise_frames
-from rehearsal.harness.metrics.frames import Beat, frame_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import Measurement
-from rehearsal.workloads.trace import Trace
+from engines.calls.params import CallParams
+from harness.experiments.experiment import Experiment, Point
+from harness.kinds.frames import FRAMES
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import Beat, frame_table
+from harness.records.log import EventLog
+from harness.records.record import Measurement
 from tests.reports.written import Fails, never, write_points, write_run
+from workloads.trace import Trace
 
 LATENCY_S, FIRST_S = {"vllm_realtime": 0.004, "recycling": 0.015}, 0.3
 OTHERS_S = 0.003

@@ -13,19 +13,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.live.run.merge import FAILURES, SENDS
-from rehearsal.harness.metrics.live_lag import LAG
-from rehearsal.harness.metrics.live_summary import summarise_live
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import Measurement, write_failure, write_record
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.kinds.turns import TURNS
+from harness.live.run.merge import FAILURES, SENDS
+from harness.metrics.live_lag import LAG
+from harness.metrics.live_summary import summarise_live
+from harness.records.log import EventLog
+from harness.records.record import Measurement, write_failure, write_record
+from harness.records.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import here
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 TTFP_S, SLOWER_S = 0.25, 0.01
 SLIP_S, LATE_SLIP_S, FLOOR_S = 0.0008, 0.05, 0.0005

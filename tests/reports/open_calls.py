@@ -11,18 +11,18 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiments.experiment import Experiment, Point
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.metrics.turn_taking import turn_taking_table
-from rehearsal.harness.metrics.turn_taking_summary import summarise_turn_taking
-from rehearsal.harness.records.record import Measurement
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Session
+from harness.experiments.experiment import Experiment, Point
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
+from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
 from tests.metrics.open_call import OpenCalls
 from tests.reports.written import Fails, never, write_points, write_run
+from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.registry import make_trace
+from workloads.trace import Session
 
 STOPS_S = 0.3
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rehearsal.harness.experiments.experiment import load_experiment
-from rehearsal.reports.tables.table import results_table
+from harness.experiments.experiment import load_experiment
+from reports.tables.table import results_table
 
 
 def terminal(folder: Path, width: int = 150, asked: tuple[str, ...] = ()) -> list[str]:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiments.experiment import Experiment, Point
-from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.records.record import Measurement
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace, Turn
+from harness.experiments.experiment import Experiment, Point
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import Fails, never, write_points, write_run
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
 
 FRAME_S, PACKET_S, LATE_S = 0.08, 0.8, 0.5
 FRAMES = 10  # of a packet

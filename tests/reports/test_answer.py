@@ -2,7 +2,7 @@
 
 import pytest
 
-from rehearsal.reports.runs.answer import Finished, answer, find_answer
+from reports.runs.answer import Finished, answer, find_answer
 
 
 def points(

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rehearsal.harness.experiments.experiment import override
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.claims.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
-from rehearsal.reports.claims.citation import Citation, cff
-from rehearsal.reports.claims.claim import as_rows
-from rehearsal.reports.tables.csv_text import csv_of
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import override
+from reports.cards import card as cards
+from reports.cards.group import Group, load_group
+from reports.claims.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
+from reports.claims.citation import Citation, cff
+from reports.claims.claim import as_rows
+from reports.tables.csv_text import csv_of
 from tests.reports.figure_card import EXPERIMENTS, figure, serve_cards
+from workloads.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 PAPER = Citation("On Voices", ("Ada, Ann", "Bell, Bo C."), year=2026, arxiv="2600.00001")

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from rehearsal.reports.cost.batch_cost import beside, refused, text_rows, user_columns
-from rehearsal.reports.runs.answer import Finished
+from reports.cost.batch_cost import beside, refused, text_rows, user_columns
+from reports.runs.answer import Finished
 
 
 def point(batch: int, ttft_s: float, seed: int = 0, rate: int = 2, **more: float) -> Finished:

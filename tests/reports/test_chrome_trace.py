@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.records.record import Record, load_record
-from rehearsal.harness.worker.measure import measure
-from rehearsal.reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
+from harness.experiments.experiment import Experiment
+from harness.records.record import Record, load_record
+from harness.worker.measure import measure
+from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.reports.written import never, write_run
 
 Event = dict[str, Any]
@@ -209,7 +209,7 @@ def test_the_command_writes_what_a_viewer_opens(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    from rehearsal.reports import cli
+    from reports import cli
 
     def rehearse(*arguments: str) -> int | str | None:
         monkeypatch.setattr(sys, "argv", ["rehearse", "trace", "perfetto", *arguments])
@@ -241,7 +241,7 @@ def test_the_command_writes_what_a_viewer_opens(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from rehearsal.reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, _rows
+from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, _rows
 folder, count = Path(sys.argv[1]), 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):

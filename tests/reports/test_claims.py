@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.reports.claims.claim import (
+from reports.claims.claim import (
     CALIBRATED,
     DERIVED,
     DIRECTION,
@@ -20,8 +20,8 @@ from rehearsal.reports.claims.claim import (
     by_verdict,
     withheld,
 )
-from rehearsal.reports.claims.quantities import Tally, Values, average, largest, smallest
-from rehearsal.reports.claims.stated import Number, claim, moves, times
+from reports.claims.quantities import Tally, Values, average, largest, smallest
+from reports.claims.stated import Number, claim, moves, times
 
 RUNS = {"panel": None}
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.comparison.compare import compare
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.tables.columns import CLASSES, class_names, column_for
-from rehearsal.workloads.errors import UserError
+from reports.comparison.compare import compare
+from reports.pages.html import write_report
+from reports.tables.columns import CLASSES, class_names, column_for
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.engines.devices.step_time import StepTime, Totals
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.metrics.frames import Beat, frame_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.record import Measurement
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.claims.claim import CALIBRATED, NOT_REPRODUCED, REPRODUCED
-from rehearsal.reports.cli.card_points import expanded
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.clocked import sessions
-from rehearsal.reports.papers.clocked.sessions import FRAME_S, PUBLISHED_S, SERVER
+from engines.devices.extensions import StatedSteps
+from engines.devices.step_time import StepTime, Totals
+from engines.server import ServerParams, resolve
+from harness.experiments.experiment import Point
+from harness.metrics.frames import Beat, frame_table
+from harness.records.log import EventLog
+from harness.records.record import Measurement
+from harness.records.results import claim, write_summary
+from reports.cards import card as cards
+from reports.cards.group import Group, load_group
+from reports.claims.claim import CALIBRATED, NOT_REPRODUCED, REPRODUCED
+from reports.cli.card_points import expanded
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.clocked import sessions
+from reports.papers.clocked.sessions import FRAME_S, PUBLISHED_S, SERVER
 from tests.reports.written import never, write_points
 
 NS = [2, 8, 16, 32, 40]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import load_experiment
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.tables.columns import asked_columns, columns, legend, parse_columns
-from rehearsal.reports.tables.table import flat, results_data
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import load_experiment
+from reports.pages.html import write_report
+from reports.tables.columns import asked_columns, columns, legend, parse_columns
+from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

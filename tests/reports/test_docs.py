@@ -7,7 +7,7 @@ import pytest
 
 from docs.cards import labelled
 from docs.claims import PAGES, filled, judged, shown
-from rehearsal.reports.cards.card import group
+from reports.cards.card import group
 
 MEASURED = sorted(PAGES.glob("*.json"))
 MARKED = [page for page in sorted(PAGES.glob("*.md")) if shown(page)]

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.claims.claim import REPRODUCED
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.duplex import backchannels, calls, timeout
+from reports.cards import card as cards
+from reports.cards.group import Group, load_group
+from reports.claims.claim import REPRODUCED
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.duplex import backchannels, calls, timeout
 from tests.reports import open_calls
 from tests.reports.figure_card import serve_cards
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.metrics.live_window import Window
-from rehearsal.reports.cost.energy import (
+from engines.server import ServerParams, resolve
+from harness.metrics.live_window import Window
+from reports.cost.energy import (
     AT_MOST,
     GIVEN,
     MEASURED,
@@ -19,8 +19,8 @@ from rehearsal.reports.cost.energy import (
     kernel_j,
     power,
 )
-from rehearsal.reports.cost.kernel_power import drawn
-from rehearsal.reports.pages.html import write_report
+from reports.cost.kernel_power import drawn
+from reports.pages.html import write_report
 from tests.reports import served
 from tests.reports.page import Page
 

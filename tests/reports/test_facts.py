@@ -1,7 +1,7 @@
 """The report owns up to every constant that was fitted or chosen."""
 
-from rehearsal.engines.deployment import deployment_names
-from rehearsal.reports.pages.facts import CHOSEN, FITTED, facts
+from engines.deployment import deployment_names
+from reports.pages.facts import CHOSEN, FITTED, facts
 
 
 def test_fitted_constants_come_first_and_each_has_a_source() -> None:

@@ -1,11 +1,11 @@
 """Metrics that differ in their statistic alone are told once."""
 
-from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
-from rehearsal.harness.metrics.definitions import DEFINITIONS
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
-from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from rehearsal.reports.tables.families import families
+from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from reports.tables.families import families
 
 ALL = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from rehearsal.harness.calibration.agreement import (
+from harness.calibration.agreement import (
     Agreement,
     agreement,
     canary_of,
@@ -15,7 +15,7 @@ from rehearsal.harness.calibration.agreement import (
     judge_prediction,
     moved,
 )
-from rehearsal.harness.calibration.fidelity_report import (
+from harness.calibration.fidelity_report import (
     DRIFT,
     MEASURED,
     MECHANICS,
@@ -29,13 +29,13 @@ from rehearsal.harness.calibration.fidelity_report import (
     RunFacts,
     load_report,
 )
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.records.record import write_json
-from rehearsal.reports.calibration.fidelity import HEADINGS, quoted, rows, sentences, write_picture
-from rehearsal.reports.runs.measured import load_run
-from rehearsal.workloads.errors import UserError
+from harness.records.provenance import environment
+from harness.records.record import write_json
+from reports.calibration.fidelity import HEADINGS, quoted, rows, sentences, write_picture
+from reports.runs.measured import load_run
 from tests.calibration.test_profile_file import FACTS
 from tests.reports.served import bench, serve
+from workloads.errors import UserError
 
 REQUESTS_MADE = 40
 

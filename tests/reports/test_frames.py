@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.reports.figures import admission, dashboard, frames, pool
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.pages.sections import comparison, tiles
-from rehearsal.reports.runs.answer import find_answer
-from rehearsal.reports.runs.measured import Run, load_run
-from rehearsal.reports.tables.columns import FRAMES, column_for, shown
+from harness.experiments.experiment import Point
+from reports.figures import admission, dashboard, frames, pool
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.pages.html import write_report
+from reports.pages.sections import comparison, tiles
+from reports.runs.answer import find_answer
+from reports.runs.measured import Run, load_run
+from reports.tables.columns import FRAMES, column_for, shown
 from tests.reports import framed
 from tests.reports.page import Page
 

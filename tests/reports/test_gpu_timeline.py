@@ -11,13 +11,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.log import STEP_FIELDS
-from rehearsal.harness.records.record import Measurement
-from rehearsal.reports.figures import gpu
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.runs.measured import Run, load_run
+from harness.experiments.experiment import Point
+from harness.records.log import STEP_FIELDS
+from harness.records.record import Measurement
+from reports.figures import gpu
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.runs.measured import Run, load_run
 from tests.reports import served
 from tests.reports.written import never, write_run
 

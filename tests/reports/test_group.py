@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import CHOICES, Point, override, parameters
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import NO_PREVIEW, load_group
-from rehearsal.reports.claims.claim import FEW_SEEDS, NOT_MEASURED
-from rehearsal.reports.claims.sensitivity import KEPT, LOST
-from rehearsal.reports.cli.card_points import asked
-from rehearsal.reports.pages.group_page import write_group_report
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import CHOICES, Point, override, parameters
+from reports.cards import card as cards
+from reports.cards.group import NO_PREVIEW, load_group
+from reports.claims.claim import FEW_SEEDS, NOT_MEASURED
+from reports.claims.sensitivity import KEPT, LOST
+from reports.cli.card_points import asked
+from reports.pages.group_page import write_group_report
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.figures import headline
-from rehearsal.reports.figures.drawing import line, whole_numbers
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import looks, style
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.runs.answer import find_answer
-from rehearsal.reports.runs.measured import Run, load_run, over_seeds
+from reports.figures import headline
+from reports.figures.drawing import line, whole_numbers
+from reports.figures.picture import Picture
+from reports.figures.style import looks, style
+from reports.pages.html import write_report
+from reports.runs.answer import find_answer
+from reports.runs.measured import Run, load_run, over_seeds
 from tests.conftest import render_nothing
 from tests.reports import lived
 from tests.reports.browser import CHROMIUM, CUT, Browser, browser

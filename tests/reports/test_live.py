@@ -9,23 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.harness.experiments.experiment import id_of
-from rehearsal.harness.live.capacity import Step, as_dict, judge, search
-from rehearsal.harness.records.results import write_summary
-from rehearsal.harness.slo.targets import Repeat, parse_targets
-from rehearsal.reports.comparison.compare import compare
-from rehearsal.reports.figures import live_capacity, live_scrape, live_slip, live_time
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.live import live_record as live
-from rehearsal.reports.live.live_verdict import Asked, LiveVerdict, live_verdict
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.runs.measured import Run, load_run
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import id_of
+from harness.live.capacity import Step, as_dict, judge, search
+from harness.records.results import write_summary
+from harness.slo.targets import Repeat, parse_targets
+from reports.comparison.compare import compare
+from reports.figures import live_capacity, live_scrape, live_slip, live_time
+from reports.figures.picture import LeftOut, Picture
+from reports.live import live_record as live
+from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
+from reports.pages.html import write_report
+from reports.runs.measured import Run, load_run
 from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page, terminal
 from tests.reports.written import changeable
+from workloads.errors import UserError
 
 PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
 

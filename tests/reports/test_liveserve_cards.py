@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.card import Figure
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.claims.quantities import of
-from rehearsal.reports.papers.liveserve import common, fig15_right, fig18, tuning
-from rehearsal.reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
+from engines.server import ServerParams, resolve
+from reports.cards import card as cards
+from reports.cards.card import Figure
+from reports.cards.group import Group, load_group
+from reports.claims.quantities import of
+from reports.papers.liveserve import common, fig15_right, fig18, tuning
+from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
 

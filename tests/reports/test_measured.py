@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.reports.claims.beside import ours
-from rehearsal.reports.claims.paper import Published, along, matching
-from rehearsal.reports.figures import generation, latency, timeline
-from rehearsal.reports.figures.picture import LeftOut, Picture, setting
-from rehearsal.reports.figures.shared_turns import TurnLog, shared_turns
-from rehearsal.reports.figures.style import looks, style
-from rehearsal.reports.pages.sections import comparison, headline, tiles
-from rehearsal.reports.runs.answer import find_answer
-from rehearsal.reports.runs.measured import Run, Variant, load_run
-from rehearsal.reports.tables.columns import column_for, columns
+from reports.claims.beside import ours
+from reports.claims.paper import Published, along, matching
+from reports.figures import generation, latency, timeline
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.shared_turns import TurnLog, shared_turns
+from reports.figures.style import looks, style
+from reports.pages.sections import comparison, headline, tiles
+from reports.runs.answer import find_answer
+from reports.runs.measured import Run, Variant, load_run
+from reports.tables.columns import column_for, columns
 from tests.metrics.event_log import EventLog
 from tests.reports import served
 from tests.reports.served import bench, serve

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.card import Figure
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.cli.card_points import asked, expanded
-from rehearsal.reports.pages.group_page import write_group_report
-from rehearsal.reports.papers.metronome import fig9
-from rehearsal.reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
+from reports.cards import card as cards
+from reports.cards.card import Figure
+from reports.cards.group import Group, load_group
+from reports.cli.card_points import asked, expanded
+from reports.pages.group_page import write_group_report
+from reports.papers.metronome import fig9
+from reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
 from tests.conftest import render_nothing
 from tests.reports import framed
 from tests.reports.figure_card import assert_drawn, serve_cards

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import yaml
 
-from rehearsal.harness.neighbours.imported import results_of
-from rehearsal.reports.comparison.compare import compare
-from rehearsal.reports.live.export import export_run
-from rehearsal.reports.runs.measured import Measured, load_run
-from rehearsal.workloads.errors import UserError
+from harness.neighbours.imported import results_of
+from reports.comparison.compare import compare
+from reports.live.export import export_run
+from reports.runs.measured import Measured, load_run
+from workloads.errors import UserError
 
 
 def aiperf_line(index: int, ttft_ms: float, latency_ms: float, tokens: int, **metadata: Any) -> str:

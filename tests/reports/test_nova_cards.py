@@ -2,11 +2,11 @@
 
 import pytest
 
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.nova import fig8, table6
-from rehearsal.reports.papers.nova.common import profile
+from reports.cards import card as cards
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.nova import fig8, table6
+from reports.papers.nova.common import profile
 
 DRAWN = [card for card in cards.group("nova") if card.draw is not None]
 MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8"}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rehearsal.engines.devices.extensions import StatedSteps
-from rehearsal.reports.figures.picture import Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
-from rehearsal.reports.papers.omniinfer.cluster import FILL_RATE
+from engines.devices.extensions import StatedSteps
+from reports.figures.picture import Picture
+from reports.figures.style import style
+from reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
+from reports.papers.omniinfer.cluster import FILL_RATE
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_no_point_counts_as_two_published_values_of_the_same():
 
 
 def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
-    from rehearsal.engines.deployment import load_deployment
+    from engines.deployment import load_deployment
 
     capacity, wait = prefill.fitted()
     assert capacity > prefill.rates().max() and wait > 0

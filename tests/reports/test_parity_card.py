@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import Group, load_group
-from rehearsal.reports.claims.claim import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
-from rehearsal.reports.cli.card_points import asked
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.pages.group_page import write_group_report
-from rehearsal.reports.papers.live import calls, parity
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Point
+from reports.cards import card as cards
+from reports.cards.group import Group, load_group
+from reports.claims.claim import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
+from reports.cli.card_points import asked
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.pages.group_page import write_group_report
+from reports.papers.live import calls, parity
 from tests.reports import framed, served
 from tests.reports.figure_card import serve_cards
 from tests.reports.page import Page
 from tests.reports.written import Fails, never
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.devices.profile import Profile, save_profile
-from rehearsal.reports.figures import residuals
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.pages.profile_page import tables
+from engines.devices.profile import Profile, save_profile
+from reports.figures import residuals
+from reports.figures.style import style
+from reports.pages.html import write_report
+from reports.pages.profile_page import tables
 from tests.calibration.test_profile_file import FACTS, STAGE
 from tests.reports.served import bench, serve
 

@@ -9,11 +9,11 @@ from statistics import median
 
 import pytest
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.reports.pages.html import write_report
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Point
+from reports.pages.html import write_report
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
+from workloads.errors import UserError
 
 PICTURES = [
     "answer",
@@ -151,7 +151,7 @@ def test_the_same_records_give_the_same_bytes_without_vllm(folder: Path) -> None
     program = (
         "import sys; sys.modules['vllm'] = sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from rehearsal.reports.pages.html import write_report\n"
+        "from reports.pages.html import write_report\n"
         "write_report(Path(sys.argv[1]))"
     )
     root = Path(__file__).parents[2]

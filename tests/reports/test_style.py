@@ -1,8 +1,8 @@
 """What stands in pictures: systems by their names in papers, and titles that are whole."""
 
-from rehearsal.engines.registry import ENGINES
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.style import NAMES, name_systems, named, panels, style
+from engines.registry import ENGINES
+from reports.figures.drawing import legend, sheet
+from reports.figures.style import NAMES, name_systems, named, panels, style
 
 
 def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.traces import gaps, sessions, waveform
-from rehearsal.reports.traces.drawing import probabilities, shown, survival
-from rehearsal.reports.traces.fidelity import chance, verdict, write_fidelity_page
-from rehearsal.reports.traces.numbers import short, tables
-from rehearsal.reports.traces.page import write_trace_page
-from rehearsal.workloads.audio.workload import SpeechParams, speech_sessions
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.transform import thin
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.traces import gaps, sessions, waveform
+from reports.traces.drawing import probabilities, shown, survival
+from reports.traces.fidelity import chance, verdict, write_fidelity_page
+from reports.traces.numbers import short, tables
+from reports.traces.page import write_trace_page
 from tests.reports.page import Page
 from tests.workloads.test_nominal import SPOKEN, later
+from workloads.audio.workload import SpeechParams, speech_sessions
+from workloads.registry import make_trace
+from workloads.trace import Trace
+from workloads.transforms.transform import thin
 
 VOICE = {"sessions": 30, "p": 0.5}
 

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rehearsal.engines.systems.liveserve.params import Params
-from rehearsal.engines.systems.liveserve.urgency import barge_in_exposure
-from rehearsal.harness.experiments.experiment import expand
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.liveserve import tuning
-from rehearsal.reports.papers.liveserve.tuning import QUEUES, RATIOS, STAGES, cheapest, judged
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.urgency import barge_in_exposure
+from harness.experiments.experiment import expand
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.liveserve import tuning
+from reports.papers.liveserve.tuning import QUEUES, RATIOS, STAGES, cheapest, judged
 
 
 class Point(SimpleNamespace):

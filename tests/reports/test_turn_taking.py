@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from rehearsal.reports.figures import call_timeline, turn_taking, turn_taking_trade
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import BROKEN, style
-from rehearsal.reports.pages.html import write_report
-from rehearsal.reports.runs.measured import Run, load_run
+from reports.figures import call_timeline, turn_taking, turn_taking_trade
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import BROKEN, style
+from reports.pages.html import write_report
+from reports.runs.measured import Run, load_run
 from tests.reports import open_calls, served
 
 

@@ -1,7 +1,7 @@
 """Useful load: from the points of a run to the highest load that qualifies, with the reason."""
 
-from rehearsal.reports.runs.measured import load_run
-from rehearsal.reports.runs.useful import useful_loads
+from reports.runs.measured import load_run
+from reports.runs.useful import useful_loads
 from tests.reports.served import bench, serve
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from docs.vllm_releases import filled
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.record import Measurement
-from rehearsal.harness.records.results import claim, write_summary
-from rehearsal.reports.cards import card as cards
-from rehearsal.reports.cards.group import load_group
-from rehearsal.reports.claims.claim import REPRODUCED
-from rehearsal.reports.cli.card_points import expanded
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.figures.style import style
-from rehearsal.reports.papers.vllm import releases
-from rehearsal.reports.papers.vllm.releases import RELEASES, TEXT, VOICE
+from harness.experiments.experiment import Point
+from harness.records.record import Measurement
+from harness.records.results import claim, write_summary
+from reports.cards import card as cards
+from reports.cards.group import load_group
+from reports.claims.claim import REPRODUCED
+from reports.cli.card_points import expanded
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.vllm import releases
+from reports.papers.vllm.releases import RELEASES, TEXT, VOICE
 from tests.reports import served
 from tests.reports.written import never, write_points
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from rehearsal.harness.experiments.experiment import Experiment, Point, expand
-from rehearsal.harness.records.provenance import environment
-from rehearsal.harness.records.record import Measurement, failed, write_failure, write_record
-from rehearsal.harness.records.results import claim, write_summary
+from harness.experiments.experiment import Experiment, Point, expand
+from harness.records.provenance import environment
+from harness.records.record import Measurement, failed, write_failure, write_record
+from harness.records.results import claim, write_summary
 from tests.harness.fakes import without_sums
 
 Measure = Callable[[Point], Measurement]

@@ -26,20 +26,20 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks.clock import WallClockLoop
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.requests import FAILED, UNFINISHED, request_table
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.serving import ServeConfig, ServerProcess
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.endpoint.limits import Limits
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clocks.clock import WallClockLoop
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.metrics.requests import FAILED, UNFINISHED, request_table
+from harness.records.log import EventLog
+from harness.serving import ServeConfig, ServerProcess
 from tests.selftest.fault_clients import FAULTS
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 SESSIONS, CAP = 32, 64
 """[config] of the issue: healthy sessions, and the server's cap."""

@@ -31,7 +31,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from rehearsal.harness.clocks.clock import WallClockLoop
+from harness.clocks.clock import WallClockLoop
 
 AT_ONCE = 16
 """[chosen] half as many as healthy sessions."""

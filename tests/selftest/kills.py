@@ -21,7 +21,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from rehearsal.harness.records.provenance import ROOT
+from harness.records.provenance import ROOT
 
 LEAVE_S = 1.0
 """Within which every process is to be gone: [chosen]."""
@@ -60,7 +60,7 @@ def _start(out: Path) -> subprocess.Popen[bytes]:
     file.write_text(_EXPERIMENT)
     run = ["run", str(file), "--jobs", "2", "--out", str(out)]
     return subprocess.Popen(
-        [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *run],
+        [sys.executable, "-c", "from reports.cli import main; main()", *run],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=(out.parent / "said.txt").open("wb"),

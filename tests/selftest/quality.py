@@ -25,13 +25,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rehearsal.harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.workloads.distributions.arrivals import poisson
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.statistics import arrival_statistics as statistics
-from rehearsal.workloads.trace import Trace
+from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
+from harness.null_server.server import NullServer
 from tests.selftest import vllm_bench
+from workloads.distributions.arrivals import poisson
+from workloads.seeds import stream
+from workloads.statistics import arrival_statistics as statistics
+from workloads.trace import Trace
 
 SESSIONS = (32, 64, 128, 256, 512)
 RATE = 100.0  # requests/s [config: load-generator comparison]

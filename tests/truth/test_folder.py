@@ -2,13 +2,13 @@
 
 import pytest
 
-from rehearsal.harness.truth.folder import read_truth
-from rehearsal.harness.truth.run import SharedPrompts, SummaryRun, TruthRun
-from rehearsal.harness.truth.summary import COLUMNS, read_summaries
-from rehearsal.harness.truth.vllm_log import read_log
-from rehearsal.workloads.errors import UserError
+from harness.truth.folder import read_truth
+from harness.truth.run import SharedPrompts, SummaryRun, TruthRun
+from harness.truth.summary import COLUMNS, read_summaries
+from harness.truth.vllm_log import read_log
 from tests.truth.conftest import line, span
 from tests.truth.test_requests import BENCH, PROFILE, benchmarks, lifecycle
+from workloads.errors import UserError
 
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.1, 0.5, f"cmpl-{i}-0-ab")) for i in range(3))
 CONFIG = "model: some/model\ntensor_parallelism: 2\nmax_num_seqs: 64\nhardware: H100\napp: train\n"

@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rehearsal.engines.devices.host import CALIBRATED_ON
-from rehearsal.engines.models import load_model
-from rehearsal.harness.truth.folder import read_truth
-from rehearsal.harness.truth.known import known, known_error
-from rehearsal.harness.truth.predict import Failed, Prediction, _beside, _serve, predict
-from rehearsal.harness.truth.replayed import asynchronous
-from rehearsal.harness.truth.report import REQUESTS, report_of
-from rehearsal.harness.truth.run import Request, Server, SummaryRun, TruthRun
-from rehearsal.harness.truth.served_model import served_model
-from rehearsal.reports.calibration.truth import sentences, tables
-from rehearsal.reports.cli import app
-from rehearsal.workloads.errors import UserError
+from engines.devices.host import CALIBRATED_ON
+from engines.models import load_model
+from harness.truth.folder import read_truth
+from harness.truth.known import known, known_error
+from harness.truth.predict import Failed, Prediction, _beside, _serve, predict
+from harness.truth.replayed import asynchronous
+from harness.truth.report import REQUESTS, report_of
+from harness.truth.run import Request, Server, SummaryRun, TruthRun
+from harness.truth.served_model import served_model
+from reports.calibration.truth import sentences, tables
+from reports.cli import app
 from tests.truth.conftest import line, span
+from workloads.errors import UserError
 
 CONFIG = "model: meta-llama/Llama-3.1-8B\nmax_num_seqs: 64\nhardware: NVIDIA H100 80GB HBM3\nvllm_version: 0.15.1\n"
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for i in range(3))
@@ -55,7 +55,7 @@ def falls_over(path: str, *rest: Any) -> Any:
 def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
     folder, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.harness.truth.predict._serve", falls_over)
+    monkeypatch.setattr("harness.truth.predict._serve", falls_over)
     run = {"traces.json": TRACES, "exp-config.yaml": CONFIG}
     made = folder(**{f"{name}__{file}": text for name in ("bad", "good") for file, text in run.items()})
     out = tmp_path / "out"

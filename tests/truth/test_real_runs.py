@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.harness.truth.folder import read_truth
-from rehearsal.harness.truth.run import SummaryRun, TruthRun
+from harness.truth.folder import read_truth
+from harness.truth.run import SummaryRun, TruthRun
 
 
 @pytest.fixture(scope="module")

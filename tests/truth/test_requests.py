@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from rehearsal.harness.truth.guidellm import read_parts
-from rehearsal.harness.truth.inference_perf import read_parts as read_stages
-from rehearsal.harness.truth.otel import read_spans
-from rehearsal.harness.truth.seen import by_arrival
-from rehearsal.harness.truth.sweep import split
-from rehearsal.harness.truth.vllm_bench import read_part
-from rehearsal.workloads.errors import UserError
+from harness.truth.guidellm import read_parts
+from harness.truth.inference_perf import read_parts as read_stages
+from harness.truth.otel import read_spans
+from harness.truth.seen import by_arrival
+from harness.truth.sweep import split
+from harness.truth.vllm_bench import read_part
 from tests.truth.conftest import line, span
+from workloads.errors import UserError
 
 
 def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rehearsal.workloads.trace import Trace
+from workloads.trace import Trace
 
 
 def starts(trace: Trace) -> np.ndarray:

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.columns.jobs import OWN, Waits, job_of, links
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.formats import load_trace, save_trace
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.describe import statistics
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.nominal import nominal
-from rehearsal.workloads.transforms.shard import join, shard
-from rehearsal.workloads.transforms.transform import loop, merge, thin
 from tests.builders import typed_turn
 from tests.workloads import agent_files
 from tests.workloads.agent_files import CACHED, RECORDED_S, STEPS, STEPS_OF, TOOLS_S, WRITERS
+from workloads.columns.jobs import OWN, Waits, job_of, links
+from workloads.errors import UserError
+from workloads.formats import load_trace, save_trace
+from workloads.registry import make_trace
+from workloads.statistics.describe import statistics
+from workloads.trace import Trace
+from workloads.transforms.nominal import nominal
+from workloads.transforms.shard import join, shard
+from workloads.transforms.transform import loop, merge, thin
 
 FORMATS = sorted(WRITERS)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rehearsal.workloads.distributions import arrivals
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.distributions import arrivals
+from workloads.seeds import stream
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 
 N = 50_000
 RATE = 4.0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
-from rehearsal.workloads.errors import UserError, nearest, validate
-from rehearsal.workloads.registry import WORKLOADS, make_trace
+from workloads.errors import UserError, nearest, validate
+from workloads.registry import WORKLOADS, make_trace
 
 HEADER = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 GOOD = "1,ChatGPT,10,20,30,Conversation log\n"

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace, serves
-from rehearsal.workloads.statistics.arrival_statistics import gap_cv
-from rehearsal.workloads.statistics.describe import statistics
-from rehearsal.workloads.trace import CONTENTS, Trace
-from rehearsal.workloads.transforms.transform import cut
+from workloads.errors import UserError
+from workloads.registry import make_trace, serves
+from workloads.statistics.arrival_statistics import gap_cv
+from workloads.statistics.describe import statistics
+from workloads.trace import CONTENTS, Trace
+from workloads.transforms.transform import cut
 
 STEADY = {"run_cv": 0, "session_cv": 0, "frame_cv": 0, "tokens_per_frame": 1000}
 

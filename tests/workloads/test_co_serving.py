@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.columns.classes import in_order
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import gap_cv, rate
+from workloads.columns.classes import in_order
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import gap_cv, rate
 
 
 def test_co_serving_is_its_two_classes() -> None:

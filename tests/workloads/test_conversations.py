@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.replays.conversations import ALIKE, FORK, Log, Rule, follow
-from rehearsal.workloads.replays.mooncake import BLOCK
+from workloads.registry import make_trace
+from workloads.replays.conversations import ALIKE, FORK, Log, Rule, follow
+from workloads.replays.mooncake import BLOCK
 
 Request = tuple[str, int, int]  # who asks, tokens of the prompt, tokens of the reply
 

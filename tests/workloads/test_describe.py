@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.statistics import arrival_statistics as arrivals
-from rehearsal.workloads.statistics.describe import statistics
-from rehearsal.workloads.trace import Trace
 from tests.workloads.test_nominal import SPOKEN, later
+from workloads.registry import make_trace
+from workloads.seeds import stream
+from workloads.statistics import arrival_statistics as arrivals
+from workloads.statistics.describe import statistics
+from workloads.trace import Trace
 
 
 def test_poisson_is_the_measure_of_all() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace, Turn
+from workloads.errors import UserError
+from workloads.trace import Trace, Turn
 
 TURN = Turn(0, 0, 0.0, "audio", 20, 3.0, 40, 5.0, None, None, None, 0.0)
 

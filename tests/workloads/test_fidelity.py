@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.statistics.fidelity import compare
+from workloads.errors import UserError
+from workloads.statistics.fidelity import compare
 
 # (workload, source, column): the largest distance that passes; the two that are poor say so in their notes.
 BOUNDS = {

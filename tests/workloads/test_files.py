@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.workloads.atomic_file import STDOUT, output, replacing
-from rehearsal.workloads.errors import UserError
+from workloads.atomic_file import STDOUT, output, replacing
+from workloads.errors import UserError
 
 
 def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.formats import FORMATS, jsonl, load_trace, save_trace
-from rehearsal.workloads.formats.mooncake import BLOCK_TOKENS
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import SCHEMA, UNWRITTEN, Trace, Turn
-from rehearsal.workloads.transforms.nominal import nominal
 from tests.workloads.test_trace import TURN, turns_of_a_trace
+from workloads.errors import UserError
+from workloads.formats import FORMATS, jsonl, load_trace, save_trace
+from workloads.formats.mooncake import BLOCK_TOKENS
+from workloads.registry import make_trace
+from workloads.trace import SCHEMA, UNWRITTEN, Trace, Turn
+from workloads.transforms.nominal import nominal
 
 quick = settings(
     max_examples=80,

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.distributions.lengths import LengthTable
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.androidlab import read_androidlab
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.files.longbench import read_longbench
-from rehearsal.workloads.files.row_file import RowFile
-from rehearsal.workloads.files.servegen_file import read_servegen
-from rehearsal.workloads.files.sharegpt_file import read_sharegpt
-from rehearsal.workloads.files.streamingbench_file import read_streamingbench
-from rehearsal.workloads.files.vcsum import read_vcsum
-from rehearsal.workloads.registry import make_trace
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
+from workloads.distributions.lengths import LengthTable
+from workloads.errors import UserError
+from workloads.files.androidlab import read_androidlab
+from workloads.files.csv_file import CsvFile
+from workloads.files.json_file import JsonFile
+from workloads.files.longbench import read_longbench
+from workloads.files.row_file import RowFile
+from workloads.files.servegen_file import read_servegen
+from workloads.files.sharegpt_file import read_sharegpt
+from workloads.files.streamingbench_file import read_streamingbench
+from workloads.files.vcsum import read_vcsum
+from workloads.registry import make_trace
 
 fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 

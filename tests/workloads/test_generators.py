@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rehearsal.workloads.distributions.speech import NETWORK_CV, SPEECH_RATE_SIGMA, SPEECH_S_PER_TOKEN
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.describe import describe
-from rehearsal.workloads.trace import Trace
 from tests.golden.pinned import check_trace
+from workloads.distributions.speech import NETWORK_CV, SPEECH_RATE_SIGMA, SPEECH_S_PER_TOKEN
+from workloads.registry import make_trace
+from workloads.statistics.describe import describe
+from workloads.trace import Trace
 
 SYNTHETIC = ["poisson", "gamma", "voice"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import gap_cv, rate
 from tests.workloads.session_starts import starts
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import gap_cv, rate
 
 
 def test_phone_agents_see_a_screen_and_act() -> None:

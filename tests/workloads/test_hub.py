@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import hub
-from rehearsal.workloads.files.hub import Dataset, RemoteFile
+from workloads.errors import UserError
+from workloads.files import hub
+from workloads.files.hub import Dataset, RemoteFile
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra data")
 CONTENT = bytes(range(256)) * 4000
@@ -150,7 +150,7 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_pa
         "revision": "abc123",
     }
     code = (
-        "import json, sys; from pathlib import Path; from rehearsal.workloads.files import hub;"
+        "import json, sys; from pathlib import Path; from workloads.files import hub;"
         "print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])"
     )
     own = {"HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}

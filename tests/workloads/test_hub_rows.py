@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import hub
-from rehearsal.workloads.files.hub import Dataset
-from rehearsal.workloads.registry import make_trace
 from tests.builders import REHEARSE
+from workloads.errors import UserError
+from workloads.files import hub
+from workloads.files.hub import Dataset
+from workloads.registry import make_trace
 
 library = pytest.importorskip("datasets", reason="needs the extra data")
 COMMIT = "a" * 40

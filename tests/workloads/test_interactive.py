@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators.dialogues import cut_history, number_turns, sum_before
-from rehearsal.workloads.registry import make_trace
+from workloads.errors import UserError
+from workloads.generators.dialogues import cut_history, number_turns, sum_before
+from workloads.registry import make_trace
 
 
 def test_interactive_users_stay_for_many_rounds_and_read_long_answers_longer() -> None:

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.distributions.lengths import (
+from workloads.distributions.lengths import (
     SHAREGPT_PROMPT,
     SHAREGPT_REPLY,
     SPOKEN_PROMPT,
     SPOKEN_REPLY,
     LengthModel,
 )
-from rehearsal.workloads.seeds import stream
+from workloads.seeds import stream
 
 
 def draw(model: LengthModel, n: int = 100_000) -> np.ndarray:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.nominal import nominal
 from tests.workloads.test_trace import TURN
+from workloads.trace import Trace
+from workloads.transforms.nominal import nominal
 
 SPOKEN = replace(TURN, audio_s=2.0, reply_audio_s=10.0, output_tokens=40, input_tokens=26)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from rehearsal.workloads.audio.content import pcm_for, tells_what_is_said
-from rehearsal.workloads.audio.question_file import read_questions
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators.questions import END, QuestionParams, asked, segment_of, streams, words
-from rehearsal.workloads.registry import make_trace, serves
+from workloads.audio.content import pcm_for, tells_what_is_said
+from workloads.audio.question_file import read_questions
+from workloads.errors import UserError
+from workloads.generators.questions import END, QuestionParams, asked, segment_of, streams, words
+from workloads.registry import make_trace, serves
 
 RATE = 16_000
 CARDS = [

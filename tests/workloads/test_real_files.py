@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.files.androidlab import read_androidlab
-from rehearsal.workloads.files.servegen_file import read_servegen
-from rehearsal.workloads.files.sharegpt_file import read_sharegpt
-from rehearsal.workloads.files.streamingbench_file import read_streamingbench
-from rehearsal.workloads.files.vcsum import read_vcsum
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv
+from workloads.files.androidlab import read_androidlab
+from workloads.files.servegen_file import read_servegen
+from workloads.files.sharegpt_file import read_sharegpt
+from workloads.files.streamingbench_file import read_streamingbench
+from workloads.files.vcsum import read_vcsum
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import dispersion, gap_cv
 
 Find = Callable[[str], Path]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.describe import describe
-from rehearsal.workloads.trace import Session, Trace
+from workloads.registry import make_trace
+from workloads.statistics.describe import describe
+from workloads.trace import Session, Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
 5,ChatGPT,310,18,328,Conversation log

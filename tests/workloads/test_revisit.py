@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.workloads.generators.revisit import RevisitParams, pressure
-from rehearsal.workloads.registry import make_trace
 from tests.engines.replays import run
+from workloads.generators.revisit import RevisitParams, pressure
+from workloads.registry import make_trace
 
 
 def test_everybody_comes_back_in_the_order_in_which_they_came():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.seeds import Streams, stream
+from workloads.errors import UserError
+from workloads.seeds import Streams, stream
 
 
 def test_a_stream_repeats_under_its_seed_and_name() -> None:

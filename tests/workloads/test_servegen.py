@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, rate
 from tests.workloads.session_starts import starts
 from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import dispersion, rate
 
 
 def test_servegen_pool_is_skewed_and_burstier_than_poisson() -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1
-from rehearsal.workloads.transforms.shard import join, shard
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1
+from workloads.transforms.shard import join, shard
 
 TRACE = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)
 TALK = make_trace("voice", {"sessions": 25, "p": 0.5}, 3)

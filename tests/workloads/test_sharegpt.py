@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 
 def test_sharegpt_short_and_long_meet_at_the_median() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
+from workloads.errors import UserError
+from workloads.registry import make_trace
 
 HEADER = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 GOOD = "1,ChatGPT,10,20,30,Conversation log\n"

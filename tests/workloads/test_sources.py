@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.files.androidlab import read_androidlab
-from rehearsal.workloads.files.servegen_file import read_servegen
-from rehearsal.workloads.files.sharegpt_file import read_sharegpt
-from rehearsal.workloads.files.streamingbench_file import read_streamingbench
-from rehearsal.workloads.files.vcsum import read_vcsum
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.statistics.arrival_statistics import gap_cv
-from rehearsal.workloads.statistics.fidelity import compare
-from rehearsal.workloads.trace import Trace
 from tests.workloads import sources
 from tests.workloads.sources import Requests
+from workloads.files.androidlab import read_androidlab
+from workloads.files.servegen_file import read_servegen
+from workloads.files.sharegpt_file import read_sharegpt
+from workloads.files.streamingbench_file import read_streamingbench
+from workloads.files.vcsum import read_vcsum
+from workloads.registry import make_trace
+from workloads.statistics.arrival_statistics import gap_cv
+from workloads.statistics.fidelity import compare
+from workloads.trace import Trace
 
 
 def replayed(name: str, path: Path, **params) -> tuple[dict, list[str]]:

@@ -10,22 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.columns.classes import class_of, in_order
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.formats import save_trace
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import (
-    CONTENTS,
-    HEADER_KEY,
-    LATER,
-    SCHEMA,
-    SCHEMA_VERSION,
-    UNWRITTEN,
-    Trace,
-    Turn,
-)
 from tests import builders
 from tests.golden.pinned import check_trace
+from workloads.columns.classes import class_of, in_order
+from workloads.errors import UserError
+from workloads.formats import save_trace
+from workloads.registry import make_trace
+from workloads.trace import CONTENTS, HEADER_KEY, LATER, SCHEMA, SCHEMA_VERSION, UNWRITTEN, Trace, Turn
 
 TURN = builders.turn(input_tokens=39, audio_s=3.0, reply_audio_s=17.0)
 

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.columns.classes import CLASS_COLUMNS
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace, serves
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, rate
-from rehearsal.workloads.trace import Trace, Turn
-from rehearsal.workloads.transforms.transform import classify, cut, loop, merge, scale_time, thin
 from tests.workloads.session_starts import starts
 from tests.workloads.test_trace import turns_of_a_trace
+from workloads.columns.classes import CLASS_COLUMNS
+from workloads.errors import UserError
+from workloads.registry import make_trace, serves
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, rate
+from workloads.trace import Trace, Turn
+from workloads.transforms.transform import classify, cut, loop, merge, scale_time, thin
 
 TALK = make_trace("voice", {"sessions": 40, "p": 0.5}, 3)
 BUSY = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.distributions.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import WORKLOADS, make_trace
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from rehearsal.workloads.trace import Trace
 from tests.golden.pinned import check_trace
 from tests.workloads.session_starts import starts
 from tests.workloads.small_files import FILES
+from workloads.distributions.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS, make_trace
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.trace import Trace
 
 WITHOUT_FILE = sorted(
     name

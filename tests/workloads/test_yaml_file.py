@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.yaml_file import parse_yaml, read_yaml
+from workloads.errors import UserError
+from workloads.files.yaml_file import parse_yaml, read_yaml
 
 KEYS = st.text("abcde: 1", min_size=1, max_size=4)
 VALUES = st.recursive(

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.audio.excerpts import Excerpt
-from rehearsal.workloads.audio.library import Recording
-from rehearsal.workloads.columns.duplex_events import Event
-from rehearsal.workloads.distributions import arrivals, lengths, speech
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.audio.excerpts import Excerpt
+from workloads.audio.library import Recording
+from workloads.columns.duplex_events import Event
+from workloads.distributions import arrivals, lengths, speech
+from workloads.params import UserParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 Span = tuple[float, float]
 """Begin and end, in s of the recording."""

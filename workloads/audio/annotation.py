@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file
 
 SILENT_LABELS = frozenset({"", "sil", "silence", "sp", "#", "<sil>", "<p:>", "_"})
 """Texts of intervals in which nobody speaks; else whatever the text is, it is speech."""

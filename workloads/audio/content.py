@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.audio import excerpts, library
-from rehearsal.workloads.audio.degrade import Degradation
-from rehearsal.workloads.audio.duplex import Stream
-from rehearsal.workloads.audio.duplex_sound import beside, hesitating
-from rehearsal.workloads.audio.excerpts import DIGITS, Excerpt
-from rehearsal.workloads.audio.library import Clip
-from rehearsal.workloads.audio.phrases import Phrases
-from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
-from rehearsal.workloads.audio.utterances import Utterance
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators import calls, questions
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Trace, Turn
+from workloads.audio import excerpts, library
+from workloads.audio.degrade import Degradation
+from workloads.audio.duplex import Stream
+from workloads.audio.duplex_sound import beside, hesitating
+from workloads.audio.excerpts import DIGITS, Excerpt
+from workloads.audio.library import Clip
+from workloads.audio.phrases import Phrases
+from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.errors import UserError
+from workloads.generators import calls, questions
+from workloads.seeds import stream
+from workloads.trace import Trace, Turn
 
 STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     "metronome": lambda params, seed, rate: calls.streams(calls.CallParams(**params), seed, rate),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.optional import optional
+from workloads.errors import UserError
+from workloads.optional import optional
 
 SUFFIXES = frozenset(
     {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".g722", ".sph"}

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rehearsal.workloads.optional import optional
-from rehearsal.workloads.seeds import stream
+from workloads.optional import optional
+from workloads.seeds import stream
 
 Codec = Literal["g711"]
 LINE_RATE = 8_000  # G.711: samples/s, and mu-law in 8 bits

@@ -14,10 +14,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from rehearsal.workloads.audio.library import CHUNK_S, Clip
-from rehearsal.workloads.audio.library import chunks as packets
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.seeds import stream
+from workloads.audio.library import CHUNK_S, Clip
+from workloads.audio.library import chunks as packets
+from workloads.errors import UserError
+from workloads.seeds import stream
 
 BLOCK_S = 1.0  # what is read from the clips at a time
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rehearsal.workloads.audio.degrade import Degradation
-from rehearsal.workloads.audio.library import Clip
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Turn
+from workloads.audio.degrade import Degradation
+from workloads.audio.library import Clip
+from workloads.seeds import stream
+from workloads.trace import Turn
 
 RAMP_S = 0.005  # choice: what is cut out of speech, or made, begins and ends within so much, lest it click
 LEVEL_DB = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.workloads.audio import library
-from rehearsal.workloads.audio.library import Recording
-from rehearsal.workloads.errors import UserError
+from workloads.audio import library
+from workloads.audio.library import Recording
+from workloads.errors import UserError
 
 DIGITS = 16  # of the sha256 in a note
 _NOTE = re.compile(

@@ -18,18 +18,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rehearsal.workloads.audio.annotated_calls import (
-    AnnotatedParams,
-    HeardCall,
-    HeardTurn,
-    Span,
-    annotated_trace,
-)
-from rehearsal.workloads.audio.library import Recording, open_recording
-from rehearsal.workloads.audio.phrases import speech_of
-from rehearsal.workloads.columns.duplex_events import Event
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from workloads.audio.annotated_calls import AnnotatedParams, HeardCall, HeardTurn, Span, annotated_trace
+from workloads.audio.library import Recording, open_recording
+from workloads.audio.phrases import speech_of
+from workloads.columns.duplex_events import Event
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 SOUND = "input.wav"
 ANSWER_S = 1.0  # choice: the published latencies are 0.07 to 1.5 s

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from rehearsal.workloads.audio import decode
-from rehearsal.workloads.audio.decode import BadRecording, Format
-from rehearsal.workloads.errors import UserError
+from workloads.audio import decode
+from workloads.audio.decode import BadRecording, Format
+from workloads.errors import UserError
 
 CHUNK_S = 0.02  # what a WebRTC or telephone client sends in one packet
 HELD_BYTES = 128 * 2**20  # decoded waveforms at most: 70 minutes of speech at 16 kHz

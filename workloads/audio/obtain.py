@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.workloads.audio.decode import BadRecording
-from rehearsal.workloads.audio.library import Library, audio_files, open_recording
-from rehearsal.workloads.audio.utterances import utterances
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import hub
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Library, audio_files, open_recording
+from workloads.audio.utterances import utterances
+from workloads.errors import UserError
+from workloads.files import hub
 
 MANIFEST = "manifest.json"
 DOWNLOADS = ".download"  # hidden, so that no library takes it for recordings

@@ -10,10 +10,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from rehearsal.workloads.audio.library import Clip, Recording
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.audio.utterances import utterances
-from rehearsal.workloads.audio.vad import SHORTEST_S, segments
+from workloads.audio.library import Clip, Recording
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.utterances import utterances
+from workloads.audio.vad import SHORTEST_S, segments
 
 EDGE_S = 0.3  # choice: nobody hesitates within so much of the begin or the end, a word or so
 FRAME_S = 0.01

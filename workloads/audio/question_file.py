@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.audio.library import Recording, open_recording
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.json_file import JsonFile
+from workloads.audio.library import Recording, open_recording
+from workloads.errors import UserError
+from workloads.files.json_file import JsonFile
 
 NAME = "questions.jsonl"
 KINDS = ("question", "fresh", "recall")

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from rehearsal.workloads.audio.library import held
-from rehearsal.workloads.distributions.speech import utterances
-from rehearsal.workloads.seeds import stream
+from workloads.audio.library import held
+from workloads.distributions.speech import utterances
+from workloads.seeds import stream
 
 NOTE = "synthetic speech: made in code, no recording was used"
 CLIPS = 256

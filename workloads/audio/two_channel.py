@@ -10,17 +10,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rehearsal.workloads.audio.annotated_calls import (
-    AnnotatedParams,
-    HeardCall,
-    HeardTurn,
-    Span,
-    annotated_trace,
-)
-from rehearsal.workloads.audio.annotation import Speaker, read_rttm, read_textgrid
-from rehearsal.workloads.audio.library import audio_files, open_recording
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from workloads.audio.annotated_calls import AnnotatedParams, HeardCall, HeardTurn, Span, annotated_trace
+from workloads.audio.annotation import Speaker, read_rttm, read_textgrid
+from workloads.audio.library import audio_files, open_recording
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 JOINED_S = 0.2  # choice: a shorter silence is inside a word or between two
 SHORT_S = 1.0  # Full-Duplex-Bench's turn_duration_threshold

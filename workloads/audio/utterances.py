@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.workloads.audio.decode import BadRecording
-from rehearsal.workloads.audio.library import Clip, Recording
-from rehearsal.workloads.audio.vad import Segment, segments
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Clip, Recording
+from workloads.audio.vad import Segment, segments
 
 PAUSE_S = 1.0  # choice: a longer silence ends the turn; servers that listen for the end wait 0.5 to 1 s
 LONGEST_S = 30.0  # choice, as the longest LibriSpeech utterances: about 30 s

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rehearsal.workloads.audio.library import Clip
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.optional import optional
+from workloads.audio.library import Clip
+from workloads.errors import UserError
+from workloads.optional import optional
 
 RATE = 16_000
 Method = Literal["webrtc", "silero", "energy"]

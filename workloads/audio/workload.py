@@ -7,17 +7,17 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.audio import content, synth, turntaking
-from rehearsal.workloads.audio.decode import BadRecording
-from rehearsal.workloads.audio.degrade import Codec, Degradation
-from rehearsal.workloads.audio.library import Library, Recording
-from rehearsal.workloads.audio.phrases import Phrases
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.audio.utterances import Utterance, utterances
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.generators.dialogues import DialogueParams, number_turns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.audio import content, synth, turntaking
+from workloads.audio.decode import BadRecording
+from workloads.audio.degrade import Codec, Degradation
+from workloads.audio.library import Library, Recording
+from workloads.audio.phrases import Phrases
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.utterances import Utterance, utterances
+from workloads.distributions import arrivals, speech
+from workloads.generators.dialogues import DialogueParams, number_turns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 Said = TypeVar("Said", Utterance, Phrases)
 RATE = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.columns.classes import Rule
-from rehearsal.workloads.columns.duplex_events import EVENTS
+from workloads.columns.classes import Rule
+from workloads.columns.duplex_events import EVENTS
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:

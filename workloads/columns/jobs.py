@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.columns.classes import Rule
+from workloads.columns.classes import Rule
 
 JOB_COLUMNS = ("waits", "prefix", "recorded_s")
 BEGIN = "begin"

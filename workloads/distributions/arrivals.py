@@ -8,7 +8,7 @@ process.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rehearsal.workloads.deferred import Deferred
+from workloads.deferred import Deferred
 
 root_scalar = Deferred("scipy.optimize:root_scalar")
 gammaln = Deferred("scipy.special:gammaln")

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.csv_file import CsvFile
+from workloads.deferred import Deferred
+from workloads.errors import UserError
+from workloads.files.csv_file import CsvFile
 
 ndtri = Deferred("scipy.special:ndtri")
 """The normal law's quantiles."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.json_file import JsonFile, read_document, read_text
-from rehearsal.workloads.files.sharegpt_file import tokens_of
+from workloads.errors import UserError
+from workloads.files.json_file import JsonFile, read_document, read_text
+from workloads.files.sharegpt_file import tokens_of
 
 STEPS_FILE = "ground_truth_length.json"
 MAX_STEPS = 1000

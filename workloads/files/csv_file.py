@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.row_file import TOO_MANY, RowFile
+from workloads.errors import UserError
+from workloads.files.row_file import TOO_MANY, RowFile
 
 if TYPE_CHECKING:
     import pandas as pd

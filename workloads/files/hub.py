@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.files import hub_rows
-from rehearsal.workloads.files.hub_rows import ON_HUB, Rows, sha256
-from rehearsal.workloads.optional import optional
+from workloads.errors import UserError, nearest
+from workloads.files import hub_rows
+from workloads.files.hub_rows import ON_HUB, Rows, sha256
+from workloads.optional import optional
 
 _ADDRESS = re.compile(rf"{ON_HUB}([\w.-]+/[\w.-]+?)(?:@([^/]+))?/(.+)")
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -55,7 +55,7 @@ class Dataset(BaseModel):
 @cache
 def datasets() -> dict[str, Dataset]:
     """The data sets by name, from hub.yaml."""
-    from rehearsal.workloads.files.yaml_file import shipped_yaml
+    from workloads.files.yaml_file import shipped_yaml
 
     listed = shipped_yaml(Path(__file__).with_name("hub.yaml"))
     return {name: Dataset(**fields) for name, fields in listed.items()}

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.optional import optional
+from workloads.errors import UserError
+from workloads.formats.text import write_lines
+from workloads.optional import optional
 
 ON_HUB = "hf://datasets/"
 BUILDERS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}

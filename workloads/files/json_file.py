@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.files.row_file import RowFile
+from workloads.errors import UserError, existing_file
+from workloads.files.row_file import RowFile
 
 _SHOWN = 60
 

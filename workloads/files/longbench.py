@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.files.sharegpt_file import CJK_PER_TOKEN, tokens_of
+from workloads.files.json_file import JsonFile
+from workloads.files.sharegpt_file import CJK_PER_TOKEN, tokens_of
 
 
 def read_longbench(path: Path, notes: list[str], skip_bad: bool = False) -> tuple[np.ndarray, np.ndarray]:

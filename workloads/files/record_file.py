@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.files.json_file import parse
-from rehearsal.workloads.files.row_file import MAX_TOKENS
+from workloads.errors import UserError, existing_file
+from workloads.files.json_file import parse
+from workloads.files.row_file import MAX_TOKENS
 
 _SHOWN = 60
 

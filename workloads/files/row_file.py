@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file
 
 TOO_MANY = "more fields than names of columns"
 MAX_TOKENS = 10_000_000  # no model reads as much at once, so that a longer request is an error of the file

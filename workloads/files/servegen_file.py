@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.files.json_file import read_document
-from rehearsal.workloads.files.row_file import MAX_TOKENS
+from workloads.errors import UserError
+from workloads.files.csv_file import CsvFile
+from workloads.files.json_file import read_document
+from workloads.files.row_file import MAX_TOKENS
 
 COLUMNS = ("start", "rate", "cv", "law", "shape", "scale")
 CV_RANGE = (0.05, 50.0)  # of the gaps that can be drawn; a few windows with one burst have more

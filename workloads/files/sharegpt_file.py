@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.files.row_file import RowFile
+from workloads.errors import UserError
+from workloads.files.csv_file import CsvFile
+from workloads.files.json_file import JsonFile
+from workloads.files.row_file import RowFile
 
 # The V3 sample's answers have a median of 1,224 characters, those of ShareGPT-90k one of 300 tokens.
 CHARS_PER_TOKEN = 4.0

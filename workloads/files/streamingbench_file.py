@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.files.sharegpt_file import tokens_of
+from workloads.files.json_file import JsonFile
+from workloads.files.sharegpt_file import tokens_of
 
 # Also without hours or with one digit of seconds, as two of its stamps are ("00:24", "00:00:8").
 _STAMP = re.compile(r"(-?)(?:(\d{1,2}):)?(\d{1,2}):(\d{1,2})")

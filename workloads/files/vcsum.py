@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.files.sharegpt_file import CJK_PER_TOKEN
+from workloads.files.json_file import JsonFile
+from workloads.files.sharegpt_file import CJK_PER_TOKEN
 
 # ConServe's Table 1 counts 18,803 tokens on average where LongBench counts 15,147 characters, but with an
 # instruction and another choice of meetings; the tokens of a character are the same as in other Chinese text.

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-from rehearsal.workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML has it, reads nine times as fast."""

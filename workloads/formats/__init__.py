@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rehearsal.workloads.atomic_file import STDOUT
-from rehearsal.workloads.formats import burstgpt, jsonl, mooncake
-from rehearsal.workloads.trace import Trace
+from workloads.atomic_file import STDOUT
+from workloads.formats import burstgpt, jsonl, mooncake
+from workloads.trace import Trace
 
 FORMATS: dict[str, Callable[[Trace, Path], None]] = {
     "parquet": Trace.save,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.nominal import nominal
+from workloads.formats.text import write_lines
+from workloads.trace import Trace
+from workloads.transforms.nominal import nominal
 
 MODEL = "GPT-4"
 LOG_TYPE = "Conversation log"

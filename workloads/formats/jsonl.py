@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.errors import UserError, existing_file, nearest, validate
-from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
+from workloads.errors import UserError, existing_file, nearest, validate
+from workloads.formats.text import write_lines
+from workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
 
 _LARGEST = CONTENTS - 1
 _IN_TURN = re.compile(r"^session (-?\d+) turn (-?\d+): ")

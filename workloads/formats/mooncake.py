@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rehearsal.workloads.formats.text import write_lines
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.nominal import nominal
+from workloads.formats.text import write_lines
+from workloads.trace import Trace
+from workloads.transforms.nominal import nominal
 
 BLOCK_TOKENS = 512
 

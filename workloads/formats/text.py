@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rehearsal.workloads.atomic_file import output
+from workloads.atomic_file import output
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

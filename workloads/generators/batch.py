@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.distributions.lengths import LengthModel
-from rehearsal.workloads.files.longbench import read_longbench
-from rehearsal.workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
-from rehearsal.workloads.params import WorkloadParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, speech
+from workloads.distributions.lengths import LengthModel
+from workloads.files.longbench import read_longbench
+from workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
+from workloads.params import WorkloadParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 CONTEXT = 32_768  # ConServe's VCSUM inputs have this as their 99th percentile: longer ones are cut
 _TABLE_1 = "ConServe, Table 1"

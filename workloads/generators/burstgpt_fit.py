@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, lengths
-from rehearsal.workloads.distributions.lengths import Lengths
-from rehearsal.workloads.generators.open_loop import SingleTurnParams, single_turns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, lengths
+from workloads.distributions.lengths import Lengths
+from workloads.generators.open_loop import SingleTurnParams, single_turns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 # From the answered rows of the first 400 of BurstGPT_1 and of BurstGPT_3. Gaps by the mean gap of their hour:
 # CV 1.11 and 1.23. Counts per hour: variance less mean, by mean squared, 2.15 and 1.96, whose mean gives a

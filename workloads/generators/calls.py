@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.audio import synth
-from rehearsal.workloads.audio.duplex import Stream, content_keys, continuous
-from rehearsal.workloads.audio.library import Clip, Library
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams, child_seed
-from rehearsal.workloads.trace import Trace
+from workloads.audio import synth
+from workloads.audio.duplex import Stream, content_keys, continuous
+from workloads.audio.library import Clip, Library
+from workloads.distributions import arrivals, speech
+from workloads.errors import UserError
+from workloads.params import UserParams
+from workloads.seeds import Streams, child_seed
+from workloads.trace import Trace
 
 # [paper] Metronome, sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
 SESSIONS, DURATION_S, FRAME_S = 128, 300.0, 2.0

@@ -14,16 +14,16 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.columns.classes import MOST_PRIORITY
-from rehearsal.workloads.distributions import arrivals
-from rehearsal.workloads.distributions.lengths import BURSTGPT_CHAT
-from rehearsal.workloads.generators import burstgpt_fit
-from rehearsal.workloads.generators.batch import CONTEXT, OfflineParams, offline
-from rehearsal.workloads.generators.open_loop import GammaParams, gamma
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams, child_seed
-from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.transforms.combine import changed, combined, labelled
+from workloads.columns.classes import MOST_PRIORITY
+from workloads.distributions import arrivals
+from workloads.distributions.lengths import BURSTGPT_CHAT
+from workloads.generators import burstgpt_fit
+from workloads.generators.batch import CONTEXT, OfflineParams, offline
+from workloads.generators.open_loop import GammaParams, gamma
+from workloads.params import UserParams
+from workloads.seeds import Streams, child_seed
+from workloads.trace import Columns, Trace
+from workloads.transforms.combine import changed, combined, labelled
 
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document

@@ -3,8 +3,8 @@
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import lengths
-from rehearsal.workloads.params import WorkloadParams
+from workloads.distributions import lengths
+from workloads.params import WorkloadParams
 
 
 class DialogueParams(WorkloadParams):

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.audio import content, turntaking
-from rehearsal.workloads.audio.degrade import Degradation
-from rehearsal.workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
-from rehearsal.workloads.audio.turntaking import Published
-from rehearsal.workloads.audio.workload import RecordedParams, material
-from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.generators.dialogues import number_turns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.audio import content, turntaking
+from workloads.audio.degrade import Degradation
+from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
+from workloads.audio.turntaking import Published
+from workloads.audio.workload import RecordedParams, material
+from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
+from workloads.distributions import arrivals, speech
+from workloads.generators.dialogues import number_turns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 PAUSES = "Campione and Véronis 2002, Speech Prosody: silent pauses in five languages"
 # Its abstract: medium pauses have 200 to 1000 ms; longer ones are a kind of their own, in free speech only.

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import lengths, speech
-from rehearsal.workloads.distributions.lengths import Lengths
-from rehearsal.workloads.params import ReplyParams
-from rehearsal.workloads.seeds import Streams
+from workloads.distributions import lengths, speech
+from workloads.distributions.lengths import Lengths
+from workloads.params import ReplyParams
+from workloads.seeds import Streams
 
 
 @dataclass(frozen=True)

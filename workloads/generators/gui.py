@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.distributions.lengths import LengthModel
-from rehearsal.workloads.files.androidlab import read_tasks
-from rehearsal.workloads.params import WorkloadParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, speech
+from workloads.distributions.lengths import LengthModel
+from workloads.files.androidlab import read_tasks
+from workloads.params import WorkloadParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 # AndroidLab, 138 instructions of 10.2 words on average and 29 at most, in characters by 4 to the token.
 INSTRUCTION = LengthModel(12, 0.55, 2, 43, "AndroidLab, 138 instructions, MIT")

@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.files.androidlab import Tasks, read_tasks
-from rehearsal.workloads.generators import burstgpt_fit
-from rehearsal.workloads.generators.dialogues import number_turns, sum_before
-from rehearsal.workloads.generators.gui import INSTRUCTION, AgentParams, actions, visual_tokens
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, speech
+from workloads.files.androidlab import Tasks, read_tasks
+from workloads.generators import burstgpt_fit
+from workloads.generators.dialogues import number_turns, sum_before
+from workloads.generators.gui import INSTRUCTION, AgentParams, actions, visual_tokens
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 # How many of 138 tasks take a person 1, 2, 3, ... 16 steps (AndroidLab's ground_truth_length.json), 5.6 on average.
 # Other collections by the mean of their steps: AndroidControl 4.8, AITW 6.5, AMEX 12.8, GUI-Odyssey 15.3 (AndroidLens,

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, lengths, speech
-from rehearsal.workloads.distributions.lengths import Lengths, QuantileTable, ndtri
-from rehearsal.workloads.generators.dialogues import cut_history, number_turns, sum_before
-from rehearsal.workloads.generators.exchanges import ExchangeParams, exchange_columns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, lengths, speech
+from workloads.distributions.lengths import Lengths, QuantileTable, ndtri
+from workloads.generators.dialogues import cut_history, number_turns, sum_before
+from workloads.generators.exchanges import ExchangeParams, exchange_columns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 ROUNDS = 22.4  # Bidaw, mean rounds per user
 # Turns after the first have mean m and variance m + m^2/r: r is 0.44 in RAGPulse and 0.38 in BurstGPT_3.

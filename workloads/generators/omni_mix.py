@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from rehearsal.workloads.generators.streamingbench import StreamingBenchParams, streamingbench
-from rehearsal.workloads.generators.voice import VoiceParams, voice
-from rehearsal.workloads.params import WorkloadParams
-from rehearsal.workloads.seeds import child_seed
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.combine import combined
+from workloads.generators.streamingbench import StreamingBenchParams, streamingbench
+from workloads.generators.voice import VoiceParams, voice
+from workloads.params import WorkloadParams
+from workloads.seeds import child_seed
+from workloads.trace import Trace
+from workloads.transforms.combine import combined
 
 
 class OmniMixParams(StreamingBenchParams):

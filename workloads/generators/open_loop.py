@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals
-from rehearsal.workloads.distributions.lengths import LengthTable
-from rehearsal.workloads.generators.exchanges import (
+from workloads.distributions import arrivals
+from workloads.distributions.lengths import LengthTable
+from workloads.generators.exchanges import (
     PROMPT_LENGTHS,
     REPLY_LENGTHS,
     Content,
     ExchangeParams,
     exchange_columns,
 )
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 
 class SingleTurnParams(ExchangeParams):

@@ -18,14 +18,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.audio.duplex import Part, Stream
-from rehearsal.workloads.audio.library import CHUNK_S
-from rehearsal.workloads.audio.question_file import KINDS, Question, Questions, read_questions
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams, stream
-from rehearsal.workloads.trace import Trace
+from workloads.audio.duplex import Part, Stream
+from workloads.audio.library import CHUNK_S
+from workloads.audio.question_file import KINDS, Question, Questions, read_questions
+from workloads.distributions import arrivals, speech
+from workloads.errors import UserError
+from workloads.params import UserParams
+from workloads.seeds import Streams, stream
+from workloads.trace import Trace
 
 GENERATOR = "questions"
 SOUND_RATE = 16_000  # of the sound whose frames are told apart; what Qwen3-Omni hears

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import speech
-from rehearsal.workloads.params import ReplyParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import speech
+from workloads.params import ReplyParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 
 class RevisitParams(ReplyParams):

@@ -13,19 +13,19 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals
-from rehearsal.workloads.distributions.lengths import LengthModel, QuantileTable, ndtri
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.servegen_file import CV_RANGE, Client, read_servegen
-from rehearsal.workloads.generators.exchanges import (
+from workloads.distributions import arrivals
+from workloads.distributions.lengths import LengthModel, QuantileTable, ndtri
+from workloads.errors import UserError
+from workloads.files.servegen_file import CV_RANGE, Client, read_servegen
+from workloads.generators.exchanges import (
     PROMPT_LENGTHS,
     REPLY_LENGTHS,
     Content,
     ExchangeParams,
     exchange_columns,
 )
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 WINDOW_S = 600.0
 MAX_REQUESTS = 10_000_000

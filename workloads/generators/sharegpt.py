@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, lengths
-from rehearsal.workloads.distributions.lengths import Lengths, Part
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.sharegpt_file import read_sharegpt
-from rehearsal.workloads.generators.exchanges import Content
-from rehearsal.workloads.generators.open_loop import PoissonParams, single_turns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, lengths
+from workloads.distributions.lengths import Lengths, Part
+from workloads.errors import UserError
+from workloads.files.sharegpt_file import read_sharegpt
+from workloads.generators.exchanges import Content
+from workloads.generators.open_loop import PoissonParams, single_turns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 
 class ShareGptParams(PoissonParams):

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, lengths
-from rehearsal.workloads.distributions.lengths import Lengths, QuantileTable
-from rehearsal.workloads.files.streamingbench_file import Questions, read_streamingbench
-from rehearsal.workloads.generators.dialogues import number_turns, sum_before
-from rehearsal.workloads.generators.exchanges import PROMPT_LENGTHS, Content, ExchangeParams, exchange_columns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, lengths
+from workloads.distributions.lengths import Lengths, QuantileTable
+from workloads.files.streamingbench_file import Questions, read_streamingbench
+from workloads.generators.dialogues import number_turns, sum_before
+from workloads.generators.exchanges import PROMPT_LENGTHS, Content, ExchangeParams, exchange_columns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 QUESTIONS = 5  # per video, in 490 of the 498 of real_stream
 # Seconds to the first question of a video, and between one and the next (1 s stands for 0, so that it has a

@@ -3,10 +3,10 @@
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.generators.dialogues import DialogueParams, number_turns
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, speech
+from workloads.generators.dialogues import DialogueParams, number_turns
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 
 class VoiceParams(DialogueParams):

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.columns.classes import MOST_PRIORITY
-from rehearsal.workloads.generators.batch import OfflineParams, offline
-from rehearsal.workloads.generators.voice import VoiceParams, voice
-from rehearsal.workloads.seeds import child_seed
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.combine import combined, labelled
+from workloads.columns.classes import MOST_PRIORITY
+from workloads.generators.batch import OfflineParams, offline
+from workloads.generators.voice import VoiceParams, voice
+from workloads.seeds import child_seed
+from workloads.trace import Trace
+from workloads.transforms.combine import combined, labelled
 
 ONLINE, BATCH = "online", "batch"
 

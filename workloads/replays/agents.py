@@ -27,12 +27,12 @@ from zlib import crc32
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.columns.jobs import OWN, Waits, starts, written
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.columns.jobs import OWN, Waits, starts, written
+from workloads.distributions import arrivals, speech
+from workloads.errors import UserError
+from workloads.params import UserParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 CONTINUES = 0.5
 """Of a prompt's blocks so many are in the next prompt of the same agent. [chosen]"""

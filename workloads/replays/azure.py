@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.files.row_file import MAX_S
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay
-from rehearsal.workloads.trace import Trace
+from workloads.files.csv_file import CsvFile
+from workloads.files.row_file import MAX_S
+from workloads.replays.replay import ReplayParams, Rows, clean, replay
+from workloads.trace import Trace
 
 TIME, INPUT, OUTPUT = ["TIMESTAMP"], ["ContextTokens"], ["GeneratedTokens"]
 

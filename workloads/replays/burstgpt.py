@@ -6,9 +6,9 @@ The recorded request tokens include the conversation so far, see `workloads.repl
 
 import numpy as np
 
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
-from rehearsal.workloads.trace import Trace
+from workloads.files.csv_file import CsvFile
+from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
+from workloads.trace import Trace
 
 
 def burstgpt(params: ReplayParams, seed: int) -> Trace:

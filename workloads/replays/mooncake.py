@@ -13,11 +13,11 @@ sessions share (a system prompt, a document) is not kept: the notes say how much
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.replays.conversations import Log, Rule, follow
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Trace
+from workloads.files.json_file import JsonFile
+from workloads.replays.conversations import Log, Rule, follow
+from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
+from workloads.seeds import stream
+from workloads.trace import Trace
 
 BLOCK = 512  # tokens per hash id (Mooncake, FAST'25 release)
 SHARED_STAMPS = 0.5  # choice: quantised when more than half of the requests share the stamp of the one before

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.record_file import Record, read_records, record
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs, tried
-from rehearsal.workloads.trace import Trace
+from workloads.errors import UserError
+from workloads.files.record_file import Record, read_records, record
+from workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs, tried
+from workloads.trace import Trace
 
 MODEL_CALLS = ("chat", "text_completion", "generate_content")
 INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.files.json_file import JsonFile
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay
-from rehearsal.workloads.trace import Trace
+from workloads.files.json_file import JsonFile
+from workloads.replays.replay import ReplayParams, Rows, clean, replay
+from workloads.trace import Trace
 
 HISTORY_TABLE = "3_history.jsonl"
 

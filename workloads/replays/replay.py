@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rehearsal.workloads.distributions import arrivals, speech
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.row_file import RowFile
-from rehearsal.workloads.params import ReplyParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
+from workloads.distributions import arrivals, speech
+from workloads.errors import UserError
+from workloads.files.row_file import RowFile
+from workloads.params import ReplyParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
 
 
 class ReplayParams(ReplyParams):

@@ -4,9 +4,9 @@ Where the log states the whole input and the history in it, the history is taken
 retrieved passages, system prompt) is new. Else the query is new and the session's own turns are its history.
 """
 
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, clean, replay
-from rehearsal.workloads.trace import Trace
+from workloads.files.csv_file import CsvFile
+from workloads.replays.replay import ReplayParams, Rows, clean, replay
+from workloads.trace import Trace
 
 # Our names first, then those of RAGPulse's sessions_derived.csv.
 TIME = ["t", "timestamp"]

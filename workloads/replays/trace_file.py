@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.formats import load_trace
-from rehearsal.workloads.trace import Trace
+from workloads.formats import load_trace
+from workloads.trace import Trace
 
 
 class FileParams(BaseModel):

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.record_file import Record, read_records
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs
-from rehearsal.workloads.trace import Trace
+from workloads.errors import UserError
+from workloads.files.record_file import Record, read_records
+from workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs
+from workloads.trace import Trace
 
 INPUTS, OUTPUTS = ("user_message", "tool_result"), ("text", "reasoning", "tool_call")
 CALLS_AGENTS = ("Agent", "Task")

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.record_file import Record, read_records
-from rehearsal.workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs, tried
-from rehearsal.workloads.trace import Trace
+from workloads.errors import UserError
+from workloads.files.record_file import Record, read_records
+from workloads.replays.agents import Agent, Job, JobParams, Step, replay_jobs, tried
+from workloads.trace import Trace
 
 
 def weka(params: JobParams, seed: int) -> Trace:

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.columns.classes import DEADLINES, in_order
-from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
-from rehearsal.workloads.columns.jobs import Waits, job_of
-from rehearsal.workloads.registry import serves
-from rehearsal.workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.transforms.nominal import nominal
+from workloads.columns.classes import DEADLINES, in_order
+from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from workloads.columns.jobs import Waits, job_of
+from workloads.registry import serves
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.trace import Columns, Trace
+from workloads.transforms.nominal import nominal
 
 WINDOWS_S = (1, 10, 60)
 QUANTILES = (10, 50, 90, 99)

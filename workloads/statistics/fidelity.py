@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files.androidlab import read_androidlab
-from rehearsal.workloads.files.csv_file import CsvFile
-from rehearsal.workloads.files.servegen_file import read_servegen
-from rehearsal.workloads.files.sharegpt_file import read_sharegpt
-from rehearsal.workloads.files.streamingbench_file import read_streamingbench
-from rehearsal.workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
-from rehearsal.workloads.generators.interactive import READ_MAX_S
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.replays.azure import read_azure
-from rehearsal.workloads.replays.burstgpt import read_burstgpt
-from rehearsal.workloads.replays.ragpulse import read_ragpulse
-from rehearsal.workloads.replays.replay import ReplayParams, Rows, sessions_of
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Columns
+from workloads.errors import UserError
+from workloads.files.androidlab import read_androidlab
+from workloads.files.csv_file import CsvFile
+from workloads.files.servegen_file import read_servegen
+from workloads.files.sharegpt_file import read_sharegpt
+from workloads.files.streamingbench_file import read_streamingbench
+from workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
+from workloads.generators.interactive import READ_MAX_S
+from workloads.registry import make_trace
+from workloads.replays.azure import read_azure
+from workloads.replays.burstgpt import read_burstgpt
+from workloads.replays.ragpulse import read_ragpulse
+from workloads.replays.replay import ReplayParams, Rows, sessions_of
+from workloads.seeds import stream
+from workloads.trace import Columns
 
 TYPED = {"modality": "text", "reply": "text"}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.workloads.trace import Columns, Trace
+from workloads.trace import Columns, Trace
 
 
 def combined(traces: Sequence[Trace]) -> Trace:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.workloads.columns.jobs import Waits, job_of
-from rehearsal.workloads.trace import Trace
+from workloads.columns.jobs import Waits, job_of
+from workloads.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.workloads.columns.jobs import starts
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from workloads.columns.jobs import starts
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 
 def shard(trace: Trace, workers: int) -> list[Trace]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import serves
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Columns, Trace
-from rehearsal.workloads.transforms.combine import changed, combined, labelled, stacked
+from workloads.errors import UserError
+from workloads.registry import serves
+from workloads.seeds import stream
+from workloads.trace import Columns, Trace
+from workloads.transforms.combine import changed, combined, labelled, stacked
 
 
 def thin(trace: Trace, share: float, seed: int = 0) -> Trace:

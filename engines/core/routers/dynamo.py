@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.routers.informed import Informed, Node
+from engines.core.routers.informed import Informed, Node
 
 
 class Dynamo(Informed):

@@ -6,8 +6,8 @@ What a cache holds is known from the replica's KV events, and expected of what w
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from rehearsal.engines.core.routers.least_load import LeastLoad
-from rehearsal.engines.core.routers.target import Target
+from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.target import Target
 
 
 class Node(NamedTuple):

@@ -7,8 +7,8 @@ all that come within one hop would take the same one.
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.router import ChoosingRouter
-from rehearsal.engines.core.routers.target import Target
+from engines.core.router import ChoosingRouter
+from engines.core.routers.target import Target
 
 
 class LeastLoad(ChoosingRouter):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.routers.least_load import LeastLoad
-from rehearsal.engines.core.routers.target import Target
+from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.target import Target
 
 
 class PrefixMatch(LeastLoad):

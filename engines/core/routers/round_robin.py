@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.core.routers.target import Target
+from engines.core.router import Router
+from engines.core.routers.target import Target
 
 
 class RoundRobin(Router):

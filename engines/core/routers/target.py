@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-from rehearsal.engines.core.routers.prefixes import PrefixIndex
+from engines.core.routers.prefixes import PrefixIndex
 
 
 class Target(Protocol):

@@ -17,19 +17,15 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.vllm_adapter.clock import use_clock
-    from rehearsal.engines.core.vllm_adapter.configuration import (
-        engine_arguments,
-        make_config,
-        make_scheduler,
-    )
-    from rehearsal.engines.core.vllm_adapter.hand_over import handed_over
-    from rehearsal.engines.core.vllm_adapter.kv_events import follow
-    from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
-    from rehearsal.engines.core.vllm_adapter.offload import HostTransfers
-    from rehearsal.engines.core.vllm_adapter.requests import make_chunk, make_request
-    from rehearsal.engines.core.vllm_adapter.rounds import Rounds, dropped, finish_step, passed_over, rows_of
-    from rehearsal.engines.core.vllm_adapter.scheduling import RequestStatus, StageScheduler
+    from engines.core.vllm_adapter.clock import use_clock
+    from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
+    from engines.core.vllm_adapter.hand_over import handed_over
+    from engines.core.vllm_adapter.kv_events import follow
+    from engines.core.vllm_adapter.lazy_decode import LazyDecodes
+    from engines.core.vllm_adapter.offload import HostTransfers
+    from engines.core.vllm_adapter.requests import make_chunk, make_request
+    from engines.core.vllm_adapter.rounds import Rounds, dropped, finish_step, passed_over, rows_of
+    from engines.core.vllm_adapter.scheduling import RequestStatus, StageScheduler
 
 __all__ = [
     "HostTransfers",

@@ -27,9 +27,9 @@ from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 
-from rehearsal.engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowSpec, register
-from rehearsal.engines.core.window import AttentionWindow
+from engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
+from engines.core.vllm_adapter.bounded import SinkWindowSpec, register
+from engines.core.window import AttentionWindow
 
 SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
 """Keys of vLLM's `additional_config`: tokens pinned at the front of every request; window and layers that have it."""
@@ -88,9 +88,7 @@ class KernelBuilder(_Builder):
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> KernelMetadata:
-        from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import (
-            segments_for,  # Triton is not everywhere
-        )
+        from engines.core.vllm_adapter.attention.triton_kernel import segments_for  # Triton is not everywhere
 
         step, spec = common_attn_metadata, self.kv_cache_spec
         window, sinks = spec.sliding_window, spec.sinks
@@ -173,7 +171,7 @@ class KernelImpl(_Impl):
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Computes what `GatherImpl.forward` does."""
-        from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import paged_attention
+        from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:
             tokens = attn_metadata.tokens

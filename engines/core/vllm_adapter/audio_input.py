@@ -17,8 +17,8 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
-from rehearsal.engines.core.vllm_adapter.multimodal import Encoded, import_model
-from rehearsal.engines.models.omni import ARCHITECTURE, AUDIO, AUDIO_END, AUDIO_START
+from engines.core.vllm_adapter.multimodal import Encoded, import_model
+from engines.models.omni import ARCHITECTURE, AUDIO, AUDIO_END, AUDIO_START
 
 thinker: Any = import_model("qwen3_omni_moe_thinker")
 

@@ -11,16 +11,16 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.bounded import kv_groups
-from rehearsal.engines.core.vllm_adapter.hand_over import ROLE
-from rehearsal.engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.models import Decoder
-from rehearsal.engines.models.folder import model_folder
-from rehearsal.engines.models.omni import ARCHITECTURE, omni_folder
-from rehearsal.engines.models.vision import ARCHITECTURE as VISION_ARCHITECTURE
-from rehearsal.engines.models.vision import vision_folder
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.bounded import kv_groups
+from engines.core.vllm_adapter.hand_over import ROLE
+from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
+from engines.core.window import AttentionWindow
+from engines.models import Decoder
+from engines.models.folder import model_folder
+from engines.models.omni import ARCHITECTURE, omni_folder
+from engines.models.vision import ARCHITECTURE as VISION_ARCHITECTURE
+from engines.models.vision import vision_folder
 
 RANDOM_WEIGHTS = "rehearsal_random"
 """Load format of weights that give varied tokens; vLLM's `dummy` (all within 1e-3, one seed) repeats a single one."""
@@ -61,7 +61,7 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
     """What vLLM loads the stage's model from; with an audio encoder only where they are to hear."""
     hears = stage.decoder.audio_encoder is not None
     if real and hears:
-        import_module("rehearsal.engines.core.vllm_adapter.audio_input")  # makes the thinker known to vLLM
+        import_module("engines.core.vllm_adapter.audio_input")  # makes the thinker known to vLLM
         return {
             "model": stage.checkpoint or omni_folder(stage.decoder, stage.max_model_len),
             "hf_overrides": {"architectures": [ARCHITECTURE]},
@@ -69,7 +69,7 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
             "mm_processor_cache_gb": 0,  # it sends sound heard before without its data, to a receiver we have not
         }
     if real and stage.decoder.vision_encoder is not None:
-        import_module("rehearsal.engines.core.vllm_adapter.image_input")
+        import_module("engines.core.vllm_adapter.image_input")
         return {
             "model": stage.checkpoint or vision_folder(stage.decoder, stage.max_model_len),
             "hf_overrides": {"architectures": [VISION_ARCHITECTURE]},

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
 
-from rehearsal.engines.core.vllm_adapter import clock
+from engines.core.vllm_adapter import clock
 
 SHORT_CYCLE_S = 5.0
 """A block that is loaded again so soon should not have been evicted (counter `evict_reload_within_5s`)."""

@@ -18,17 +18,17 @@ from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.safepoints import Safepoints
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.attention_backend import bounded_executor
-from rehearsal.engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
-from rehearsal.engines.core.vllm_adapter.interruption import Interrupted, Interruption
-from rehearsal.engines.core.vllm_adapter.offload import HostMemory
-from rehearsal.engines.core.vllm_adapter.requests import make_request
-from rehearsal.engines.core.vllm_adapter.rounds import dropped, finish_step, rows_of
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
-from rehearsal.engines.core.window import AttentionWindow
+from engines.core.device import Row
+from engines.core.safepoints import Safepoints
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.attention_backend import bounded_executor
+from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
+from engines.core.vllm_adapter.interruption import Interrupted, Interruption
+from engines.core.vllm_adapter.offload import HostMemory
+from engines.core.vllm_adapter.requests import make_request
+from engines.core.vllm_adapter.rounds import dropped, finish_step, rows_of
+from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.window import AttentionWindow
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 

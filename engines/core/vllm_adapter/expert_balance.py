@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rehearsal.engines.core.vllm_adapter.releases import expert_balancer, migration_batches
+from engines.core.vllm_adapter.releases import expert_balancer, migration_batches
 
 
 def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
-from rehearsal.engines.core.kv_manager import EvictionIndex, EvictionMode
+from engines.core.kv_manager import EvictionIndex, EvictionMode
 
 
 class NextUseQueue(FreeKVCacheBlockQueue):

@@ -18,8 +18,8 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
-from rehearsal.engines.core.vllm_adapter.multimodal import Encoded, import_model
-from rehearsal.engines.models.vision import ARCHITECTURE, IMAGE, VISION_END, VISION_START
+from engines.core.vllm_adapter.multimodal import Encoded, import_model
+from engines.models.vision import ARCHITECTURE, IMAGE, VISION_END, VISION_START
 
 seeing: Any = import_model("qwen2_vl")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from rehearsal.engines.core.vllm_adapter.hand_over import HandOverConnector, is_elsewhere
+from engines.core.vllm_adapter.hand_over import HandOverConnector, is_elsewhere
 
 
 class KvScheduler(Scheduler):

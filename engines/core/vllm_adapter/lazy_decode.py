@@ -22,12 +22,12 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request, RequestStatus
 
-from rehearsal.engines.core.device import QuietRows, Row
-from rehearsal.engines.core.policy import STOCK, Plan
-from rehearsal.engines.core.together import Chorus, Told
-from rehearsal.engines.core.vllm_adapter.plain_decode import Decode, PlainDecodes
-from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.device import QuietRows, Row
+from engines.core.policy import STOCK, Plan
+from engines.core.together import Chorus, Told
+from engines.core.vllm_adapter.plain_decode import Decode, PlainDecodes
+from engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
+from engines.core.vllm_adapter.scheduling import StageScheduler
 
 SLOTS = 8
 """[chosen] with more of them free it is not looked at who could take them."""

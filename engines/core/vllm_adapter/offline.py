@@ -7,9 +7,9 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # vLLM reads it once, at its
 
 from vllm import LLM, SamplingParams
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.vllm_adapter.configuration import engine_arguments
-from rehearsal.engines.core.vllm_adapter.execution import RandomWeightsLoader, kernels_findable
+from engines.core.stage import Stage
+from engines.core.vllm_adapter.configuration import engine_arguments
+from engines.core.vllm_adapter.execution import RandomWeightsLoader, kernels_findable
 
 
 class OfflineEngine:

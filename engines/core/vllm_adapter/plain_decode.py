@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.device import Row
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 @dataclass(slots=True)

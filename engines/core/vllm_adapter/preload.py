@@ -13,8 +13,8 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.request import Request, RequestStatus
 
-from rehearsal.engines.core.vllm_adapter.history import History, block_hasher
-from rehearsal.engines.core.vllm_adapter.kv_scheduler import KvScheduler
+from engines.core.vllm_adapter.history import History, block_hasher
+from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,8 @@ from typing import Any
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
-from rehearsal.engines.core.vllm_adapter.hand_over import TO_SEND, to_fetch
-from rehearsal.engines.core.vllm_adapter.history import block_hasher
+from engines.core.vllm_adapter.hand_over import TO_SEND, to_fetch
+from engines.core.vllm_adapter.history import block_hasher
 
 NOT_STORED = {"kv_transfer_params": {"max_offload_tokens": 0}}
 """Of a request that vLLM's offload connector is to leave alone."""

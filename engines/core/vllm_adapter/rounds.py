@@ -7,10 +7,10 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
-from rehearsal.engines.core.device import NO_ROWS, Row
-from rehearsal.engines.core.policy import STOCK, Plan
-from rehearsal.engines.core.together import Told
-from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.device import NO_ROWS, Row
+from engines.core.policy import STOCK, Plan
+from engines.core.together import Told
+from engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:

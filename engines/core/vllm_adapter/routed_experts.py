@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from vllm.model_executor.layers.fused_moe.router.base_router import BaseRouter
 
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.execution import ModelExecutor
 
 
 class RoutedExperts:

@@ -16,17 +16,17 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
-from rehearsal.engines.core.kv_manager import EvictionIndex, EvictionMode
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
-from rehearsal.engines.core.vllm_adapter.eviction import Evictions, drop_content
-from rehearsal.engines.core.vllm_adapter.free_queue import NextUseQueue, install
-from rehearsal.engines.core.vllm_adapter.hand_over import use_hand_over
-from rehearsal.engines.core.vllm_adapter.history import Histories
-from rehearsal.engines.core.vllm_adapter.kv_scheduler import KvScheduler
-from rehearsal.engines.core.vllm_adapter.offload import use_host_memory
-from rehearsal.engines.core.vllm_adapter.preload import Preloads
-from rehearsal.engines.core.vllm_adapter.recovery import Recovery, Refusals
+from engines.core.kv_manager import EvictionIndex, EvictionMode
+from engines.core.policy import Plan
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.core.vllm_adapter.eviction import Evictions, drop_content
+from engines.core.vllm_adapter.free_queue import NextUseQueue, install
+from engines.core.vllm_adapter.hand_over import use_hand_over
+from engines.core.vllm_adapter.history import Histories
+from engines.core.vllm_adapter.kv_scheduler import KvScheduler
+from engines.core.vllm_adapter.offload import use_host_memory
+from engines.core.vllm_adapter.preload import Preloads
+from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 
 class Caller(Protocol):

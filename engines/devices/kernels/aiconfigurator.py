@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engines.models import Decoder
-from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.optional import optional
+from engines.models import Decoder
+from workloads.errors import UserError, nearest
+from workloads.optional import optional
 
 PACKAGE = "aiconfigurator-core"
 SYSTEMS = {

@@ -3,16 +3,16 @@
 from functools import cache
 from importlib.resources import files
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
-from rehearsal.engines.devices.kernels.steps import MeasuredSteps, WhatIf
-from rehearsal.engines.devices.layer_slots import slots_of
-from rehearsal.engines.devices.roofline import Roofline
-from rehearsal.engines.models import Decoder
-from rehearsal.workloads.files.yaml_file import shipped_yaml
+from engines.core.stage import Stage
+from engines.devices.hardware import Gpu
+from engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
+from engines.devices.kernels.steps import MeasuredSteps, WhatIf
+from engines.devices.layer_slots import slots_of
+from engines.devices.roofline import Roofline
+from engines.models import Decoder
+from workloads.files.yaml_file import shipped_yaml
 
-PACKAGE = "rehearsal.engines.devices.kernels"
+PACKAGE = "engines.devices.kernels"
 
 
 def shipped_models(gpu: str) -> list[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rehearsal.engines.devices.kernels.aiconfigurator import TABLES, Answer, Gpu, Kernel, added
-from rehearsal.engines.models import Decoder
-from rehearsal.workloads.errors import UserError
+from engines.devices.kernels.aiconfigurator import TABLES, Answer, Gpu, Kernel, added
+from engines.models import Decoder
+from workloads.errors import UserError
 
 PREDICTED_CONTEXT = 16
 """Tokens that a code predictor sees of a frame, at most."""

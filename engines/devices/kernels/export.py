@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 import numpy as np
 
-from rehearsal.engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
-from rehearsal.engines.devices.kernels.decoder_kernels import DecoderKernels
-from rehearsal.engines.devices.kernels.grids import (
+from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
+from engines.devices.kernels.decoder_kernels import DecoderKernels
+from engines.devices.kernels.grids import (
     Decodes,
     HeldOut,
     Kernels,
@@ -19,8 +19,8 @@ from rehearsal.engines.devices.kernels.grids import (
     StageKernels,
     shape,
 )
-from rehearsal.engines.devices.kernels.times import GridTimes
-from rehearsal.engines.models import Decoder
+from engines.devices.kernels.times import GridTimes
+from engines.models import Decoder
 
 TOKENS = (
     1,

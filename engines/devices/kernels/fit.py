@@ -1,4 +1,4 @@
-"""What kernels reach where none were measured: `python -m rehearsal.engines.devices.kernels.fit` fits the shares of
+"""What kernels reach where none were measured: `python -m engines.devices.kernels.fit` fits the shares of
 `hardware.yaml` to grids that come with Rehearsal, and says how far whole steps by them are from these grids and from
 those of other models.
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.hardware import hardware_facts, load_gpu
-from rehearsal.engines.devices.kernels.choose import shipped, shipped_models
-from rehearsal.engines.devices.kernels.grids import StageKernels
-from rehearsal.engines.devices.kernels.steps import FittedSteps, gpu_s
-from rehearsal.engines.devices.kernels.times import GridTimes, LogLine
-from rehearsal.engines.devices.roofline import ACTIVATION_PASSES, Work
-from rehearsal.engines.models import Decoder, load_model, values
+from engines.core.device import Row
+from engines.devices.hardware import hardware_facts, load_gpu
+from engines.devices.kernels.choose import shipped, shipped_models
+from engines.devices.kernels.grids import StageKernels
+from engines.devices.kernels.steps import FittedSteps, gpu_s
+from engines.devices.kernels.times import GridTimes, LogLine
+from engines.devices.roofline import ACTIVATION_PASSES, Work
+from engines.models import Decoder, load_model, values
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 DECODES = [(requests, context) for requests in (1, 4, 16, 64, 128) for context in (128, 512, 2048, 8192)]

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rehearsal.engines.models import Decoder
-from rehearsal.workloads.atomic_file import output
-from rehearsal.workloads.errors import UserError, validate
+from engines.models import Decoder
+from workloads.atomic_file import output
+from workloads.errors import UserError, validate
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""

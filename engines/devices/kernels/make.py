@@ -1,10 +1,10 @@
 """Grids of what a user names: a deployment, whose replicas are split as it says, or a model."""
 
-from rehearsal.engines.deployment import deployment_names, is_file, load_deployment
-from rehearsal.engines.devices.kernels.export import kernels_of
-from rehearsal.engines.devices.kernels.grids import Kernels
-from rehearsal.engines.models import Decoder, load_model, yaml_files
-from rehearsal.workloads.errors import UserError, nearest
+from engines.deployment import deployment_names, is_file, load_deployment
+from engines.devices.kernels.export import kernels_of
+from engines.devices.kernels.grids import Kernels
+from engines.models import Decoder, load_model, yaml_files
+from workloads.errors import UserError, nearest
 
 
 def kernels_for(name: str, gpu: str, tp: int | None) -> Kernels:

@@ -1,4 +1,4 @@
-"""Make the kernels that come with Rehearsal anew: `python -m rehearsal.engines.devices.kernels.ship [GPU ...]`.
+"""Make the kernels that come with Rehearsal anew: `python -m engines.devices.kernels.ship [GPU ...]`.
 
 Needs the package of `engines.devices.kernels.aiconfigurator`. A stage that the package cannot say on a GPU is left out,
 and named.
@@ -7,11 +7,11 @@ and named.
 import sys
 from pathlib import Path
 
-from rehearsal.engines.devices.kernels.aiconfigurator import SYSTEMS
-from rehearsal.engines.devices.kernels.export import kernels_of
-from rehearsal.engines.devices.kernels.grids import save_kernels
-from rehearsal.engines.models import Decoder, load_model
-from rehearsal.workloads.errors import UserError
+from engines.devices.kernels.aiconfigurator import SYSTEMS
+from engines.devices.kernels.export import kernels_of
+from engines.devices.kernels.grids import save_kernels
+from engines.models import Decoder, load_model
+from workloads.errors import UserError
 
 SHIPPED: dict[str, tuple[int, ...]] = {
     "codellama_34b_instruct": (1, 2, 4),

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.host import PROMPT_STEP
-from rehearsal.engines.devices.kernels.grids import StageKernels
-from rehearsal.engines.devices.kernels.times import GridTimes
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.devices.sharing import SharedStep
-from rehearsal.engines.models import Decoder
+from engines.devices.hardware import Gpu
+from engines.devices.host import PROMPT_STEP
+from engines.devices.kernels.grids import StageKernels
+from engines.devices.kernels.times import GridTimes
+from engines.devices.roofline import Roofline, Work
+from engines.devices.sharing import SharedStep
+from engines.models import Decoder
 
 MS = 1e-3
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
 
-from rehearsal.engines.devices.kernels.grids import Line, StageKernels
+from engines.devices.kernels.grids import Line, StageKernels
 
 LEAST_MS = 1e-6
 """For the logarithm of what takes no time."""

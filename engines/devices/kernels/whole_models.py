@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rehearsal.engines.devices.kernels.aiconfigurator import SYSTEMS
-from rehearsal.engines.devices.kernels.choose import shipped
-from rehearsal.engines.devices.kernels.times import GridTimes
-from rehearsal.workloads.optional import optional
+from engines.devices.kernels.aiconfigurator import SYSTEMS
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.times import GridTimes
+from workloads.optional import optional
 
 MODELS = {"llama_3_1_8b": "meta-llama/Meta-Llama-3.1-8B", "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B"}
 REQUESTS, CONTEXTS = (1, 4, 8, 16, 32, 64, 128), (128, 512, 2048, 8192)

@@ -1,9 +1,9 @@
 """ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
 
-from rehearsal.engines.composition import Composition, KvManagement, Order
-from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.conserve.params import KvParams, OrderParams, QueueParams, SchedulerParams
-from rehearsal.workloads.deferred import Deferred
+from engines.composition import Composition, KvManagement, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.conserve.params import KvParams, OrderParams, QueueParams, SchedulerParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     Order(
@@ -13,8 +13,8 @@ COMPONENTS = (
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
         reads=SchedulerParams,
-        policy=Deferred("rehearsal.engines.systems.conserve.scheduler:policy"),
-        stage=Deferred("rehearsal.engines.systems.conserve.stage:as_scheduled"),
+        policy=Deferred("engines.systems.conserve.scheduler:policy"),
+        stage=Deferred("engines.systems.conserve.stage:as_scheduled"),
     ),
     Order(
         "non_preemptive",
@@ -22,7 +22,7 @@ COMPONENTS = (
         QueueParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
-        policy=Deferred("rehearsal.engines.systems.conserve.non_preemptive:policy"),
+        policy=Deferred("engines.systems.conserve.non_preemptive:policy"),
     ),
     KvManagement(
         "conserve",
@@ -31,7 +31,7 @@ COMPONENTS = (
         kinds=("turns",),
         refusal="it manages KV of preempted requests, and a call keeps its own until it ends.",
         offloads=True,
-        stage=Deferred("rehearsal.engines.systems.conserve.stage:with_copies"),
+        stage=Deferred("engines.systems.conserve.stage:with_copies"),
     ),
 )
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.policy import RequestView, Shape
-from rehearsal.engines.devices.step_fit import design_of
-from rehearsal.engines.devices.step_time import CONSERVE, terms, totals
+from engines.core.device import Row
+from engines.core.policy import RequestView, Shape
+from engines.devices.step_fit import design_of
+from engines.devices.step_time import CONSERVE, terms, totals
 
 
 @dataclass(frozen=True)

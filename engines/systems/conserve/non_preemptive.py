@@ -3,9 +3,9 @@ been let in (section 6.1)."""
 
 from collections import Counter
 
-from rehearsal.engines.core.policy import Plan, RequestView, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.systems.conserve.params import QueueParams
+from engines.core.policy import Plan, RequestView, StageView
+from engines.core.stage import ENTRY
+from engines.systems.conserve.params import QueueParams
 
 
 class NonPreemptive:

@@ -5,14 +5,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from rehearsal.engines.co_serving import phases
-from rehearsal.engines.co_serving.profiler import Measured, Profile, measured, profile
-from rehearsal.engines.co_serving.step import Step
-from rehearsal.engines.core.policy import Plan, RequestView, Shape, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.systems.conserve.latency import LatencyModel, StepTime, features
-from rehearsal.engines.systems.conserve.params import OrderParams, SchedulerParams
-from rehearsal.workloads.errors import UserError
+from engines.co_serving import phases
+from engines.co_serving.profiler import Measured, Profile, measured, profile
+from engines.co_serving.step import Step
+from engines.core.policy import Plan, RequestView, Shape, StageView
+from engines.core.stage import ENTRY
+from engines.systems.conserve.latency import LatencyModel, StepTime, features
+from engines.systems.conserve.params import OrderParams, SchedulerParams
+from workloads.errors import UserError
 
 EFFICIENT = 0.95
 """Share of the best tokens per second that the smallest sufficient step of offline mode reaches: [chosen]."""

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from rehearsal.engines.core.host_copies import HostCopies
-from rehearsal.engines.core.safepoints import Safepoints
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.systems.conserve.params import KvParams, OrderParams
+from engines.core.host_copies import HostCopies
+from engines.core.safepoints import Safepoints
+from engines.core.stage import Stage
+from engines.systems.conserve.params import KvParams, OrderParams
 
 
 def as_scheduled(stage: Stage, params: OrderParams) -> Stage:

@@ -1,9 +1,9 @@
 """HyGen: offline requests in the latency that a batch has left (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
 
-from rehearsal.engines.composition import Composition, Order
-from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.hygen.params import OrderParams
-from rehearsal.workloads.deferred import Deferred
+from engines.composition import Composition, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.hygen.params import OrderParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     Order(
@@ -12,7 +12,7 @@ COMPONENTS = (
         OrderParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
-        policy=Deferred("rehearsal.engines.systems.hygen.scheduler:policy"),
+        policy=Deferred("engines.systems.hygen.scheduler:policy"),
     ),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rehearsal.engines.core.policy import RequestView, Shape
+from engines.core.policy import RequestView, Shape
 
 
 class Batch(NamedTuple):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from rehearsal.engines.core.policy import RequestView
+from engines.core.policy import RequestView
 
 Path = tuple[tuple[int, int], ...]
 """Where a request lies in the tree: each time it leaves the way of another one, (-depth, number of who went there

@@ -4,15 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-from rehearsal.engines.co_serving import phases
-from rehearsal.engines.co_serving.profiler import Measured, measured, profile
-from rehearsal.engines.co_serving.step import Step
-from rehearsal.engines.core.policy import Plan, RequestView, Shape, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.systems.hygen.latency import Batch, Predictor, StepTime, features
-from rehearsal.engines.systems.hygen.params import OrderParams
-from rehearsal.engines.systems.hygen.prefixes import PrefixTree
-from rehearsal.workloads.errors import UserError
+from engines.co_serving import phases
+from engines.co_serving.profiler import Measured, measured, profile
+from engines.co_serving.step import Step
+from engines.core.policy import Plan, RequestView, Shape, StageView
+from engines.core.stage import ENTRY
+from engines.systems.hygen.latency import Batch, Predictor, StepTime, features
+from engines.systems.hygen.params import OrderParams
+from engines.systems.hygen.prefixes import PrefixTree
+from workloads.errors import UserError
 
 COUNTED = ("rounds", *phases.COUNTED)
 

@@ -1,9 +1,9 @@
 """LiveServe: serving that knows what the listener has heard. Urgency scheduler (paper section 4), KV manager (5)."""
 
-from rehearsal.engines.composition import Composition, KvManagement, Order
-from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.liveserve.params import KvParams, OrderParams
-from rehearsal.workloads.deferred import Deferred
+from engines.composition import Composition, KvManagement, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.liveserve.params import KvParams, OrderParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     Order(
@@ -12,7 +12,7 @@ COMPONENTS = (
         OrderParams,
         kinds=("turns", "frames"),
         refusal="it goes by what a listener has heard, and nobody listens here.",
-        policy=Deferred("rehearsal.engines.systems.liveserve.scheduler:policy"),
+        policy=Deferred("engines.systems.liveserve.scheduler:policy"),
     ),
     KvManagement(
         "liveserve",
@@ -20,8 +20,8 @@ COMPONENTS = (
         KvParams,
         kinds=("turns",),
         refusal="it manages KV between the turns of a session, and a call keeps its own until it ends.",
-        manager=Deferred("rehearsal.engines.systems.liveserve.kv:manager"),
-        attach=Deferred("rehearsal.engines.systems.liveserve.ahead:attach"),
+        manager=Deferred("engines.systems.liveserve.kv:manager"),
+        attach=Deferred("engines.systems.liveserve.ahead:attach"),
         offloads=True,
     ),
 )

@@ -10,14 +10,14 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.speaking.hook import Hook
-from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest
-from rehearsal.engines.systems.liveserve.params import KvParams
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Turn
+from engines.core.engine import StageEngine
+from engines.parts import Parts
+from engines.speaking.hook import Hook
+from engines.speaking.pipeline import Pipeline
+from engines.speaking.reply import Progress, Reply, ReplyRequest
+from engines.systems.liveserve.params import KvParams
+from workloads.errors import UserError
+from workloads.trace import Turn
 
 
 @dataclass(slots=True)

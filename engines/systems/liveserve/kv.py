@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rehearsal.engines.core.kv_manager import EvictionIndex, KvStore
-from rehearsal.engines.speaking import monitor
-from rehearsal.engines.systems.liveserve import estimate
-from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
-from rehearsal.engines.systems.liveserve.params import KvParams
-from rehearsal.engines.systems.liveserve.tail_scan import TailScan
+from engines.core.kv_manager import EvictionIndex, KvStore
+from engines.speaking import monitor
+from engines.systems.liveserve import estimate
+from engines.systems.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.params import KvParams
+from engines.systems.liveserve.tail_scan import TailScan
 
 POLL_S = 0.020
 """[chosen] a preload that waits for blocks looks again so often."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from rehearsal.engines.systems.liveserve.tuned import shipped
+from engines.systems.liveserve.tuned import shipped
 
 
 def _switch(value: Any) -> Any:

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from rehearsal.engines.core.policy import Plan, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.speaking.reply import SpeechView
-from rehearsal.engines.systems.liveserve import urgency
-from rehearsal.engines.systems.liveserve.params import OrderParams
-from rehearsal.engines.systems.liveserve.slack import Batch
-from rehearsal.engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
+from engines.core.policy import Plan, StageView
+from engines.core.stage import ENTRY
+from engines.speaking.reply import SpeechView
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import OrderParams
+from engines.systems.liveserve.slack import Batch
+from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
 
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""

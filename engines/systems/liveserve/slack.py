@@ -8,8 +8,8 @@ a step has a constant part; so a step that is kept short for somebody's sake cos
 import math
 from collections.abc import Callable, Iterable
 
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.speaking.reply import SpeechView
+from engines.core.step_cost import StepWork
+from engines.speaking.reply import SpeechView
 
 
 class Batch:

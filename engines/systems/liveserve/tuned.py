@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.errors import validate
-from rehearsal.workloads.files.yaml_file import read_yaml
+from workloads.errors import validate
+from workloads.files.yaml_file import read_yaml
 
 SHIPPED = Path(__file__).with_name("tuned.yaml")
 """What LiveServe's parameters default to, beside all that led to it."""

@@ -5,8 +5,8 @@ Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_
 
 from dataclasses import dataclass, replace
 
-from rehearsal.engines.speaking.reply import SpeechView
-from rehearsal.engines.systems.liveserve.params import OrderParams
+from engines.speaking.reply import SpeechView
+from engines.systems.liveserve.params import OrderParams
 
 U0, U1, U2, AHEAD = 0, 1, 2, 3
 """The classes, and what nobody waits for yet: it takes what they leave of a step (section 3)."""

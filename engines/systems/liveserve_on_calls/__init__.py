@@ -1,7 +1,7 @@
 """LiveServe's order on calls, where Metronome's window bounds what each keeps: two papers' policies in one system."""
 
-from rehearsal.engines.calls.library import CALLS
-from rehearsal.engines.composition import Composition
+from engines.calls.library import CALLS
+from engines.composition import Composition
 
 SYSTEMS = (
     Composition(

@@ -1,9 +1,9 @@
 """Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
 
-from rehearsal.engines.calls.library import CALLS
-from rehearsal.engines.composition import AdmissionControl, Composition
-from rehearsal.engines.systems.metronome.params import AimdParams, CapParams
-from rehearsal.workloads.deferred import Deferred
+from engines.calls.library import CALLS
+from engines.composition import AdmissionControl, Composition
+from engines.systems.metronome.params import AimdParams, CapParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     AdmissionControl(
@@ -13,7 +13,7 @@ COMPONENTS = (
         kinds=("frames",),
         refusal="it needs the latency of frames, and turns have no beat.",
         reads=CapParams,
-        make=Deferred("rehearsal.engines.systems.metronome.aimd:Aimd"),
+        make=Deferred("engines.systems.metronome.aimd:Aimd"),
     ),
 )
 

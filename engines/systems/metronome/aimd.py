@@ -19,8 +19,8 @@ from math import floor
 
 import numpy as np
 
-from rehearsal.engines.core.admission import FrameLatency
-from rehearsal.engines.systems.metronome.params import CapParams
+from engines.core.admission import FrameLatency
+from engines.systems.metronome.params import CapParams
 
 CAP_MIN = 1
 """[chosen] one session is always let in, or no latency would ever be measured again."""

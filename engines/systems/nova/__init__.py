@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Any
 
-from rehearsal.engines.composition import Composition, Order
-from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
-from rehearsal.workloads.deferred import Deferred
+from engines.composition import Composition, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from workloads.deferred import Deferred
 
-_BUILD = "rehearsal.engines.systems.nova.build"
+_BUILD = "engines.systems.nova.build"
 
 
 def _sees(order: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ COMPONENTS = (
         ChunkParams,
         kinds=("turns",),
         refusal="it cuts prompts in pieces, and a call's frames are small.",
-        policy=Deferred("rehearsal.engines.systems.nova.chunked:policy"),
+        policy=Deferred("engines.systems.nova.chunked:policy"),
     ),
 )
 

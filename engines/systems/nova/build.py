@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.stage import ENTRY, Stage
-from rehearsal.engines.devices.extensions import SmShare
-from rehearsal.engines.systems.nova.engine import PassEngine
-from rehearsal.engines.systems.nova.params import StreamParams
-from rehearsal.engines.systems.nova.rules import Partition, Rule, Streams, Turns
-from rehearsal.workloads.errors import UserError
+from engines.core.engine import StageEngine
+from engines.core.stage import ENTRY, Stage
+from engines.devices.extensions import SmShare
+from engines.systems.nova.engine import PassEngine
+from engines.systems.nova.params import StreamParams
+from engines.systems.nova.rules import Partition, Rule, Streams, Turns
+from workloads.errors import UserError
 
 RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
 

@@ -4,9 +4,9 @@ An image is encoded within the step that begins its prompt, which all decodes of
 
 from collections import Counter
 
-from rehearsal.engines.core.policy import Plan, RequestView, StageView
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.systems.nova.params import ChunkParams
+from engines.core.policy import Plan, RequestView, StageView
+from engines.core.stage import ENTRY
+from engines.systems.nova.params import ChunkParams
 
 
 class Chunked:

@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.step_cost import StepWork
-from rehearsal.engines.core.step_log import StepLog
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Passes, Queues, Rule
-from rehearsal.engines.systems.nova.vision import VisionPasses
-from rehearsal.workloads.errors import UserError
+from engines.core.device import Row
+from engines.core.engine import StageEngine
+from engines.core.policy import Plan
+from engines.core.step_cost import StepWork
+from engines.core.step_log import StepLog
+from engines.devices.stage import VirtualStage
+from engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Passes, Queues, Rule
+from engines.systems.nova.vision import VisionPasses
+from workloads.errors import UserError
 
 
 class PassEngine(StageEngine):

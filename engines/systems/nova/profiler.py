@@ -1,10 +1,10 @@
 """Nova's profiler: two stages side by side on every division of the SMs, timed before anything is served."""
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.sharing import SharedStep, alone_s, partitioned
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.systems.nova.partition import TPC, Beside, Profile
+from engines.core.device import Row
+from engines.devices.roofline import Work
+from engines.devices.sharing import SharedStep, alone_s, partitioned
+from engines.devices.stage import VirtualStage
+from engines.systems.nova.partition import TPC, Beside, Profile
 
 IMAGE_TOKENS = 1600
 PROMPT_TOKENS = 1700

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.systems.nova.params import PartitionParams, StreamParams, TurnParams
-from rehearsal.engines.systems.nova.partition import decode_sms
-from rehearsal.engines.systems.nova.profiler import profile
-from rehearsal.workloads.errors import UserError
+from engines.devices.stage import VirtualStage
+from engines.systems.nova.params import PartitionParams, StreamParams, TurnParams
+from engines.systems.nova.partition import decode_sms
+from engines.systems.nova.profiler import profile
+from workloads.errors import UserError
 
 VISION, PREFILL, DECODE = STAGES = ("vision", "prefill", "decode")
 

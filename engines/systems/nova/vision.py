@@ -2,10 +2,10 @@
 
 import asyncio
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.layer_slots import LayerSlots, slots_of, sync_s
-from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedStep
-from rehearsal.engines.devices.stage import VirtualStage
+from engines.core.stage import Stage
+from engines.devices.layer_slots import LayerSlots, slots_of, sync_s
+from engines.devices.sharing import Part, SharedCompute, SharedStep
+from engines.devices.stage import VirtualStage
 
 
 class VisionPasses:

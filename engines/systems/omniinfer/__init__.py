@@ -1,13 +1,13 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
-from rehearsal.engines.components import BY_PROMPT
-from rehearsal.engines.composition import Attention, Composition, Placement, Routing
-from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
-from rehearsal.engines.systems.omniinfer.library import DIVIDED
-from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
-from rehearsal.engines.systems.omniinfer.proxy.decode import LeastWork
-from rehearsal.engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
-from rehearsal.workloads.deferred import Deferred
+from engines.components import BY_PROMPT
+from engines.composition import Attention, Composition, Placement, Routing
+from engines.systems.omniinfer.attention_params import AttentionParams
+from engines.systems.omniinfer.library import DIVIDED
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.proxy.decode import LeastWork
+from engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     Placement(
@@ -17,28 +17,28 @@ COMPONENTS = (
         "sequential",
         "experts in order, without replicas",
         LoadParams,
-        attach=Deferred("rehearsal.engines.systems.omniinfer.decode_group:place"),
+        attach=Deferred("engines.systems.omniinfer.decode_group:place"),
     ),
     Placement(
         "eplb",
         "vLLM's own balancer",
         ReplicaParams,
-        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:beside_replicas"),
-        attach=Deferred("rehearsal.engines.systems.omniinfer.decode_group:place"),
+        stage=Deferred("engines.systems.omniinfer.decode_group:beside_replicas"),
+        attach=Deferred("engines.systems.omniinfer.decode_group:place"),
     ),
     Placement(
         "omniplacement",
         "replicas of hot experts where there is least load, followed in service (Algorithms 1, 2)",
         PlacementParams,
-        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:beside_replicas"),
-        attach=Deferred("rehearsal.engines.systems.omniinfer.decode_group:place"),
+        stage=Deferred("engines.systems.omniinfer.decode_group:beside_replicas"),
+        attach=Deferred("engines.systems.omniinfer.decode_group:place"),
     ),
     Attention("full", "decode replicas keep all KV and attend to all of it"),
     Attention(
         "omniattn",
         "some layers of decode replicas keep first and last tokens only",
         AttentionParams,
-        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:compressed_decode"),
+        stage=Deferred("engines.systems.omniinfer.decode_group:compressed_decode"),
     ),
     Routing(
         "least_work",

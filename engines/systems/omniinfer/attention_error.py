@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention
+from engines.core.vllm_adapter.attention.reference import dense_attention
 
 
 class RandomDecoder:

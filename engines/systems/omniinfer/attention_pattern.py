@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import Stage
+from engines.core.window import AttentionWindow
+from engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
+from workloads.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.engines.core.router import ChoosingRouter
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.serving import Serving
-from rehearsal.engines.speaking import build as speaking
-from rehearsal.engines.systems.omniinfer.library import DividedParams
-from rehearsal.engines.systems.omniinfer.proxy.deferral import Deferral
+from engines.core.router import ChoosingRouter
+from engines.core.stage import ENTRY
+from engines.parts import Parts
+from engines.serving import Serving
+from engines.speaking import build as speaking
+from engines.systems.omniinfer.library import DividedParams
+from engines.systems.omniinfer.proxy.deferral import Deferral
 
 
 def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:

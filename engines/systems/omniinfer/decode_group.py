@@ -7,20 +7,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.core.window import AttentionWindow
-from rehearsal.engines.devices.expert_parallel import group_of
-from rehearsal.engines.devices.extensions import InLockstep
-from rehearsal.engines.systems.omniinfer.attention_pattern import compressed
-from rehearsal.engines.systems.omniinfer.experts import expert_steps
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import ENTRY
+from engines.core.window import AttentionWindow
+from engines.devices.expert_parallel import group_of
+from engines.devices.extensions import InLockstep
+from engines.systems.omniinfer.attention_pattern import compressed
+from engines.systems.omniinfer.experts import expert_steps
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rehearsal.engines.core.stage import Stage
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.speaking.pipeline import Pipeline
-    from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
-    from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
+    from engines.core.stage import Stage
+    from engines.parts import Parts
+    from engines.speaking.pipeline import Pipeline
+    from engines.systems.omniinfer.attention_params import AttentionParams
+    from engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:

@@ -7,7 +7,7 @@ single best edit is made. Imbalance is the fullest die's load over the emptiest'
 
 import numpy as np
 
-from rehearsal.engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of
+from engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of
 
 ENOUGH = 1.1
 ROUNDS = 32

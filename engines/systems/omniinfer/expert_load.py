@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rehearsal.workloads.errors import UserError, existing_file
-from rehearsal.workloads.seeds import stream
+from workloads.errors import UserError, existing_file
+from workloads.seeds import stream
 
 COLUMNS = ("step", "layer", "expert", "tokens")
 

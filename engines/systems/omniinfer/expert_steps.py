@@ -5,9 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from rehearsal.engines.devices.expert_parallel import ExpertParallel
-from rehearsal.engines.systems.omniinfer.expert_load import ExpertLoad
-from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
+from engines.devices.expert_parallel import ExpertParallel
+from engines.systems.omniinfer.expert_load import ExpertLoad
+from engines.systems.omniinfer.expert_map import ExpertMap
 
 
 class Placement(Protocol):

@@ -5,26 +5,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rehearsal.engines.core.vllm_adapter.expert_balance import eplb_layout, transfer_rounds
-from rehearsal.engines.devices.expert_parallel import ExpertParallel
-from rehearsal.engines.systems.omniinfer.expert_load import (
-    ExpertLoad,
-    RecordedLoad,
-    SampledLoad,
-    read_routing,
-)
-from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
-from rehearsal.engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement, Placement
-from rehearsal.engines.systems.omniinfer.placement import budget, sequential, static_placement
-from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
-from rehearsal.engines.systems.omniinfer.rebalancing import (
-    DynamicPlacement,
-    Planner,
-    Rebalancing,
-    few_moves,
-    replanned,
-)
-from rehearsal.workloads.errors import UserError
+from engines.core.vllm_adapter.expert_balance import eplb_layout, transfer_rounds
+from engines.devices.expert_parallel import ExpertParallel
+from engines.systems.omniinfer.expert_load import ExpertLoad, RecordedLoad, SampledLoad, read_routing
+from engines.systems.omniinfer.expert_map import ExpertMap
+from engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement, Placement
+from engines.systems.omniinfer.placement import budget, sequential, static_placement
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.rebalancing import DynamicPlacement, Planner, Rebalancing, few_moves, replanned
+from workloads.errors import UserError
 
 HOST_DIES = 16
 """Of an Ascend 910C node: 8 chips of 2 dies."""

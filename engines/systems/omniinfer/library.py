@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import Field
 
-from rehearsal.engines.composition import Routing, fillings
-from rehearsal.engines.core.router import ChoosingRouter
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.speaking.library import Speaking
-from rehearsal.engines.speaking.params import SpeakingParams
-from rehearsal.workloads.deferred import Deferred
-from rehearsal.workloads.errors import UserError
+from engines.composition import Routing, fillings
+from engines.core.router import ChoosingRouter
+from engines.deployment import Deployment
+from engines.speaking.library import Speaking
+from engines.speaking.params import SpeakingParams
+from workloads.deferred import Deferred
+from workloads.errors import UserError
 
 
 class DividedParams(SpeakingParams):
@@ -33,7 +33,7 @@ class Divided(Speaking):
     extension_points = (*Speaking.extension_points, "placement", "attention")
     plain = ("prefill", "decode", "deferred")
     Params = DividedParams
-    build = Deferred("rehearsal.engines.systems.omniinfer.build:build")
+    build = Deferred("engines.systems.omniinfer.build:build")
 
     def check(self, params: DividedParams, chosen: Mapping[str, Any]) -> None:
         super().check(params, chosen)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rehearsal.workloads.optional import optional
-from rehearsal.workloads.seeds import stream
+from workloads.optional import optional
+from workloads.seeds import stream
 
 Score = Callable[[tuple[bool, ...]], float]
 

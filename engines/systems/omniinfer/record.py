@@ -1,6 +1,6 @@
 """Record which experts a model chooses while vLLM executes it, as a routing trace.
 
-    python -m rehearsal.engines.systems.omniinfer.record FILE [--deployment NAME] [--requests N] [--output-tokens N]
+    python -m engines.systems.omniinfer.record FILE [--deployment NAME] [--requests N] [--output-tokens N]
         [--seed N]
 
 Prompts are random tokens, 8 to 150 each, and all are there from the start, so that steps prefill first and then decode.
@@ -11,10 +11,10 @@ import sys
 
 import numpy as np
 
-from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.systems.omniinfer.expert_load import write_routing
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.seeds import stream
+from engines.core.stage import Stage
+from engines.systems.omniinfer.expert_load import write_routing
+from workloads.errors import UserError
+from workloads.seeds import stream
 
 
 def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.ndarray:
@@ -28,9 +28,9 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
         raise UserError(
             f"the model of stage {stage.name!r} has no experts; choose one that has, as moe_tiny."
         )
-    from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-    from rehearsal.engines.core.vllm_adapter.requests import make_request
-    from rehearsal.engines.core.vllm_adapter.routed_experts import RoutedExperts
+    from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.requests import make_request
+    from engines.core.vllm_adapter.routed_experts import RoutedExperts
 
     rng, executor = stream(seed, "recorded prompts"), ModelExecutor(stage)
     try:
@@ -49,7 +49,7 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
 
 
 def main() -> int:
-    from rehearsal.engines.server import ServerParams, resolve
+    from engines.server import ServerParams, resolve
 
     parser = argparse.ArgumentParser(prog="record", description="Record the experts that a model chooses.")
     parser.add_argument("file", help="the routing trace to write, as Parquet")

@@ -4,8 +4,8 @@ The thinker's KV is stored in host memory by vLLM's own offload connector, with 
 request asks for it. `vllm_omni_wo` is the same without: history that was evicted is computed again.
 """
 
-from rehearsal.engines.composition import Composition
-from rehearsal.engines.speaking.library import SPEAKING
+from engines.composition import Composition
+from engines.speaking.library import SPEAKING
 
 SYSTEMS = (
     Composition(

@@ -3,13 +3,13 @@
 import math
 from collections import Counter
 
-from rehearsal.engines.composition import Composition, Order
-from rehearsal.engines.core.policy import Plan, RequestView, StageView
-from rehearsal.engines.speaking.library import SPEAKING
+from engines.composition import Composition, Order
+from engines.core.policy import Plan, RequestView, StageView
+from engines.speaking.library import SPEAKING
 
 
 class EarliestDeadlineFirst:
-    """A `rehearsal.engines.core.policy.Policy`: who has no deadline comes last; of equals who is ready longest."""
+    """A `engines.core.policy.Policy`: who has no deadline comes last; of equals who is ready longest."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import numpy as np
 
+from engines.core.engine import StageEngine
+from engines.core.policy import RequestView
+from engines.core.request import StageRequest
+from engines.core.router import Router
+from engines.deployment import Deployment
+from engines.models.token_ids import token_ids
+from engines.parts import Parts
 from my_system.params import RagParams
-from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.models.token_ids import token_ids
-from rehearsal.engines.parts import Parts
-from rehearsal.workloads.trace import Turn
+from workloads.trace import Turn
 
 RERANKER, GENERATOR = "reranker", "generator"
 

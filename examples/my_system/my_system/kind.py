@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.deployment import Deployment
+from engines.server import ServerParams, resolve
+from harness.client.params import ClientParams
+from harness.metrics.definitions import Definition
+from harness.metrics.metric import Metric
+from harness.metrics.requests import CLASS_COLUMNS, request_table
+from harness.metrics.summary import summarise
+from harness.records.log import EventLog
 from my_system.gateway import GENERATOR, RERANKER, Gateway
 from my_system.params import RagParams
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.metrics.definitions import Definition
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.metrics.requests import CLASS_COLUMNS, request_table
-from rehearsal.harness.metrics.summary import summarise
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace, Turn
+from workloads.errors import UserError
+from workloads.trace import Trace, Turn
 
 COURSE = ("session", "turn", "status", "turn_start_s", "turn_end_s", "completion_s", "send_lag_s")
 TIMES = ("ttft_s", "tbt_mean_s", "tbt_max_s", "e2e_s")

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
+from engines.core.policy import Plan, StageView
 from my_system.gateway import RagView
-from rehearsal.engines.core.policy import Plan, StageView
 
 
 class ShortestQuestion:
-    """See `rehearsal.engines.core.policy.Policy`. Of equals the one that came first; its passages stay together."""
+    """See `engines.core.policy.Policy`. Of equals the one that came first; its passages stay together."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()

@@ -5,14 +5,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from engines.composition import Composition, Order, Routing
+from engines.core.output import StageOutput
+from engines.deployment import Deployment
+from engines.parts import Parts
+from engines.serving import Serving
 from my_system.gateway import GENERATOR, RERANKER, Gateway, view
 from my_system.order import ShortestQuestion
 from my_system.params import RagParams
-from rehearsal.engines.composition import Composition, Order, Routing
-from rehearsal.engines.core.output import StageOutput
-from rehearsal.engines.deployment import Deployment
-from rehearsal.engines.parts import Parts
-from rehearsal.engines.serving import Serving
 
 
 class RagLibrary:

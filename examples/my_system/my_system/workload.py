@@ -7,13 +7,13 @@ with it, `output_tokens` the answer. So a file of such a trace needs no column t
 import numpy as np
 from pydantic import Field
 
-from rehearsal.workloads.distributions import arrivals
-from rehearsal.workloads.distributions.lengths import LengthModel
-from rehearsal.workloads.distributions.speech import network_delays
-from rehearsal.workloads.params import UserParams
-from rehearsal.workloads.seeds import Streams
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.workload import Workload
+from workloads.distributions import arrivals
+from workloads.distributions.lengths import LengthModel
+from workloads.distributions.speech import network_delays
+from workloads.params import UserParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
+from workloads.workload import Workload
 
 CHOSEN = "chosen"
 QUESTION = LengthModel(30, 0.5, 4, 512, CHOSEN)

@@ -4,15 +4,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.microphone import SpeechMessages
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.microphone import SpeechMessages
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
+from workloads.trace import Trace
 
 TELL_S = 2.0
 """A session whose last reply was cut stays connected so long for what the server tells of it. [chosen]"""

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.session import Client
-from rehearsal.harness.live.client.text_endpoint import TextEndpoint
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.client.session import Client
+from harness.live.client.text_endpoint import TextEndpoint
+from harness.records.log import EventLog
+from workloads.trace import Trace, Turn
 
 AGAIN_S = 1.0
 """After a document that failed, before the next one takes its place: a server that refuses them would else be asked as

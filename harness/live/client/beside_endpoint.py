@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
-from rehearsal.harness.live.client.text_endpoint import TextEndpoint
-from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.trace import Trace, Turn
+from harness.client.params import ClientParams
+from harness.live.client.base_endpoint import BaseEndpoint
+from harness.live.client.text_endpoint import TextEndpoint
+from harness.live.client.turn_endpoint import TurnEndpoint
+from harness.live.target import TargetParams
+from workloads.trace import Trace, Turn
 
 
 @dataclass(eq=False)

@@ -63,7 +63,7 @@ class CallRecorder:
         return stereo[: round(self._longest_s * RATE)]
 
     def save(self, path: Path) -> None:
-        from rehearsal.workloads.optional import optional
+        from workloads.optional import optional
 
         optional("soundfile", "audio").write(path, self.samples(), RATE, format="FLAC")
 
@@ -87,7 +87,7 @@ class CallRecorder:
 
 
 def _resampled(pcm: bytes, rate: float) -> np.ndarray:
-    from rehearsal.workloads.optional import optional
+    from workloads.optional import optional
 
     samples = np.frombuffer(pcm, "<i2")
     return samples if round(rate) == RATE else optional("soxr", "audio").resample(samples, rate, RATE)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from rehearsal.harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
-from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
-from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
-from rehearsal.harness.records.log import EventLog
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.detect import BUSY, FULL, OVERLOADED
+from harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
+from harness.live.dialects.events import Event, Failure, Garbage, Ready
+from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.records.log import EventLog
 
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""

@@ -3,13 +3,13 @@
 from binascii import Error, a2b_base64
 from math import inf, nan
 
-from rehearsal.harness.client.duplex_player import audible
-from rehearsal.harness.client.duplex_user import TURN
-from rehearsal.harness.live.client.call_recorder import CallRecorder
-from rehearsal.harness.live.client.connection import Connection, ConnectionContext
-from rehearsal.harness.live.client.open_microphone import OpenMicrophone, Sounds
-from rehearsal.harness.live.dialects.dialect import Cut
-from rehearsal.harness.live.dialects.events import (
+from harness.client.duplex_player import audible
+from harness.client.duplex_user import TURN
+from harness.live.client.call_recorder import CallRecorder
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.open_microphone import OpenMicrophone, Sounds
+from harness.live.dialects.dialect import Cut
+from harness.live.dialects.events import (
     Audio,
     Cleared,
     Committed,
@@ -21,8 +21,8 @@ from rehearsal.harness.live.dialects.events import (
     Text,
     TokensPlayed,
 )
-from rehearsal.harness.metrics.stages import AR_STAGES
-from rehearsal.workloads.trace import Turn
+from harness.metrics.stages import AR_STAGES
+from workloads.trace import Turn
 
 
 class _Reply:

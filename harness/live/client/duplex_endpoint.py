@@ -6,14 +6,14 @@ One connection and one open microphone for each session; what comes back is deco
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.live.client.base_endpoint import CallEndpoint
-from rehearsal.harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
-from rehearsal.harness.live.client.connection import ConnectionContext
-from rehearsal.harness.live.client.duplex_connection import DuplexConnection
-from rehearsal.harness.live.client.open_microphone import Sounds
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.dialects.spoken import for_open_microphone
-from rehearsal.workloads.trace import Turn
+from harness.live.client.base_endpoint import CallEndpoint
+from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
+from harness.live.client.connection import ConnectionContext
+from harness.live.client.duplex_connection import DuplexConnection
+from harness.live.client.open_microphone import Sounds
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.spoken import for_open_microphone
+from workloads.trace import Turn
 
 
 class DuplexEndpoint(CallEndpoint[DuplexConnection]):

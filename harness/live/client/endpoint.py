@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.trace import Trace
+from harness.kinds import kind_of
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
+from workloads.trace import Trace
 
 
 def make_endpoint(

@@ -1,9 +1,9 @@
 """One interaction session: its frames go out as they are captured, and every answer is told to the client."""
 
-from rehearsal.harness.live.client.connection import Connection, ConnectionContext
-from rehearsal.harness.live.client.microphone import Speech, SpeechMessages
-from rehearsal.harness.live.dialects.events import Event, FrameDone
-from rehearsal.workloads.trace import Turn
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.microphone import Speech, SpeechMessages
+from harness.live.dialects.events import Event, FrameDone
+from workloads.trace import Turn
 
 
 class FrameConnection(Connection):

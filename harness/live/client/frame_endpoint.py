@@ -7,12 +7,12 @@ servers of ours take such sessions.
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.client.base_endpoint import WebSocketEndpoint
-from rehearsal.harness.live.client.frame_connection import FrameConnection
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.dialects.spoken import for_frames
-from rehearsal.workloads.trace import Turn
+from harness.client.params import ClientParams
+from harness.live.client.base_endpoint import WebSocketEndpoint
+from harness.live.client.frame_connection import FrameConnection
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.spoken import for_frames
+from workloads.trace import Turn
 
 
 @dataclass(eq=False)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.http import Exchange, HttpPool
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Session, Turn
+from harness.client.params import ClientParams
+from harness.live.client.base_endpoint import BaseEndpoint
+from harness.live.dialects.detect import resolve
+from harness.live.target import TargetParams
+from harness.live.transport.http import Exchange, HttpPool
+from workloads.errors import UserError
+from workloads.trace import Session, Turn
 
 OPENED = 64
 """Connections that are open before the run; more are opened as they are needed. [chosen]"""

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.workloads.audio.content import pcm_for, tells_what_is_said
-from rehearsal.workloads.audio.synth import synthetic_clips
-from rehearsal.workloads.trace import Trace, Turn
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
+from workloads.audio.content import pcm_for, tells_what_is_said
+from workloads.audio.synth import synthetic_clips
+from workloads.trace import Trace, Turn
 
 ENCODED_BYTES = 4 * 2**30
 """Messages kept ready; a turn beyond is encoded when its user begins, which takes about a ms. [chosen]"""

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.workloads.audio.content import event_pcm, pcm_for
-from rehearsal.workloads.columns.duplex_events import TAKES_FLOOR
-from rehearsal.workloads.trace import Trace, Turn
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
+from workloads.audio.content import event_pcm, pcm_for
+from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.trace import Trace, Turn
 
 KEPT_BYTES = 2 * 2**30
 PREPARE_S = 60.0

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Turn
+from workloads.seeds import stream
+from workloads.trace import Turn
 
 _TEXT = """
 able acid aged also area army away baby back ball band bank base bath bear beat bell belt best bird blow

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from rehearsal.harness.live.client.http_endpoint import HttpEndpoint, Requests
-from rehearsal.harness.live.client.prompts import spoken_words
-from rehearsal.harness.live.dialects.dialect import RATE
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.http import HttpPool
-from rehearsal.workloads.trace import Session, Turn
+from harness.live.client.http_endpoint import HttpEndpoint, Requests
+from harness.live.client.prompts import spoken_words
+from harness.live.dialects.dialect import RATE
+from harness.live.target import TargetParams
+from harness.live.transport.http import HttpPool
+from workloads.trace import Session, Turn
 
 BYTES = 2
 """Of a sample."""

@@ -1,10 +1,10 @@
 """One word of speech before a run: whether the address makes any. What the user can mend is refused in one sentence."""
 
-from rehearsal.harness.live.client.synthesis_endpoint import request_body, speech_pool
-from rehearsal.harness.live.client.text_probe import LATER, Answer, ask, said_words
-from rehearsal.harness.live.dialects.detect import refused_token
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.client.synthesis_endpoint import request_body, speech_pool
+from harness.live.client.text_probe import LATER, Answer, ask, said_words
+from harness.live.dialects.detect import refused_token
+from harness.live.target import TargetParams
+from workloads.errors import UserError
 
 
 async def ask_one_word(target: TargetParams) -> None:

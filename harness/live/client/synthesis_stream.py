@@ -2,13 +2,13 @@
 
 from typing import cast
 
-from rehearsal.harness.live.client.connection import ConnectionContext
-from rehearsal.harness.live.client.prompts import spoken_words
-from rehearsal.harness.live.client.turn_connection import TurnConnection
-from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.dialects.synthesis import Synthesis
-from rehearsal.workloads.trace import Turn
+from harness.live.client.connection import ConnectionContext
+from harness.live.client.prompts import spoken_words
+from harness.live.client.turn_connection import TurnConnection
+from harness.live.client.turn_endpoint import TurnEndpoint
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.synthesis import Synthesis
+from workloads.trace import Turn
 
 
 class SynthesisStreamEndpoint(TurnEndpoint):

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from rehearsal.harness.live.client.http_endpoint import HttpEndpoint, Requests
-from rehearsal.harness.live.client.prompts import words
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.http import HttpPool
-from rehearsal.harness.metrics.stages import ENTRY
-from rehearsal.workloads.columns.jobs import OWN, links
-from rehearsal.workloads.trace import Session, Turn
+from harness.live.client.http_endpoint import HttpEndpoint, Requests
+from harness.live.client.prompts import words
+from harness.live.target import TargetParams
+from harness.live.transport.http import HttpPool
+from harness.metrics.stages import ENTRY
+from workloads.columns.jobs import OWN, links
+from workloads.trace import Session, Turn
 
 
 class TextEndpoint(HttpEndpoint["Chat"]):

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from rehearsal.harness.live.client.text_endpoint import message, pool_of, request_body
-from rehearsal.harness.live.dialects.detect import MOST_WORDS, refused_token
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.http import HttpPool
-from rehearsal.harness.live.transport.stranger import asked
-from rehearsal.workloads.errors import UserError
+from harness.live.client.text_endpoint import message, pool_of, request_body
+from harness.live.dialects.detect import MOST_WORDS, refused_token
+from harness.live.target import TargetParams
+from harness.live.transport.http import HttpPool
+from harness.live.transport.stranger import asked
+from workloads.errors import UserError
 
 MOST_BYTES = 4096
 """Of an answer that are read. [chosen]"""

@@ -1,13 +1,13 @@
 """One session of turns: which reply an event belongs to, how much of it was played, and what it cost."""
 
-from rehearsal.harness.live.client.base_endpoint import TELL_S
-from rehearsal.harness.live.client.connection import Connection, ConnectionContext
-from rehearsal.harness.live.client.microphone import Silence, Speech, SpeechMessages
-from rehearsal.harness.live.client.prompts import words
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect
-from rehearsal.harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
-from rehearsal.harness.metrics.stages import AR_STAGES
-from rehearsal.workloads.trace import Turn
+from harness.live.client.base_endpoint import TELL_S
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.microphone import Silence, Speech, SpeechMessages
+from harness.live.client.prompts import words
+from harness.live.dialects.dialect import Cut, Dialect
+from harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
+from harness.metrics.stages import AR_STAGES
+from workloads.trace import Turn
 
 
 class _Reply:

@@ -6,12 +6,12 @@ client at the time at which they were read. What a reply cost is logged from wha
 
 import asyncio
 
-from rehearsal.harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
-from rehearsal.harness.live.client.turn_connection import TurnConnection
-from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.harness.live.dialects.dialect import CLOSE
-from rehearsal.harness.live.dialects.spoken import for_turns
-from rehearsal.workloads.trace import Turn
+from harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
+from harness.live.client.turn_connection import TurnConnection
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.dialect import CLOSE
+from harness.live.dialects.spoken import for_turns
+from workloads.trace import Turn
 
 
 class TurnEndpoint(CallEndpoint[TurnConnection]):

@@ -1,14 +1,14 @@
 """One protocol a module: what a client sends in it, and what the server's events mean."""
 
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.harness.live.dialects.openai import OpenAI
-from rehearsal.harness.live.dialects.rehearsal import Rehearsal
-from rehearsal.harness.live.dialects.rtvi import RTVI
-from rehearsal.harness.live.dialects.sglang_duplex import SGLangDuplex
-from rehearsal.harness.live.dialects.sglang_omni import SGLangOmni
-from rehearsal.harness.live.dialects.vllm import VLLM
-from rehearsal.harness.live.dialects.vllm_omni import VLLMOmni
-from rehearsal.harness.live.target import TargetParams
+from harness.live.dialects.dialect import Dialect
+from harness.live.dialects.openai import OpenAI
+from harness.live.dialects.rehearsal import Rehearsal
+from harness.live.dialects.rtvi import RTVI
+from harness.live.dialects.sglang_duplex import SGLangDuplex
+from harness.live.dialects.sglang_omni import SGLangOmni
+from harness.live.dialects.vllm import VLLM
+from harness.live.dialects.vllm_omni import VLLMOmni
+from harness.live.target import TargetParams
 
 _ALL = (OpenAI, Rehearsal, VLLM, VLLMOmni, SGLangOmni, SGLangDuplex, RTVI)
 DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _ALL}

@@ -6,14 +6,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.harness.live.dialects.events import Failure, Ready
-from rehearsal.harness.live.dialects.parsing import read
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.stranger import described
-from rehearsal.harness.live.transport.websocket import ConnectFailed, connect
-from rehearsal.workloads.errors import UserError
+from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects.dialect import Dialect
+from harness.live.dialects.events import Failure, Ready
+from harness.live.dialects.parsing import read
+from harness.live.target import TargetParams
+from harness.live.transport.stranger import described
+from harness.live.transport.websocket import ConnectFailed, connect
+from workloads.errors import UserError
 
 HELLO_S = 1.5
 """A server that has said nothing for so long waits for the client's session.update. [chosen]"""

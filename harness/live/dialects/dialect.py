@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from rehearsal.harness.live.dialects.events import Done, Event
-from rehearsal.harness.live.dialects.parsing import read
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.events import Done, Event
+from harness.live.dialects.parsing import read
+from harness.live.target import TargetParams
+from workloads.trace import Turn
 
 RATE = 24_000
 """Samples/s of received audio where neither the event nor the session says. [config: OpenAI Realtime API]"""

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect, encode, with_query
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import Cut, Dialect, encode, with_query
+from workloads.trace import Turn
 
 
 @dataclass(frozen=True)

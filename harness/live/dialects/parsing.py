@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rehearsal.harness.live.dialects.events import (
+from harness.live.dialects.events import (
     Audio,
     AudioDone,
     Cleared,

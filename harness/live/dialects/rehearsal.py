@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import Cut, encode
-from rehearsal.harness.live.dialects.openai import OpenAI
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import Cut, encode
+from harness.live.dialects.openai import OpenAI
+from workloads.trace import Turn
 
 
 @dataclass(frozen=True)

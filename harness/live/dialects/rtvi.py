@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect
-from rehearsal.harness.live.dialects.events import (
+from harness.live.dialects.dialect import Cut, Dialect
+from harness.live.dialects.events import (
     Audio,
     Done,
     Event,
@@ -27,7 +27,7 @@ from rehearsal.harness.live.dialects.events import (
     Started,
     Text,
 )
-from rehearsal.workloads.trace import Turn
+from workloads.trace import Turn
 
 VERSION = "2.0.0"
 """Of RTVI that is asked for; a bot takes any of its major version."""

@@ -9,8 +9,8 @@ takes turns has a VAD of its own, or takes commits.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import UNDO, Cut, Dialect, encode
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode
+from workloads.trace import Turn
 
 _EVENT = "rehearsal"
 _NUMBER = b'"sglang":{"seq":0}}'

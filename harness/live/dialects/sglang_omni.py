@@ -7,9 +7,9 @@ message for either end of a turn, and one of a type that it does not know ends t
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect, encode
-from rehearsal.harness.live.dialects.events import Event, Failure, Other
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import Cut, Dialect, encode
+from harness.live.dialects.events import Event, Failure, Other
+from workloads.trace import Turn
 
 _NO_ITEM = "item_not_found"
 """A reply is truncated that left nothing in the conversation; the error does not say which message it is about."""

@@ -1,10 +1,10 @@
 """Which dialect each kind of user speaks to a target, and what a target cannot be asked: said before anything runs."""
 
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects.dialect import Dialect
+from harness.live.target import TargetParams
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 
 def for_turns(target: TargetParams, trace: Trace) -> Dialect:

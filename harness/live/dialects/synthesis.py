@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from rehearsal.harness.live.dialects.dialect import CLOSE, RATE, Cut, Dialect, encode
-from rehearsal.harness.live.dialects.events import Audio, Done, Event, Failure, Garbage, Other
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import CLOSE, RATE, Cut, Dialect, encode
+from harness.live.dialects.events import Audio, Done, Event, Failure, Garbage, Other
+from workloads.trace import Turn
 
 
 class _Message(msgspec.Struct):

@@ -7,8 +7,8 @@ interrupts hangs up. Of vLLM-Omni, a transcript that ends before any audio has c
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
+from workloads.trace import Turn
 
 
 @dataclass(frozen=True)

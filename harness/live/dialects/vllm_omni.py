@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rehearsal.harness.live.dialects.dialect import Cut, Dialect, encode, with_query
-from rehearsal.harness.live.dialects.events import Done
-from rehearsal.workloads.trace import Turn
+from harness.live.dialects.dialect import Cut, Dialect, encode, with_query
+from harness.live.dialects.events import Done
+from workloads.trace import Turn
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from locust import User, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from rehearsal.harness.experiments.experiment import Point, expand, load_experiment
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.live.locust.master import Master
-from rehearsal.harness.live.locust.worker import Worker
-from rehearsal.harness.live.run.executor import LiveExecutor
-from rehearsal.harness.records import results
-from rehearsal.workloads.errors import UserError
+from harness.experiments.experiment import Point, expand, load_experiment
+from harness.experiments.order import Order
+from harness.live.locust.master import Master
+from harness.live.locust.worker import Worker
+from harness.live.run.executor import LiveExecutor
+from harness.records import results
+from workloads.errors import UserError
 
 log = logging.getLogger(__name__)
 

@@ -17,22 +17,22 @@ import gevent
 from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.live.locust.clock_offset import Offset
-from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of
-from rehearsal.harness.live.run.forecast import on_line
-from rehearsal.harness.live.run.launch import RunOutput, Show
-from rehearsal.harness.live.run.measure import FLOOR_S, measurement_of, repeat
-from rehearsal.harness.live.run.merge import Loss, merge
-from rehearsal.harness.live.run.plan import results_of, write_plan
-from rehearsal.harness.live.run.scrape import scraper_of
-from rehearsal.harness.live.run.verdict import check_machines, check_server, check_window
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.record import LOG, Measurement
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.experiments.experiment import Point
+from harness.kinds import kind_of
+from harness.live.locust.clock_offset import Offset
+from harness.live.locust.plan_transfer import pack_shard, recordings_of
+from harness.live.run.forecast import on_line
+from harness.live.run.launch import RunOutput, Show
+from harness.live.run.measure import FLOOR_S, measurement_of, repeat
+from harness.live.run.merge import Loss, merge
+from harness.live.run.plan import results_of, write_plan
+from harness.live.run.scrape import scraper_of
+from harness.live.run.verdict import check_machines, check_server, check_window
+from harness.live.target import TargetParams
+from harness.records.record import LOG, Measurement
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 PREPARE_S = 300.0
 """A worker that is not ready by then is not coming. [chosen]"""

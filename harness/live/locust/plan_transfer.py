@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.live.run.plan import PLAN, results_of, trace_of
-from rehearsal.workloads.audio.content import recordings
-from rehearsal.workloads.trace import Trace
+from harness.live.run.plan import PLAN, results_of, trace_of
+from workloads.audio.content import recordings
+from workloads.trace import Trace
 
 RECORDINGS = "recordings"
 

@@ -31,11 +31,11 @@ from gevent.event import AsyncResult
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from rehearsal.harness.live.locust.clock_offset import Exchange, Offset, offset_of
-from rehearsal.harness.live.locust.plan_transfer import unpack_shard
-from rehearsal.harness.live.run.plan import results_of
-from rehearsal.harness.records.provenance import ROOT
-from rehearsal.harness.records.record import LOG
+from harness.live.locust.clock_offset import Exchange, Offset, offset_of
+from harness.live.locust.plan_transfer import unpack_shard
+from harness.live.run.plan import results_of
+from harness.records.provenance import ROOT
+from harness.records.record import LOG
 
 EXCHANGES = 32
 """Questions about the time, so that some of them find the network quiet. [chosen]"""
@@ -51,7 +51,7 @@ PIECE = 1 << 20
 _FLOOR = """
 import json, sys
 from dataclasses import asdict
-from rehearsal.harness.live.run.floor import measure_floor
+from harness.live.run.floor import measure_floor
 print(json.dumps(asdict(measure_floor(**json.loads(sys.argv[1])))))
 """
 
@@ -164,9 +164,7 @@ class _Part:
     def play(self) -> None:
         """Until its process ends; everything it has written is with the master then."""
         self._measure_floor()
-        child = self._begin(
-            "-m", "rehearsal.harness.live.run.load_generator", str(self._folder), str(self._index)
-        )
+        child = self._begin("-m", "harness.live.run.load_generator", str(self._folder), str(self._index))
         reading = gevent.spawn(self._read_status, child)
         while child.poll() is None:
             gevent.sleep(SEND_S)
@@ -182,7 +180,7 @@ class _Part:
         pipe = subprocess.PIPE
         with (self._results / LOG).open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, *arguments],
+                [sys.executable, "-P", *arguments],
                 stdin=pipe,
                 stdout=pipe,
                 stderr=log,

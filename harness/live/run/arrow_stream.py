@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import ipc
 
-from rehearsal.harness.records.log import EventLog
+from harness.records.log import EventLog
 
 SUFFIX = ".arrows"
 

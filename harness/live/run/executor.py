@@ -8,14 +8,14 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.live.run.launch import Show
-from rehearsal.harness.live.run.measure import measure_live
-from rehearsal.harness.live.run.verdict import FailedPoint
-from rehearsal.harness.records import provenance
-from rehearsal.harness.records.record import (
+from harness.executors import Outcome
+from harness.experiments.experiment import Point
+from harness.experiments.order import Order
+from harness.live.run.launch import Show
+from harness.live.run.measure import measure_live
+from harness.live.run.verdict import FailedPoint
+from harness.records import provenance
+from harness.records.record import (
     LOG,
     InvalidPoint,
     Measurement,
@@ -25,8 +25,8 @@ from rehearsal.harness.records.record import (
     write_failure,
     write_record,
 )
-from rehearsal.workloads.atomic_file import is_full
-from rehearsal.workloads.errors import UserError
+from workloads.atomic_file import is_full
+from workloads.errors import UserError
 
 Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
 

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from rehearsal.engines.endpoint.websocket_server import METRICS_PATH
-from rehearsal.harness.live.batch import batch_target
-from rehearsal.harness.live.client.beside_endpoint import text_target
-from rehearsal.harness.live.client.synthesis_probe import ask_one_word
-from rehearsal.harness.live.client.text_probe import ask_one_document, ask_one_token
-from rehearsal.harness.live.dialects.detect import begin_session, resolve
-from rehearsal.harness.live.dialects.dialect import Dialect
-from rehearsal.harness.live.run.scrape import scraper_of
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.live.transport.stranger import PLAIN, asked
-from rehearsal.harness.metrics.live_lag import LAG
-from rehearsal.workloads.errors import UserError
+from engines.endpoint.websocket_server import METRICS_PATH
+from harness.live.batch import batch_target
+from harness.live.client.beside_endpoint import text_target
+from harness.live.client.synthesis_probe import ask_one_word
+from harness.live.client.text_probe import ask_one_document, ask_one_token
+from harness.live.dialects.detect import begin_session, resolve
+from harness.live.dialects.dialect import Dialect
+from harness.live.run.scrape import scraper_of
+from harness.live.target import TargetParams
+from harness.live.transport.stranger import PLAIN, asked
+from harness.metrics.live_lag import LAG
+from workloads.errors import UserError
 
 LOADING_S = 600.0
 """After which a server of ours has loaded its models, or never will. [chosen]"""
@@ -81,7 +81,7 @@ async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> Targe
 
 def _loads(url: str) -> bool:
     """Whether a server of ours answers there that its models load."""
-    from rehearsal.harness.serving.starting import BODY
+    from harness.serving.starting import BODY
 
     found = asked(url, urlsplit(url).scheme in PLAIN, "/health")
     return found is not None and (found.status, found.body) == (503, BODY)

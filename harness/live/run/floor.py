@@ -15,19 +15,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.run.launch import play_plan
-from rehearsal.harness.live.run.merge import Merged
-from rehearsal.harness.live.run.plan import write_plan
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.null_server.server import NullServer
-from rehearsal.workloads.audio import content
-from rehearsal.workloads.audio.synth import synthetic_clips
-from rehearsal.workloads.audio.utterances import Utterance
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.trace import Trace
+from harness.client.params import ClientParams
+from harness.live.run.launch import play_plan
+from harness.live.run.merge import Merged
+from harness.live.run.plan import write_plan
+from harness.live.run.progress import RunProgress
+from harness.live.target import TargetParams
+from harness.null_server.server import NullServer
+from workloads.audio import content
+from workloads.audio.synth import synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.registry import make_trace
+from workloads.seeds import stream
+from workloads.trace import Trace
 
 PACKETS = {"voice": ["audio"], "text": ["first_text", "text"], "frames": ["frame"]}
 """Kinds of events that bring an answer, by kind of load."""

@@ -10,10 +10,10 @@ from math import inf
 
 import numpy as np
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.client.turns import by_pool
-from rehearsal.harness.metrics.live_window import Window
-from rehearsal.workloads.trace import Session, Trace
+from harness.client.params import ClientParams
+from harness.client.turns import by_pool
+from harness.metrics.live_window import Window
+from workloads.trace import Session, Trace
 
 TOKEN_S = 0.02
 """A text reply takes so long for each token: people read no faster. [chosen]"""

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rehearsal.harness.live.run.merge import Loss, Merged, merge
-from rehearsal.harness.live.run.plan import Plan, results_of
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.live.run.scrape import scraper_of
-from rehearsal.harness.records.provenance import ROOT
-from rehearsal.harness.records.record import LOG
-from rehearsal.workloads.errors import UserError
+from harness.live.run.merge import Loss, Merged, merge
+from harness.live.run.plan import Plan, results_of
+from harness.live.run.progress import RunProgress
+from harness.live.run.scrape import scraper_of
+from harness.records.provenance import ROOT
+from harness.records.record import LOG
+from workloads.errors import UserError
 
 READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
@@ -131,8 +131,9 @@ async def _start(folder: Path, index: int) -> _Shard:
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,
+                "-P",
                 "-m",
-                "rehearsal.harness.live.run.load_generator",
+                "harness.live.run.load_generator",
                 str(folder.resolve()),
                 str(index),
             ),

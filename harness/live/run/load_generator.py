@@ -1,6 +1,6 @@
 """One load generator: a fresh process that plays its part of a plan, and only that.
 
-    python -m rehearsal.harness.live.run.load_generator PLAN INDEX
+    python -m harness.live.run.load_generator PLAN INDEX
 
 It prepares, says that it is ready, waits for `start T` on its standard input, T being time 0 of the run in s of this
 host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. Of a plan of documents it ends when more comes
@@ -31,19 +31,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from rehearsal.harness.client.population import serve_population
-from rehearsal.harness.clocks import clock
-from rehearsal.harness.live.client.batch_endpoint import BatchEndpoint, work_off
-from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
-from rehearsal.harness.live.client.endpoint import make_endpoint
-from rehearsal.harness.live.client.failure_log import FailureLog
-from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream
-from rehearsal.harness.live.run.merge import DONE
-from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace
-from rehearsal.harness.live.run.progress import ShardProgress, telling
-from rehearsal.harness.records.log import EventLog
-from rehearsal.workloads.errors import UserError
+from harness.client.population import serve_population
+from harness.clocks import clock
+from harness.live.client.batch_endpoint import BatchEndpoint, work_off
+from harness.live.client.duplex_endpoint import DuplexEndpoint
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.run.arrow_stream import SUFFIX, ArrowStream
+from harness.live.run.merge import DONE
+from harness.live.run.plan import read_plan, results_of, shard_trace
+from harness.live.run.progress import ShardProgress, telling
+from harness.records.log import EventLog
+from workloads.errors import UserError
 
 FLUSH_S = 0.25
 """Between two pieces. Small ones, as writing holds up the senders: 0.2 ms for 5,000 rows. [measured]"""
@@ -168,7 +168,7 @@ async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
 def main() -> None:
     """Exit status: 0 done, 1 an error of ours, 2 the user can mend it."""
     parser = argparse.ArgumentParser(
-        prog="python -m rehearsal.harness.live.run.load_generator",
+        prog="python -m harness.live.run.load_generator",
         description="One load generator of a plan.",
     )
     parser.add_argument("plan", type=Path)

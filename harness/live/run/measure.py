@@ -16,31 +16,31 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.kinds.turns import TURNS
-from rehearsal.harness.live.batch import batch_client, batch_target, batch_trace, in_class
-from rehearsal.harness.live.client.call_recorder import CALL, session_of
-from rehearsal.harness.live.run.first_look import first_look
-from rehearsal.harness.live.run.floor import measure_floor
-from rehearsal.harness.live.run.forecast import expected_phases, on_line, phases_of
-from rehearsal.harness.live.run.launch import RunOutput, Show, play_plan
-from rehearsal.harness.live.run.merge import Merged
-from rehearsal.harness.live.run.plan import results_of, write_plan
-from rehearsal.harness.live.run.progress import RunProgress
-from rehearsal.harness.live.run.verdict import check_machines, check_server, check_window
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.class_definitions import split
-from rehearsal.harness.metrics.live_batch import batch_metrics, without_batch
-from rehearsal.harness.metrics.live_summary import summarise_live
-from rehearsal.harness.metrics.live_window import WHOLE, Window
-from rehearsal.harness.metrics.metric import Metric
-from rehearsal.harness.records.energy_counters import counters
-from rehearsal.harness.records.log import EventLog
-from rehearsal.harness.records.power_meter import PowerMeter, add_power
-from rehearsal.harness.records.record import LOG, Measurement
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.trace import Trace
+from harness.experiments.experiment import Point
+from harness.kinds import kind_of
+from harness.kinds.turns import TURNS
+from harness.live.batch import batch_client, batch_target, batch_trace, in_class
+from harness.live.client.call_recorder import CALL, session_of
+from harness.live.run.first_look import first_look
+from harness.live.run.floor import measure_floor
+from harness.live.run.forecast import expected_phases, on_line, phases_of
+from harness.live.run.launch import RunOutput, Show, play_plan
+from harness.live.run.merge import Merged
+from harness.live.run.plan import results_of, write_plan
+from harness.live.run.progress import RunProgress
+from harness.live.run.verdict import check_machines, check_server, check_window
+from harness.live.target import TargetParams
+from harness.metrics.class_definitions import split
+from harness.metrics.live_batch import batch_metrics, without_batch
+from harness.metrics.live_summary import summarise_live
+from harness.metrics.live_window import WHOLE, Window
+from harness.metrics.metric import Metric
+from harness.records.energy_counters import counters
+from harness.records.log import EventLog
+from harness.records.power_meter import PowerMeter, add_power
+from harness.records.record import LOG, Measurement
+from workloads.errors import UserError
+from workloads.trace import Trace
 
 FLOOR_S = 4.0
 """Of the run against the null server. [chosen]"""

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.live.run.arrow_stream import SUFFIX, empty_events, read_arrow_stream
-from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace
-from rehearsal.workloads.trace import Trace
+from harness.live.run.arrow_stream import SUFFIX, empty_events, read_arrow_stream
+from harness.live.run.plan import read_plan, results_of, shard_trace
+from workloads.trace import Trace
 
 DONE = "done.json"
 

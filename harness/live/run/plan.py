@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rehearsal.harness.client.params import ClientParams
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError, validate
-from rehearsal.workloads.trace import Trace
-from rehearsal.workloads.transforms.shard import shard
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams
+from workloads.errors import UserError, validate
+from workloads.trace import Trace
+from workloads.transforms.shard import shard
 
 PLAN_VERSION = 1
 PLAN = "plan.json"

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rehearsal.harness.live.run.forecast import Phases
-from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.workloads.trace import Trace
+from harness.live.run.forecast import Phases
+from harness.metrics.playback import Playback, is_continuous
+from workloads.trace import Trace
 
 WINDOW_S = 10.0
 """Over which the view's TTFP is taken. [chosen]"""

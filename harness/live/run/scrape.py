@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.workloads.errors import UserError
+from harness.live.target import TargetParams
+from workloads.errors import UserError
 
 PERIOD_S = 1.0
 """Between two polls. [config]"""

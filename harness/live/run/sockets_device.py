@@ -4,12 +4,12 @@ The server is a process of its own with the modelled devices on the wall clock; 
 which tells it how long each reply is. Network delays of the trace are added by the clients, as in virtual time.
 """
 
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.live.run.measure import measure_target
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.records.record import Measurement
-from rehearsal.harness.serving import ServeConfig, ServerProcess
+from harness.experiments.experiment import Point
+from harness.kinds import kind_of
+from harness.live.run.measure import measure_target
+from harness.live.target import TargetParams
+from harness.records.record import Measurement
+from harness.serving import ServeConfig, ServerProcess
 
 
 def measure_sockets(point: Point) -> Measurement:

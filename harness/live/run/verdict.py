@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from rehearsal.harness.kinds import kind_of
-from rehearsal.harness.live.run.merge import Merged
-from rehearsal.harness.live.target import TargetParams
-from rehearsal.harness.metrics.live_window import PHASE, counted
-from rehearsal.harness.records.record import InvalidPoint, Measurement
+from harness.kinds import kind_of
+from harness.live.run.merge import Merged
+from harness.live.target import TargetParams
+from harness.metrics.live_window import PHASE, counted
+from harness.records.record import InvalidPoint, Measurement
 
 _SHED, _LATE = "sessions turned away", "no answer in time"
 _HINTS = (

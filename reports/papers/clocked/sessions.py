@@ -8,8 +8,8 @@ taken to fall silent in the very frame that hears the user. What it hesitates by
 
 from itertools import combinations
 
-from rehearsal.harness.metrics.frames import Beat
-from rehearsal.reports.papers.prelude import *
+from harness.metrics.frames import Beat
+from reports.papers.prelude import *
 
 TITLE = "Calls on a clock of 80 ms: ticks, late ones, stopping and talk-over by how many a GPU carries"
 

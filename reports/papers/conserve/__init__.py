@@ -1,6 +1,6 @@
 """The figures and tables of the ConServe paper."""
 
-from rehearsal.reports.claims.citation import Citation
+from reports.claims.citation import Citation
 
 CITATION = Citation(
     "ConServe: Fine-Grained GPU Harvesting for LLM Online and Offline Co-Serving",

@@ -1,6 +1,6 @@
 """Ablation: what each part of ConServe adds, from Sarathi-P upwards (Llama-3.1-8B, 2 requests/s)."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = (
     "Ablation: scheduling by predicted time, preemption within a step, KV that is copied as it is computed"

@@ -7,10 +7,10 @@ anchors of the baseline and no result; `slo_check` says in each card how far the
 
 import re
 
-from rehearsal.harness.metrics.classes import attainment
-from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.reports.papers.prelude import *
-from rehearsal.workloads.generators import burstgpt_fit
+from harness.metrics.classes import attainment
+from harness.metrics.requests import FAILED
+from reports.papers.prelude import *
+from workloads.generators import burstgpt_fit
 
 ONLINE_ONLY, NON_PREEMPTIVE, SARATHI, OURS = "vllm_omni_wo", "non_preemptive", "sarathi_p", "conserve"
 DISTSERVE = "distserve_p"

@@ -1,6 +1,6 @@
 """Fig. 1: how a service's load swings, as BurstGPT's does."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"
 

@@ -1,6 +1,6 @@
 """Fig. 2: what an online service leaves idle, and what it costs to ask for more, Llama-3.1-8B."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"
 

@@ -1,6 +1,6 @@
 """Fig. 3: what strict priority and what no preemption do to each other's half, Gamma arrivals, 2 requests/s."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to co-serve, 2 requests/s"
 

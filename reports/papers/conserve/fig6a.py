@@ -1,6 +1,6 @@
 """Fig. 6a: tails and offline throughput over the online rate, three models."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, three models"
 

@@ -1,6 +1,6 @@
 """Fig. 6b: attainment and offline throughput over the scale of the SLO, 2 requests/s."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 6b: how many online requests keep the SLO, and what the batch gets, over its scale"
 

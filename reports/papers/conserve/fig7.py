@@ -1,6 +1,6 @@
 """Fig. 7: Llama-3.1-70B beside BurstGPT's chats and mixed documents, over time; the points are Table 2's."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
 

@@ -1,6 +1,6 @@
 """Fig. 8a: tails and offline throughput over the burstiness of arrivals, Llama-3.1-8B."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 

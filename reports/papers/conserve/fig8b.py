@@ -1,6 +1,6 @@
 """Fig. 8b: tails and offline throughput over the length of online inputs, Llama-3.1-8B."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 

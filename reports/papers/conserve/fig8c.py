@@ -1,6 +1,6 @@
 """Fig. 8c: tails and offline throughput over the length of online outputs, Llama-3.1-8B."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 

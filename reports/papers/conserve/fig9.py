@@ -1,6 +1,6 @@
 """Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents: throughput of each way to co-serve, over the rate."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents"
 

@@ -1,6 +1,6 @@
 """Sections 4.4 and 6.5: what copying KV to the host as it is computed takes of the link, and of the steps."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"
 

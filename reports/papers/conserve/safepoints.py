@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,6 +1,6 @@
 """Section 4.2: the profiled model of step times, on the deployments' devices."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Section 4.2: how well five terms predict the time of a step"
 

@@ -1,7 +1,7 @@
 """Which claims keep their sign when a constant that the cards rest on moves by a quarter."""
 
-from rehearsal.reports.papers.conserve import fig3, fig9
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve import fig3, fig9
+from reports.papers.conserve.common import *
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 

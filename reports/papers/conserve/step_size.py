@@ -1,7 +1,7 @@
 """How many tokens a step has, which the paper does not state: what Fig. 3 and the ablation say of it."""
 
-from rehearsal.reports.papers.conserve import ablation, fig3
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve import ablation, fig3
+from reports.papers.conserve.common import *
 
 TITLE = "Steps of 2,048, 4,096 or 8,192 tokens: what Fig. 3 and the ablation say of it, Llama-3.1-8B"
 

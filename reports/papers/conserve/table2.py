@@ -1,6 +1,6 @@
 """Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents"
 

@@ -1,6 +1,6 @@
 """What no paper shows: how much batch work a voice service carries while it talks, and what is heard of it."""
 
-from rehearsal.reports.papers.conserve.common import *
+from reports.papers.conserve.common import *
 
 TITLE = "Voice beside documents: what 8 callers hear, over the limit of the thinker's steps"
 

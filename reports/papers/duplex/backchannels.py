@@ -4,7 +4,7 @@ Without a gate the backchannel cuts the reply, and is answered. With one that wa
 over, and what was loaded and protected for its turn is given back.
 """
 
-from rehearsal.reports.papers.duplex.common import *
+from reports.papers.duplex.common import *
 
 TITLE = "Backchannels: what they cost LiveServe's preload, without a gate and with one"
 

@@ -1,7 +1,7 @@
 """How the ear of a busy server does: rates and delays over the number of calls."""
 
-from rehearsal.reports.figures import turn_taking
-from rehearsal.reports.papers.duplex.common import *
+from reports.figures import turn_taking
+from reports.papers.duplex.common import *
 
 TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
 

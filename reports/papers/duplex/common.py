@@ -1,6 +1,6 @@
 """What the cards of open microphones share."""
 
-from rehearsal.reports.papers.prelude import *
+from reports.papers.prelude import *
 
 CALLERS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""

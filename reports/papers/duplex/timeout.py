@@ -3,7 +3,7 @@
 Beside it a detector of what was said, which is SIMULATED: it knows the truth and errs at published rates.
 """
 
-from rehearsal.reports.papers.duplex.common import *
+from reports.papers.duplex.common import *
 
 TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
 

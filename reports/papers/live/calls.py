@@ -7,8 +7,8 @@ the server's pool; what a full one does to latency and speech is seen all the sa
 The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
 """
 
-from rehearsal.reports.papers.live.parity import SOCKETS, VIRTUAL
-from rehearsal.reports.papers.prelude import *
+from reports.papers.live.parity import SOCKETS, VIRTUAL
+from reports.papers.prelude import *
 
 TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
 

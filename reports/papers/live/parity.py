@@ -7,7 +7,7 @@ was heard comes back with `response.done`. The wire has no delay of its own here
 The tolerance is 10 % or 5 ms, whichever is wider; for any TTFP above 50 ms that is 10 %.
 """
 
-from rehearsal.reports.papers.prelude import *
+from reports.papers.prelude import *
 
 TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
 

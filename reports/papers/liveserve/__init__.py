@@ -1,6 +1,6 @@
 """LiveServe: every figure of its evaluation."""
 
-from rehearsal.reports.claims.citation import Citation
+from reports.claims.citation import Citation
 
 CITATION = Citation(
     "LiveServe: Interaction-Aware Serving for Real-Time Omni-Modal LLMs",

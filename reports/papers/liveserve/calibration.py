@@ -6,7 +6,7 @@ saturate, one reply alone (Fig. 15 right) for a faster one. And with replies of 
 break at once where the talker saturates; only short ones with a wide spread leave the paper's shares between.
 """
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Calibration: the baseline's numbers over the talker's host time for each request"
 

@@ -8,10 +8,10 @@ packet of 25 codec frames (the default of vLLM-Omni at that time); and a talker 
 request of a step and next to nothing for the step. Nothing was fitted to a result of LiveServe.
 """
 
-from rehearsal.engines.scaling import write_scale
-from rehearsal.harness.metrics.rates import effective_rps
-from rehearsal.reports.figures.shared_turns import TurnLog
-from rehearsal.reports.papers.prelude import *
+from engines.scaling import write_scale
+from harness.metrics.rates import effective_rps
+from reports.figures.shared_turns import TurnLog
+from reports.papers.prelude import *
 
 BASELINES = ["vllm_omni_wo", "vllm_omni"]
 """The paper's two, without and with KV offload."""

@@ -1,6 +1,6 @@
 """Fig. 10: throughput against the tail of the time to first audio, over concurrency: two models, three workloads."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 

@@ -1,6 +1,6 @@
 """Fig. 11 left: how the time to first audio is distributed over turns that nobody interrupts, at c = 8."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 

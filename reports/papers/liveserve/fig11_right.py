@@ -1,6 +1,6 @@
 """Fig. 11 right: how many replies play without a break, over concurrency."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
 

@@ -1,6 +1,6 @@
 """Fig. 12: LiveServe against the offloading baseline under Poisson and bursty arrivals, 32 requests, c = 8."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 

@@ -1,6 +1,6 @@
 """Fig. 13: throughput and time to first audio over the probability that users interrupt, c = 8."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speech, c = 8"
 

@@ -1,6 +1,6 @@
 """Fig. 14: LiveServe's parts switched on one by one, on interactive sessions, without and with barge-in."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, c = 8)"
 

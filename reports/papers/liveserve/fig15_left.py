@@ -1,6 +1,6 @@
 """Fig. 15 left: the speed of generation against the time to first audio, over concurrency, with barge-in."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
 

@@ -1,6 +1,6 @@
 """Fig. 15 right: the generation of one long reply, let run and held back to the pace of playback."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
 

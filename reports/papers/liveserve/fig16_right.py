@@ -6,7 +6,7 @@ is needed next. The live contexts are 1.5 times the pool. The target is the seco
 people come back and so expects them to.
 """
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressure ratio 1.5)"
 

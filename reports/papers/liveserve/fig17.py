@@ -1,6 +1,6 @@
 """Fig. 17: what counting KV pressure in the utility of U2 does to the KV that the thinkers hold."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
 

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.harness.metrics.requests import BARGED_IN
-from rehearsal.reports.papers.liveserve.common import *
+from harness.metrics.playback import Playback, is_continuous
+from harness.metrics.requests import BARGED_IN
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
 

@@ -1,7 +1,7 @@
 """Fig. 4: how far the stages of the baseline run ahead of the listener of one long reply."""
 
-from rehearsal.reports.figures.style import SPEECH
-from rehearsal.reports.papers.liveserve.common import *
+from reports.figures.style import SPEECH
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 

@@ -1,6 +1,6 @@
 """Fig. 5a: the load on a server whose idle KV is evicted by LRU: blocks evicted, and the tail that users feel."""
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 5a: evicted KV and tail latency over load, LRU (interactive, 16k tokens of context)"
 

@@ -2,8 +2,8 @@
 
 from math import log
 
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.reports.papers.liveserve.common import *
+from engines.server import ServerParams, resolve
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
 

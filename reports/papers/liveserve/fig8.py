@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
 

@@ -1,7 +1,7 @@
 """Sections 1 and 7.1: the load that each system sustains at the same TTFP, in an open loop of arrivals."""
 
-from rehearsal.reports.claims.quantities import by_seed
-from rehearsal.reports.papers.liveserve.common import *
+from reports.claims.quantities import by_seed
+from reports.papers.liveserve.common import *
 
 TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
 

@@ -5,7 +5,7 @@ here in 95 % of the replies. Up to there no first packet may come later than in 
 may break that would not there.
 """
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Load from idle to twice saturation, one talker (open loop, ShareGPT)"
 

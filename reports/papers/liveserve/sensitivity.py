@@ -1,8 +1,8 @@
 """Which claims keep their sign when a calibrated or chosen constant moves."""
 
-from rehearsal.reports.claims.sensitivity import Sensitivity
-from rehearsal.reports.papers.liveserve import fig11_left, fig14, fig16_left
-from rehearsal.reports.papers.liveserve.common import *
+from reports.claims.sensitivity import Sensitivity
+from reports.papers.liveserve import fig11_left, fig14, fig16_left
+from reports.papers.liveserve.common import *
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 

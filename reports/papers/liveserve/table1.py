@@ -4,7 +4,7 @@ Real timers around every call for free blocks that gave away content, on whateve
 the step in which they fell. So these records differ from run to run, and only ratios travel between machines.
 """
 
-from rehearsal.reports.papers.liveserve.common import *
+from reports.papers.liveserve.common import *
 
 TITLE = "Table 1: what choosing victims costs with and without the index, from real timers"
 

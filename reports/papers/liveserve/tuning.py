@@ -14,9 +14,9 @@ turn a utility's sign, and all of those measure nearly the same. At the talker n
 hold half a per cent of its pool.
 """
 
-from rehearsal.harness.metrics.stages import ENTRY, TALKER
-from rehearsal.reports.figures.style import BROKEN
-from rehearsal.reports.papers.liveserve.common import *
+from harness.metrics.stages import ENTRY, TALKER
+from reports.figures.style import BROKEN
+from reports.papers.liveserve.common import *
 
 TITLE = "Sweep of alpha and beta: waste and KV stall, each over its largest"
 

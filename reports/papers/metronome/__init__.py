@@ -1,6 +1,6 @@
 """The figures and tables of the Metronome paper."""
 
-from rehearsal.reports.claims.citation import Citation
+from reports.claims.citation import Citation
 
 ORDER_SEED = 0
 """Runs in seeded random order, as the paper's second batch (section 3)."""

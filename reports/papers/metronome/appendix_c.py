@@ -5,7 +5,7 @@ sessions of earlier points whose clients have gone and whose requests nobody end
 are a quarter of the paper's, which leaves every share as it is.
 """
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Appendix C: a sweep over N on one worker, when calls end and when they stay behind"
 

@@ -4,9 +4,9 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
-from rehearsal.harness.metrics.frames import DELIVERED
-from rehearsal.reports.figures.frames import latency
-from rehearsal.reports.papers.prelude import *
+from harness.metrics.frames import DELIVERED
+from reports.figures.frames import latency
+from reports.papers.prelude import *
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"

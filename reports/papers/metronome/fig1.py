@@ -1,6 +1,6 @@
 """Fig. 1: one five-minute call at 128 sessions, as a dashboard sees it and as its users do."""
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 

@@ -1,7 +1,7 @@
 """Fig. 10: the window in the engine against recycling sessions above it, and what vLLM PR 49439 would do instead."""
 
-from rehearsal.reports.papers.metronome.common import *
-from rehearsal.reports.papers.metronome.fig4b import OWN_SEEDS
+from reports.papers.metronome.common import *
+from reports.papers.metronome.fig4b import OWN_SEEDS
 
 RUNS = list(OWN_SEEDS["day 2", 96])
 """Those of day 2 in Fig. 4b."""

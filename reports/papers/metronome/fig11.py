@@ -1,6 +1,6 @@
 """Fig. 11: a generous window is free: latency over the window's size."""
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 

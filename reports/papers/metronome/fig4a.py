@@ -1,7 +1,7 @@
 """Fig. 4a: bursts of 90 s at growing concurrency: no short-burst capacity problem, whatever the policy."""
 
-from rehearsal.reports.figures.frames import latency_axes
-from rehearsal.reports.papers.metronome.common import *
+from reports.figures.frames import latency_axes
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 

@@ -1,6 +1,6 @@
 """Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
 

@@ -1,8 +1,8 @@
 """Fig. 5: the trigger in the act: the pool fills, the scheduler runs nothing, everybody waits."""
 
-from rehearsal.reports.figures.frames import Curve, running, waiting
-from rehearsal.reports.figures.pool import pool_and_queue
-from rehearsal.reports.papers.metronome.common import *
+from reports.figures.frames import Curve, running, waiting
+from reports.figures.pool import pool_and_queue
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 

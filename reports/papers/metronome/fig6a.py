@@ -1,7 +1,7 @@
 """Fig. 6a: a straight line through the first minute foretells when the pool is full."""
 
-from rehearsal.reports.figures.pool import occupancy
-from rehearsal.reports.papers.metronome.common import *
+from reports.figures.pool import occupancy
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 

@@ -3,7 +3,7 @@
 import math
 from statistics import linear_regression
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 

@@ -4,8 +4,8 @@
 sessions' first ones alone wait for real work, or steady ones only.
 """
 
-from rehearsal.reports.figures.admission import ramps
-from rehearsal.reports.papers.metronome.common import *
+from reports.figures.admission import ramps
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
 

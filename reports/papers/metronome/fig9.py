@@ -1,6 +1,6 @@
 """Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 

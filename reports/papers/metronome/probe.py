@@ -2,7 +2,7 @@
 questions. Nothing is said of quality that a model did not say.
 """
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 NEEDS = (
     "the weights of Qwen3-Omni-30B-A3B (--set checkpoint=DIR), recorded questions (--set questions=DIR) and a GPU of "

@@ -1,6 +1,6 @@
 """Section 5.5: on MiniCPM-o the coin flip becomes certainty: its pool is full after a fifth of the call."""
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 

@@ -3,7 +3,7 @@
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """
 
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome.common import *
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
 

@@ -3,9 +3,9 @@
 The row of the sink kernel with its sinks off is left out: without sinks vLLM's own attention runs here.
 """
 
-from rehearsal.harness.metrics.quality import shares
-from rehearsal.reports.papers.metronome import probe
-from rehearsal.reports.papers.metronome.common import *
+from harness.metrics.quality import shares
+from reports.papers.metronome import probe
+from reports.papers.metronome.common import *
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
 

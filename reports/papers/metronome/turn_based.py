@@ -1,7 +1,7 @@
 """Section 5.4 and Appendix D, turn-based decoding: the window alone costs no quality."""
 
-from rehearsal.reports.papers.metronome import probe
-from rehearsal.reports.papers.metronome.common import *
+from reports.papers.metronome import probe
+from reports.papers.metronome.common import *
 
 TITLE = "Section 5.4: answers in turn-based decoding, unbounded and windowed (N = 96, 75 s)"
 

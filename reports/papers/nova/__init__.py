@@ -1,6 +1,6 @@
 """The figures and tables of the Nova paper."""
 
-from rehearsal.reports.claims.citation import Citation
+from reports.claims.citation import Citation
 
 CITATION = Citation(
     "Nova: Real-Time Agentic Vision-Language Model Serving with Adaptive Cross-Stage Parallelization",

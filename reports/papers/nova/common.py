@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rehearsal.harness.metrics.queueing import mg1
-from rehearsal.reports.papers.prelude import *
+from harness.metrics.queueing import mg1
+from reports.papers.prelude import *
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rehearsal.engines.systems.nova.partition import Profile
+    from engines.systems.nova.partition import Profile
 
 OURS, CHUNKED, STREAMS, LIMIT = "nova", "chunked", "multi_stream", "pf_limit"
 BASELINES = (LIMIT, CHUNKED, STREAMS)
@@ -135,11 +135,11 @@ def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measu
 @cache
 def profile() -> Profile:
     """Stages side by side on the RTX A6000, as Nova profiles them before it serves."""
-    from rehearsal.engines.devices.stage import VirtualStage
-    from rehearsal.engines.devices.virtual import VirtualGpu
-    from rehearsal.engines.server import ServerParams, resolve
-    from rehearsal.engines.systems.nova.profiler import profile as measured
-    from rehearsal.harness.clocks.clock import run
+    from engines.devices.stage import VirtualStage
+    from engines.devices.virtual import VirtualGpu
+    from engines.server import ServerParams, resolve
+    from engines.systems.nova.profiler import profile as measured
+    from harness.clocks.clock import run
 
     made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))
 

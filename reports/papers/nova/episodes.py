@@ -4,7 +4,7 @@ Its requests come at a rate whatever the answers take. An agent's next screensho
 been carried out, so that a slow answer puts off all that follow. What is claimed is ours: no number is published.
 """
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Agents at whole tasks, 1 to 16 at a time, CogAgent-9B on one RTX A6000 (not in the paper)"
 

@@ -1,6 +1,6 @@
 """Fig. 10: end-to-end latency and throughput of four systems over the rate."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"
 

@@ -1,6 +1,6 @@
 """Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 

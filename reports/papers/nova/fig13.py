@@ -1,6 +1,6 @@
 """Fig. 13: shares that follow the load against fixed ones."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
 

@@ -2,7 +2,7 @@
 
 from scipy.stats import spearmanr
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
 

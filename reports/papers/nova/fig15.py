@@ -1,6 +1,6 @@
 """Fig. 15: the same systems on an RTX 4090, whose memory does not hold the model."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, chosen rates"
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Table IV and Fig. 4: a product of decode and one of vision at once on an RTX A6000"
 
@@ -19,9 +19,9 @@ SHARES = range(8, 61, 2)
 @cache
 def together_s(decode_sms: int | None) -> float:
     """Seconds until both are done, decode's on so many SMs and vision's on the others; None: on streams."""
-    from rehearsal.engines.devices.hardware import load_gpu
-    from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedStep
-    from rehearsal.harness.clocks.clock import run
+    from engines.devices.hardware import load_gpu
+    from engines.devices.sharing import Part, SharedCompute, SharedStep
+    from harness.clocks.clock import run
 
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
     each_s = DECODE["seconds"] / DECODE["times"]

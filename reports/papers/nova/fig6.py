@@ -1,6 +1,6 @@
 """Fig. 6: shares of decode from profiles: the best (eq. 3), and the frontier of latency and throughput."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Fig. 6: latency and throughput over decode's shares of the SMs, and the frontier"
 

@@ -1,6 +1,6 @@
 """Figs. 8 and 9: what two stages at once bring, and what it costs each, over the shares of decode."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decode's share of the SMs"
 

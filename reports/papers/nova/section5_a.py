@@ -1,6 +1,6 @@
 """Section V-A: how much the alphas of equation (5) matter, and which chunk is Chunk's best."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Section V-A: mean latency over alpha of equation (5), and over the tokens of a chunk"
 

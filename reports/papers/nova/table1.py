@@ -1,6 +1,6 @@
 """Table I: each stage by itself on an RTX A6000."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Table I: seconds of vision, prefill and decode by themselves, CogAgent-9B on one RTX A6000"
 

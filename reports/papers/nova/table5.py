@@ -1,6 +1,6 @@
 """Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 

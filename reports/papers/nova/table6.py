@@ -1,6 +1,6 @@
 """Table VI: layers of the vision encoder that come and go through K slots, and the bandwidth that they take (eq. 8)."""
 
-from rehearsal.reports.papers.nova.common import *
+from reports.papers.nova.common import *
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 
@@ -38,7 +38,7 @@ _PASS = mean_pass_s("vision")
 
 
 def encoder() -> Any:
-    from rehearsal.engines.deployment import load_deployment
+    from engines.deployment import load_deployment
 
     found = load_deployment(LOAD["deployment"]).stages["thinker"].decoder.vision_encoder
     assert found is not None
@@ -52,7 +52,7 @@ def mebibytes(slots: int | None) -> float:
 
 def least_gb_s(pass_s: float) -> float:
     """Equation (8) for two slots, of a pass that takes so long: M / T in GB/s."""
-    from rehearsal.engines.systems.nova.vision import least_bandwidth
+    from engines.systems.nova.vision import least_bandwidth
 
     own = encoder()
     return least_bandwidth(own.layers * own.layer_bytes, pass_s, own.layers, 2) / 1e9

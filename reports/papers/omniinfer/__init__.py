@@ -1,6 +1,6 @@
 """The figures and tables of the OmniInfer paper."""
 
-from rehearsal.reports.claims.citation import Citation
+from reports.claims.citation import Citation
 
 CITATION = Citation(
     "OmniInfer: System-Wide Acceleration Techniques for Optimizing LLM Serving Throughput and Latency",

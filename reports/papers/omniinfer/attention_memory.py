@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.papers.omniinfer.common import *
+from reports.papers.omniinfer.common import *
 
 if TYPE_CHECKING:
-    from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern
+    from engines.systems.omniinfer.attention_pattern import AttentionPattern
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 
@@ -29,7 +29,7 @@ TOY = {"layers": 16, "tokens": 64, "hidden": 32, "heads": 2}
 
 def shipped(sinks: int = 128, recent: int = 384) -> AttentionPattern:
     """30 of 61 layers; which ones does not matter to memory."""
-    from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern
+    from engines.systems.omniinfer.attention_pattern import AttentionPattern
 
     return AttentionPattern.of("01" * 30 + "0", 61, sinks, recent)
 
@@ -39,9 +39,9 @@ def held(tokens: int, compressed: bool) -> int:
     """Requests of so many tokens that vLLM's KV manager holds at once, by its own block tables."""
     from dataclasses import replace
 
-    from rehearsal.engines.core import vllm_adapter as vllm
-    from rehearsal.engines.core.stage import Stage
-    from rehearsal.engines.models import Decoder
+    from engines.core import vllm_adapter as vllm
+    from engines.core.stage import Stage
+    from engines.models import Decoder
 
     stage = Stage(
         name="decode",
@@ -75,7 +75,7 @@ def held(tokens: int, compressed: bool) -> int:
 
 def divided(tokens: int) -> float:
     """The same by the code's fixed division of memory."""
-    from rehearsal.engines.systems.omniinfer.attention_pattern import split_pool
+    from engines.systems.omniinfer.attention_pattern import split_pool
 
     full, compressed = split_pool(POOL, 32, PAPER["compressed layers"], PAPER["beta"])
     return min(full / -(-tokens // BLOCK), compressed / (shipped().kept_tokens(tokens) / BLOCK))
@@ -106,9 +106,9 @@ class Compressed(NamedTuple):
 @cache
 def compressed(seed: int) -> Compressed | None:
     """None without pymoo."""
-    from rehearsal.engines.systems.omniinfer.attention_error import RandomDecoder
-    from rehearsal.engines.systems.omniinfer.pattern_search import Search, search
-    from rehearsal.workloads.errors import UserError
+    from engines.systems.omniinfer.attention_error import RandomDecoder
+    from engines.systems.omniinfer.pattern_search import Search, search
+    from workloads.errors import UserError
 
     decoder, layers = RandomDecoder(seed=seed, **TOY), TOY["layers"]
 

@@ -1,7 +1,7 @@
 """DeepSeek-R1 on Ascend 910C in closed loop (section 6.1), as Tables 1 and 2 and the what-if card run it."""
 
-from rehearsal.harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
-from rehearsal.reports.papers.prelude import *
+from harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
+from reports.papers.prelude import *
 
 ENGINE = "omniinfer"
 SEEDS = [0, 1, 2]
@@ -125,7 +125,7 @@ def qpm(point: Measured) -> float | None:
 
 def nodes(point: Measured) -> int:
     """Ascend nodes of 16 dies that the point's deployment is made of."""
-    from rehearsal.engines.deployment import load_deployment
+    from engines.deployment import load_deployment
 
     groups = load_deployment(point.params["deployment"]).gpu_groups
     return sum(len(group) for group in groups) // 16

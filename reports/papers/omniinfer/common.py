@@ -4,7 +4,7 @@ Cards of one part of the system ask its model and serve nobody: a short run of t
 their seeds.
 """
 
-from rehearsal.reports.papers.prelude import *
+from reports.papers.prelude import *
 
 SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"

@@ -1,6 +1,6 @@
 """Section 4.1: how even OmniPlacement makes the load of 64 dies, and how long it stays so."""
 
-from rehearsal.reports.papers.omniinfer.common import *
+from reports.papers.omniinfer.common import *
 
 TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
 
@@ -45,9 +45,9 @@ class Followed(NamedTuple):
 @cache
 def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
     """Half an hour of a group under one variant."""
-    from rehearsal.engines.devices.expert_parallel import ExpertParallel
-    from rehearsal.engines.systems.omniinfer import placement_params
-    from rehearsal.engines.systems.omniinfer.experts import expert_steps
+    from engines.devices.expert_parallel import ExpertParallel
+    from engines.systems.omniinfer import placement_params
+    from engines.systems.omniinfer.experts import expert_steps
 
     group = ExpertParallel(44.04e6, 88.08e6, 7168, 14336, 1.2e12, 301e12, 200e9, 60e-6)
     kind, values = VARIANTS[variant]
@@ -69,8 +69,8 @@ def mean(variant: str, drift_s: float | None, seed: int) -> float:
 @cache
 def of_budget(units: int, seed: int) -> float:
     """Mean imbalance of layers of different skew with so many slots a die, by the paper's budget over evenly given."""
-    from rehearsal.engines.systems.omniinfer.expert_load import zipf
-    from rehearsal.engines.systems.omniinfer.placement import budget, imbalance, static_placement
+    from engines.systems.omniinfer.expert_load import zipf
+    from engines.systems.omniinfer.placement import budget, imbalance, static_placement
 
     rng = np.random.default_rng(seed)
     loads = np.array([rng.permutation(zipf(EXPERTS, skew, PER_TOKEN)) for skew in SKEWS])
@@ -84,7 +84,7 @@ def of_budget(units: int, seed: int) -> float:
 
 def slowed(seed: int) -> float:
     """By what share steps get longer at most: by what copies take of the links, while there are any."""
-    from rehearsal.engines.systems.omniinfer.rebalancing import Rebalancing
+    from engines.systems.omniinfer.rebalancing import Rebalancing
 
     copying = followed(LINEAR, DRIFT_S, seed).counters["copy_s"] * ALL_LAYERS / LAYERS / UNTIL_S
     return copying * (1 / Rebalancing().link_share - 1)

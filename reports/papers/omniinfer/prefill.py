@@ -6,8 +6,8 @@ better: over the rate of requests an instance they lie on one curve, wait / (cap
 server does. The deployment multiplies its step times by the one capacity over the other (`step_scale`).
 """
 
-from rehearsal.reports.papers.omniinfer.cluster import *
-from rehearsal.reports.papers.omniinfer.table1 import PAPER as TABLE_1
+from reports.papers.omniinfer.cluster import *
+from reports.papers.omniinfer.table1 import PAPER as TABLE_1
 
 TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
 

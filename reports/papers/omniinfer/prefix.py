@@ -5,8 +5,8 @@ No prompt of Table 1 and 2's workload begins like another, so that the term is 0
 ours against, and so there are no claims.
 """
 
-from rehearsal.reports.papers.omniinfer.cluster import *
-from rehearsal.reports.papers.omniinfer.routing import hit_rate
+from reports.papers.omniinfer.cluster import *
+from reports.papers.omniinfer.routing import hit_rate
 
 TITLE = "Equation (8)'s prefix term: conversations before four prefill instances (no published values)"
 

@@ -4,7 +4,7 @@ Searched on a cluster that is quick to replay: Llama-3.1-8B, each replica one H1
 arrivals. There is no published value to hold ours against, and so there are no claims.
 """
 
-from rehearsal.reports.papers.omniinfer.cluster import *
+from reports.papers.omniinfer.cluster import *
 
 TITLE = "What if: decode replicas for each that computes prompts (no published values)"
 

@@ -5,7 +5,7 @@ another. Here every caller of a voice service comes with the same system prompt 
 that there is something to match. There is no published value to hold ours against, and so there are no claims.
 """
 
-from rehearsal.reports.papers.prelude import *
+from reports.papers.prelude import *
 
 TITLE = "Routing: callers under one system prompt before four thinkers, by seven rules (no published values)"
 

@@ -1,6 +1,6 @@
 """Table 1: prefill instances, decode dies and batches."""
 
-from rehearsal.reports.papers.omniinfer.cluster import *
+from reports.papers.omniinfer.cluster import *
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 

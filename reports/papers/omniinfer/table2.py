@@ -1,7 +1,7 @@
 """Table 2: what each part of OmniInfer does to a cluster with 3,072 requests in flight."""
 
-from rehearsal.reports.papers.omniinfer import table1
-from rehearsal.reports.papers.omniinfer.cluster import *
+from reports.papers.omniinfer import table1
+from reports.papers.omniinfer.cluster import *
 
 TITLE = (
     "Table 2: OmniInfer and what is left without each of its parts, six prefill instances and 64 decode dies"

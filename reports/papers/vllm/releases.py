@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from rehearsal.harness.experiments.experiment import Experiment
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.claims.quantities import Measure, Quantity, Setting, Values, of, over_points
-from rehearsal.reports.claims.stated import claim, level
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.figures.style import engine_looks
-from rehearsal.reports.papers.metronome.common import DAY_2, QWEN
-from rehearsal.reports.runs.measured import Measured, Run
+from harness.experiments.experiment import Experiment
+from harness.metrics.stats import Spread, across_seeds
+from reports.claims.quantities import Measure, Quantity, Setting, Values, of, over_points
+from reports.claims.stated import claim, level
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import DAY_2, QWEN
+from reports.runs.measured import Measured, Run
 
 TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
 

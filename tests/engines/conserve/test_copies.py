@@ -2,10 +2,10 @@
 
 import pytest
 
-from rehearsal.engines.core.host_copies import HostCopies
-from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.view import stage_view
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.host_copies import HostCopies
+from engines.core.policy import RequestView
+from engines.core.view import stage_view
+from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.host import BLOCKS_PER_S, Bench
 from tests.engines.real import clean, executor, stock_tokens
 from tests.engines.test_offload import evicted

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.co_serving import profiler
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.hardware import load_gpu
-from rehearsal.engines.devices.kernels.choose import shipped
-from rehearsal.engines.devices.kernels.steps import MeasuredSteps
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.models import load_model
-from rehearsal.engines.systems.conserve.latency import LatencyModel, features
+from engines.co_serving import profiler
+from engines.core.device import Row
+from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.roofline import Work
+from engines.models import load_model
+from engines.systems.conserve.latency import LatencyModel, features
 
 COEFFICIENT = st.one_of(st.just(0.0), st.floats(1e-12, 1e-3))
 MODELS = st.builds(LatencyModel, COEFFICIENT, COEFFICIENT, COEFFICIENT, st.floats(0.0, 0.02))

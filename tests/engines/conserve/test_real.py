@@ -10,17 +10,17 @@ pytestmark = pytest.mark.slow
 
 def co_serve(resume: str) -> None:
     """People who ask while documents are read, in a process of its own; then the same prompts to `LLM`."""
-    from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
-    from rehearsal.engines.parts import Parts
-    from rehearsal.engines.registry import ENGINES
-    from rehearsal.engines.server import ServerParams, resolve
-    from rehearsal.harness.client.params import ClientParams
-    from rehearsal.harness.client.population import serve_population
-    from rehearsal.harness.clocks import clock
-    from rehearsal.harness.records.log import EventLog
-    from rehearsal.workloads.registry import make_trace
-    from rehearsal.workloads.trace import Trace
+    from engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.parts import Parts
+    from engines.registry import ENGINES
+    from engines.server import ServerParams, resolve
+    from harness.client.params import ClientParams
+    from harness.client.population import serve_population
+    from harness.clocks import clock
+    from harness.records.log import EventLog
     from tests.engines.real import started_replies
+    from workloads.registry import make_trace
+    from workloads.trace import Trace
 
     params = ServerParams.model_validate(
         {"deployment": "llama_tiny", "prefix_caching": True, "host_kv_gb": 0.5, "kv_pool_blocks": 96}

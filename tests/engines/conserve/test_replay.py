@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.roofline import StepCost
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.devices.roofline import StepCost
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
 from tests.engines.test_lazy_decode import assert_same
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 SERVER = {"deployment": "llama_8b_1gpu", "kv_pool_blocks": 1200, "host_kv_gb": 8.0}
 RESUMES = ["recompute", "swap", "ic", "ic_prefetch"]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.co_serving.profiler import Profile
-from rehearsal.engines.core.policy import Plan, RequestView, StageView
-from rehearsal.engines.systems.conserve.latency import LatencyModel
-from rehearsal.engines.systems.conserve.params import Params
-from rehearsal.engines.systems.conserve.scheduler import ConServePolicy
-from rehearsal.workloads.columns.classes import Slo
-from rehearsal.workloads.errors import UserError
+from engines.co_serving.profiler import Profile
+from engines.core.policy import Plan, RequestView, StageView
+from engines.systems.conserve.latency import LatencyModel
+from engines.systems.conserve.params import Params
+from engines.systems.conserve.scheduler import ConServePolicy
+from workloads.columns.classes import Slo
+from workloads.errors import UserError
 
 MODEL = LatencyModel(token=2.3e-5, pair=8.7e-10, visible=3.9e-8, constant=0.006)
 ONLINE = Slo("online", 0, ttft_deadline_s=0.5, tbt_deadline_s=0.06)

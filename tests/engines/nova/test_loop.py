@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rehearsal.engines.devices.sharing import SharedCompute
-from rehearsal.engines.systems.nova.partition import decode_sms
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.devices.sharing import SharedCompute
+from engines.systems.nova.partition import decode_sms
+from harness.worker.replay import Replay
 from tests.engines.replays import replay
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 A6000 = {"deployment": "cogagent_a6000"}
 ALIKE_S = 1e-9

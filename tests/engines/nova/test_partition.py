@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.hardware import Gpu
-from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.virtual import VirtualGpu
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.systems.nova.partition import Beside, Profile, decode_sms
-from rehearsal.engines.systems.nova.profiler import profile
-from rehearsal.harness.clocks.clock import run
+from engines.devices.hardware import Gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from engines.server import ServerParams, resolve
+from engines.systems.nova.partition import Beside, Profile, decode_sms
+from engines.systems.nova.profiler import profile
+from harness.clocks.clock import run
 
 SMS = 84
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.layer_slots import LayerSlots, pass_s, slots_of, sync_s
-from rehearsal.engines.devices.roofline import Roofline, Work
-from rehearsal.engines.devices.sharing import alone_s, tiled
-from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.engines.systems.nova.vision import least_bandwidth
-from rehearsal.workloads.errors import UserError
+from engines.core.device import Row
+from engines.devices.layer_slots import LayerSlots, pass_s, slots_of, sync_s
+from engines.devices.roofline import Roofline, Work
+from engines.devices.sharing import alone_s, tiled
+from engines.server import ServerParams, resolve
+from engines.systems.nova.vision import least_bandwidth
+from workloads.errors import UserError
 
 A6000 = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000"}))
 DECODER = A6000.stages["thinker"].decoder

@@ -8,19 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core import vllm_adapter as vllm
-from rehearsal.engines.core.device import Row
-from rehearsal.engines.core.policy import Plan
-from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention
-from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
-from rehearsal.engines.core.window import AttentionWindow, reach, windowed_share
-from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.systems.omniinfer.attention_error import RandomDecoder
-from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
-from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
-from rehearsal.workloads.errors import UserError
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.policy import Plan
+from engines.core.vllm_adapter.attention.reference import dense_attention
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.core.window import AttentionWindow, reach, windowed_share
+from engines.devices.roofline import Work
+from engines.systems.omniinfer.attention_error import RandomDecoder
+from engines.systems.omniinfer.attention_params import AttentionParams
+from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from tests.engines.real import clean, stage, submit
 from tests.engines.stage import make_stage
+from workloads.errors import UserError
 
 R1 = AttentionPattern.of("01" * 30 + "0", 61)
 """30 of 61 layers compressed, as the open-source code ships; which ones is not said."""

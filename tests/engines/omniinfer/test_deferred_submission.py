@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.lifecycle import Lifecycle, Phase
-from rehearsal.harness.worker.replay import Replay
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from engines.core.lifecycle import Lifecycle, Phase
+from harness.worker.replay import Replay
 from tests.engines import replays
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 SERVER = {"deployment": "llama_8b_h100", "max_num_batched_tokens": 4096, "stream_interval": 16}
 RULES = ["least_load", "prefix_match", "dynamo", "omniproxy", "omniproxy_oss"]
@@ -45,7 +45,7 @@ def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: floa
             super().__init__(now)
             lives.append(self)
 
-    with patch("rehearsal.engines.systems.omniinfer.proxy.deferral.Lifecycle", Watched):
+    with patch("engines.systems.omniinfer.proxy.deferral.Lifecycle", Watched):
         done = replayed(trace(30, rate, seed), client={"turn_timeout_s": timeout_s}, routing=routing)
     kinds = done.events.to_pandas()["kind"].value_counts()
     assert len(lives) == 30 and done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0
@@ -86,7 +86,7 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
 def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
     """By least work no replica has more than its slots, and all are answered; by round robin some queue at one."""
     busy = trace(30, 50.0)
-    shipped = (files("rehearsal.engines.deployments") / "llama_8b_h100.yaml").read_text()
+    shipped = (files("engines.deployments") / "llama_8b_h100.yaml").read_text()
     few = tmp_path / "four_slots.yaml"
     few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))
     server = SERVER | {"deployment": str(few)}

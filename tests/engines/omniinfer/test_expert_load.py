@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.systems.omniinfer.expert_load import (
-    RecordedLoad,
-    SampledLoad,
-    read_routing,
-    write_routing,
-    zipf,
-)
-from rehearsal.workloads.errors import UserError
+from engines.systems.omniinfer.expert_load import RecordedLoad, SampledLoad, read_routing, write_routing, zipf
+from workloads.errors import UserError
 
 
 @given(st.integers(1, 64), st.floats(0, 2), st.data())

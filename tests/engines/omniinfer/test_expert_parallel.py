@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.expert_parallel import ExpertParallel
-from rehearsal.engines.systems.omniinfer.expert_load import RecordedLoad, SampledLoad
-from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
-from rehearsal.engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement
-from rehearsal.engines.systems.omniinfer.experts import expert_steps
-from rehearsal.engines.systems.omniinfer.placement import sequential
-from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
-from rehearsal.workloads.errors import UserError
+from engines.devices.expert_parallel import ExpertParallel
+from engines.systems.omniinfer.expert_load import RecordedLoad, SampledLoad
+from engines.systems.omniinfer.expert_map import ExpertMap
+from engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement
+from engines.systems.omniinfer.experts import expert_steps
+from engines.systems.omniinfer.placement import sequential
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from workloads.errors import UserError
 
 R1 = ExpertParallel(
     expert_bytes=3 * 7168 * 2048,

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.lifecycle import BACK, Lifecycle, Phase
-from rehearsal.engines.core.router import Waits
-from rehearsal.engines.core.routers.dynamo import dynamo_cost
-from rehearsal.engines.core.routers.informed import Node
-from rehearsal.engines.core.routers.prefixes import PrefixIndex, block_hashes
-from rehearsal.engines.systems.omniinfer.proxy.batch_times import BatchTimes
-from rehearsal.engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
-from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
-from rehearsal.engines.systems.omniinfer.proxy.prefill import LEAD_S, PrefillQueue
-from rehearsal.engines.systems.omniinfer.proxy.score import best, best_of_code
+from engines.core.lifecycle import BACK, Lifecycle, Phase
+from engines.core.router import Waits
+from engines.core.routers.dynamo import dynamo_cost
+from engines.core.routers.informed import Node
+from engines.core.routers.prefixes import PrefixIndex, block_hashes
+from engines.systems.omniinfer.proxy.batch_times import BatchTimes
+from engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
+from engines.systems.omniinfer.proxy.order import by_priority
+from engines.systems.omniinfer.proxy.prefill import LEAD_S, PrefillQueue
+from engines.systems.omniinfer.proxy.score import best, best_of_code
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=40))

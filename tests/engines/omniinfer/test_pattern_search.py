@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rehearsal.engines.systems.omniinfer.pattern_search import Search, search
-from rehearsal.workloads.errors import UserError
+from engines.systems.omniinfer.pattern_search import Search, search
+from workloads.errors import UserError
 
 COSTS = np.array([0.5, 0.01, 0.3, 0.02, 0.4, 0.01, 0.03, 0.6])
 """What compressing each layer takes off the score."""
@@ -57,7 +57,7 @@ def test_where_only_the_empty_pattern_qualifies_it_is_found():
 
 @pytest.mark.usefixtures("pymoo")
 def test_on_a_decoder_of_random_weights_it_beats_as_many_random_patterns():
-    from rehearsal.engines.systems.omniinfer.attention_error import RandomDecoder
+    from engines.systems.omniinfer.attention_error import RandomDecoder
 
     decoder = RandomDecoder(8, seed=0, tokens=64)
 

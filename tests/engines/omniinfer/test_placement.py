@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.systems.omniinfer.edits import edited
-from rehearsal.engines.systems.omniinfer.expert_load import zipf
-from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
-from rehearsal.engines.systems.omniinfer.placement import (
+from engines.systems.omniinfer.edits import edited
+from engines.systems.omniinfer.expert_load import zipf
+from engines.systems.omniinfer.expert_map import ExpertMap
+from engines.systems.omniinfer.placement import (
     best_layout,
     budget,
     die_loads,

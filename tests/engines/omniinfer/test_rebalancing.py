@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.systems.omniinfer.expert_load import SampledLoad
-from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
-from rehearsal.engines.systems.omniinfer.migration import LayerMove, Migration, Phase, round_s
-from rehearsal.engines.systems.omniinfer.placement import imbalance, sequential, static_placement
-from rehearsal.engines.systems.omniinfer.rebalancing import (
+from engines.systems.omniinfer.expert_load import SampledLoad
+from engines.systems.omniinfer.expert_map import ExpertMap
+from engines.systems.omniinfer.migration import LayerMove, Migration, Phase, round_s
+from engines.systems.omniinfer.placement import imbalance, sequential, static_placement
+from engines.systems.omniinfer.rebalancing import (
     DynamicPlacement,
     Rebalancing,
     few_moves,
@@ -24,7 +24,7 @@ BYTES, LINK = 44.04e6, 200e9
 
 
 def transfers(before, after):
-    from rehearsal.engines.core.vllm_adapter.expert_balance import transfer_rounds
+    from engines.core.vllm_adapter.expert_balance import transfer_rounds
 
     return transfer_rounds(before, after)
 
@@ -139,7 +139,7 @@ def test_while_a_layer_is_copied_the_old_one_serves_and_steps_keep_most_of_the_l
 
 
 def test_vllms_own_balancer_fills_the_same_slots():
-    from rehearsal.engines.core.vllm_adapter.expert_balance import eplb_layout
+    from engines.core.vllm_adapter.expert_balance import eplb_layout
 
     load = SampledLoad(LAYERS, EXPERTS, 2, 0.8, 5).history()
     layouts = eplb_layout(load, DIES, 1)

@@ -6,15 +6,15 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
-from rehearsal.engines.core.vllm_adapter.routed_experts import RoutedExperts
-from rehearsal.engines.devices.expert_parallel import ExpertParallel
-from rehearsal.engines.systems.omniinfer.expert_load import read_routing, write_routing
-from rehearsal.engines.systems.omniinfer.experts import expert_steps
-from rehearsal.engines.systems.omniinfer.placement_params import LoadParams
-from rehearsal.engines.systems.omniinfer.record import record
-from rehearsal.workloads.errors import UserError
+from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.routed_experts import RoutedExperts
+from engines.devices.expert_parallel import ExpertParallel
+from engines.systems.omniinfer.expert_load import read_routing, write_routing
+from engines.systems.omniinfer.experts import expert_steps
+from engines.systems.omniinfer.placement_params import LoadParams
+from engines.systems.omniinfer.record import record
 from tests.engines.real import prompts, stage, submit
+from workloads.errors import UserError
 
 
 def served() -> tuple[np.ndarray, np.ndarray, list[int]]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.turn_taking.detector import Decision, TurnDetector
-from rehearsal.engines.turn_taking.endpointing import ACCURACY, Accuracy, SilenceTimeout, SimulatedSemantic
-from rehearsal.engines.turn_taking.interruption import WORDS_PER_S, InterruptionGate
+from engines.turn_taking.detector import Decision, TurnDetector
+from engines.turn_taking.endpointing import ACCURACY, Accuracy, SilenceTimeout, SimulatedSemantic
+from engines.turn_taking.interruption import WORDS_PER_S, InterruptionGate
 
 EVERYTHING = InterruptionGate()
 Said = list[tuple[Decision, float]]

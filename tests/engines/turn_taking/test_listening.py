@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engines.speaking.monitor import Ack, Monitor, Phase
-from rehearsal.engines.turn_taking.listening import LEAST_REPLY_S, Listening
-from rehearsal.engines.turn_taking.params import TurnTakingParams
-from rehearsal.harness.clocks.clock import run
-from rehearsal.workloads.trace import Turn
+from engines.speaking.monitor import Ack, Monitor, Phase
+from engines.turn_taking.listening import LEAST_REPLY_S, Listening
+from engines.turn_taking.params import TurnTakingParams
+from harness.clocks.clock import run
 from tests.harness.test_duplex_user import TURN
+from workloads.trace import Turn
 
 DELAY_S = 0.12
 

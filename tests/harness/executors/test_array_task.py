@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.executors.array_task import (
+from harness.executors.array_task import (
     CLAIMS,
     Array,
     State,
@@ -16,10 +16,10 @@ from rehearsal.harness.executors.array_task import (
     read_state,
     write_array,
 )
-from rehearsal.harness.executors.node import Task
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records.record import Work, load_record
+from harness.executors.node import Task
+from harness.experiments.experiment import Point
+from harness.experiments.order import Order
+from harness.records.record import Work, load_record
 from tests.harness import fakes
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.record import Work, load_record
-from rehearsal.harness.records.results import claim, unfinished, write_summary
+from harness.executors import Outcome
+from harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Point
+from harness.records.record import Work, load_record
+from harness.records.results import claim, unfinished, write_summary
 from tests.harness import fakes
 from tests.selftest.kills import measured, running
 from tests.waiting import wait_until
@@ -145,11 +145,11 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
 COMMAND = """
 import functools, json, resource, sys
 from pathlib import Path
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.results import claim, unfinished, write_summary
-from rehearsal.harness.executors.local import LocalExecutor
+from harness.experiments.experiment import Point
+from harness.records.results import claim, unfinished, write_summary
+from harness.executors.local import LocalExecutor
 from tests.harness import fakes
-from rehearsal.workloads.errors import UserError
+from workloads.errors import UserError
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)

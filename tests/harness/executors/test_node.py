@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
-from rehearsal.harness.experiments.experiment import Experiment, Point, code_of, expand
-from rehearsal.harness.experiments.order import Order
-from rehearsal.harness.records.record import Work, load_record, temporary
-from rehearsal.reports.cards.card import Card, chosen
-from rehearsal.workloads.errors import UserError
+from harness.executors.local import LocalExecutor
+from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
+from harness.experiments.experiment import Experiment, Point, code_of, expand
+from harness.experiments.order import Order
+from harness.records.record import Work, load_record, temporary
+from reports.cards.card import Card, chosen
 from tests.harness import fakes
 from tests.selftest.kills import measured
+from workloads.errors import UserError
 
 
 def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from rehearsal.harness.executors.place import Place
-from rehearsal.workloads.errors import UserError
+from harness.executors.place import Place
 from tests.harness import fakes
+from workloads.errors import UserError
 
 
 @pytest.mark.parametrize("name", ["local", "auto", "ray://head:10001", "ray://10.0.0.1:10001", "slurm"])

@@ -16,17 +16,18 @@ from typing import Any
 import psutil
 import pytest
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.executors.ray import CHANCES, RayExecutor, connected
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.provenance import ROOT
-from rehearsal.harness.records.record import Work, load_record
-from rehearsal.workloads.errors import UserError
+from harness.executors import Outcome
+from harness.executors.local import LocalExecutor
+from harness.executors.ray import CHANCES, RayExecutor, connected
+from harness.experiments.experiment import Point
+from harness.records.identity import PACKAGES
+from harness.records.provenance import ROOT
+from harness.records.record import Work, load_record
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
 from tests.selftest.kills import measured
 from tests.waiting import runs, wait_until
+from workloads.errors import UserError
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -170,9 +171,9 @@ def test_a_node_with_other_code_is_refused_by_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where Ray looks for code first
     other = tmp_path / "other"
-    for package in ("rehearsal", "tests"):
+    for package in (*PACKAGES, "tests"):
         shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
-    with (other / "rehearsal" / "harness" / "worker" / "replay.py").open("a") as file:
+    with (other / "harness" / "worker" / "replay.py").open("a") as file:
         file.write("\nchanged = True\n")
     path = os.pathsep.join([str(other), os.environ.get("PYTHONPATH", "")])
     node("the_other", env_vars={"PYTHONPATH": path})

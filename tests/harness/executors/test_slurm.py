@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from rehearsal.harness.executors import Outcome
-from rehearsal.harness.executors.local import LocalExecutor
-from rehearsal.harness.executors.slurm import SlurmExecutor, check
-from rehearsal.harness.experiments.experiment import Point
-from rehearsal.harness.records.provenance import ROOT
-from rehearsal.harness.records.record import Work, load_record
-from rehearsal.workloads.errors import UserError
+from harness.executors import Outcome
+from harness.executors.local import LocalExecutor
+from harness.executors.slurm import SlurmExecutor, check
+from harness.experiments.experiment import Point
+from harness.records.provenance import ROOT
+from harness.records.record import Work, load_record
 from tests.builders import free_ports
 from tests.harness import fakes
 from tests.selftest.kills import measured
 from tests.waiting import runs, wait_until
+from workloads.errors import UserError
 
 pytest.importorskip("submitit")
 pytestmark = pytest.mark.slow

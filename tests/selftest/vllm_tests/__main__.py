@@ -24,18 +24,18 @@ from xml.etree import ElementTree
 import typer
 import yaml
 
-from rehearsal.engines.core.stage import ENTRY
-from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.stock.arguments import policy_of
-from rehearsal.harness.records.provenance import ROOT, packages
-from rehearsal.harness.worker.vllm_release import environment as of_release
-from rehearsal.harness.worker.vllm_release import python_path, source
-from rehearsal.workloads.errors import UserError
+from engines.core.stage import ENTRY
+from engines.registry import ENGINES
+from engines.stock.arguments import policy_of
+from harness.records.provenance import ROOT, packages
+from harness.worker.vllm_release import environment as of_release
+from harness.worker.vllm_release import python_path, source
 from tests.selftest.vllm_tests.models import redirects
+from workloads.errors import UserError
 
 FOLDERS = ("tests/v1/core", "tests/v1/kv_connector/unit/offloading_connector")
 INTENDED = Path(__file__).with_name("intended.yaml")
-PLUG_IN = "rehearsal.engines.stock.stand_in"
+PLUG_IN = "engines.stock.stand_in"
 STOCK = "vllm"
 MARKERS = (
     "cpu_test",

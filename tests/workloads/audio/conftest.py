@@ -32,7 +32,7 @@ def write_recordings(folder: Path) -> Path:
     """24 recordings of synthetic speech, after and before a quiet noise of 0.2 to 0.8 s, and two silent ones."""
     import soundfile
 
-    from rehearsal.workloads.audio.synth import SyntheticClip
+    from workloads.audio.synth import SyntheticClip
 
     kinds = [
         ("wav", 16_000, 1),
@@ -63,7 +63,7 @@ def record(tmp_path: Path) -> Record:
     ) -> Path:
         import soundfile
 
-        from rehearsal.workloads.audio.synth import SyntheticClip
+        from workloads.audio.synth import SyntheticClip
 
         path = tmp_path / "recordings" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio.annotation import read_rttm, read_textgrid
-from rehearsal.workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace, serves
-from rehearsal.workloads.trace import Trace
+from workloads.audio.annotation import read_rttm, read_textgrid
+from workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
+from workloads.audio.synth import SyntheticClip
+from workloads.errors import UserError
+from workloads.registry import make_trace, serves
+from workloads.trace import Trace
 
 RATE = 16_000
 

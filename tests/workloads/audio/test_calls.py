@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
 from tests.workloads.audio.conftest import Record
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 
 def first_contents(trace: Trace) -> set[float]:

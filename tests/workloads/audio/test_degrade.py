@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.signal import welch
 
-from rehearsal.workloads.audio import degrade
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.audio.degrade import Degradation
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
+from workloads.audio import degrade
+from workloads.audio.content import pcm_for
+from workloads.audio.degrade import Degradation
+from workloads.audio.synth import SyntheticClip
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 needs_librosa = pytest.mark.skipif(find_spec("librosa") is None, reason="needs the extra audio")
 SPEECH = SyntheticClip(9).pcm(16_000)

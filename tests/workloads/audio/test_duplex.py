@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio import library as library_module
-from rehearsal.workloads.audio.duplex import Part, Stream, continuous
-from rehearsal.workloads.audio.library import Held, Library
-from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
-from rehearsal.workloads.errors import UserError
+from workloads.audio import library as library_module
+from workloads.audio.duplex import Part, Stream, continuous
+from workloads.audio.library import Held, Library
+from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.errors import UserError
 
 RATE = 16_000
 CLIPS = synthetic_clips()[:12]
@@ -85,7 +85,7 @@ def test_too_little_material_for_different_streams() -> None:
 
 def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "held", held := Held(limit=300_000))
-    monkeypatch.setattr("rehearsal.workloads.audio.synth.held", held)
+    monkeypatch.setattr("workloads.audio.synth.held", held)
     streams = continuous(CLIPS, 1000, RATE, seed=0)
     for stream in streams:
         next(stream.chunks(0.02))

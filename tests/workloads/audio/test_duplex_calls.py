@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio import phrases
-from rehearsal.workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
-from rehearsal.workloads.audio.library import Library
-from rehearsal.workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
-from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
-from rehearsal.workloads.audio.vad import segments_of
-from rehearsal.workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.generators import duplex
-from rehearsal.workloads.registry import make_trace, serves
-from rehearsal.workloads.trace import Trace, Turn
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
+from workloads.audio import phrases
+from workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
+from workloads.audio.library import Library
+from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
+from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.vad import segments_of
+from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from workloads.errors import UserError
+from workloads.generators import duplex
+from workloads.registry import make_trace, serves
+from workloads.trace import Trace, Turn
 
 KINDS = {
     "interruption": "p",
@@ -293,8 +293,8 @@ def test_synthetic_calls_need_no_optional_package() -> None:
     code = (
         "import sys\n"
         "for name in ('soundfile', 'soxr', 'webrtcvad', 'av', 'librosa'): sys.modules[name] = None\n"
-        "from rehearsal.workloads.registry import make_trace\n"
-        "from rehearsal.workloads.audio.content import pcm_for, event_pcm\n"
+        "from workloads.registry import make_trace\n"
+        "from workloads.audio.content import pcm_for, event_pcm\n"
         "trace = make_trace('duplex', {'sessions': 10}, 0)\n"
         "turns = [turn for session in trace.sessions for turn in session.turns]\n"
         "print(sum(len(next(event_pcm(trace, turn))) for turn in turns if turn.event) > 0)\n"

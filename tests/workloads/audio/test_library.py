@@ -9,12 +9,12 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rehearsal.workloads.audio import decode
-from rehearsal.workloads.audio.decode import BadRecording
-from rehearsal.workloads.audio.library import Held, Library, chunks, open_recording
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.errors import UserError
 from tests.workloads.audio.conftest import Record
+from workloads.audio import decode
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Held, Library, chunks, open_recording
+from workloads.audio.synth import SyntheticClip
+from workloads.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.reports import cli
-from rehearsal.workloads.audio.obtain import PACKAGES, obtain
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import hub
-from rehearsal.workloads.registry import make_trace
+from reports import cli
 from tests.workloads.audio.conftest import Record
+from workloads.audio.obtain import PACKAGES, obtain
+from workloads.errors import UserError
+from workloads.files import hub
+from workloads.registry import make_trace
 
 
 def rehearse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio import turntaking as tt
-from rehearsal.workloads.audio.turntaking import Published, cuts, offsets
+from workloads.audio import turntaking as tt
+from workloads.audio.turntaking import Published, cuts, offsets
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio import vad
-from rehearsal.workloads.audio.decode import BadRecording
-from rehearsal.workloads.audio.library import Library
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.audio.utterances import LONGEST_S, _turns, utterances
-from rehearsal.workloads.audio.vad import Method, Segment, segments, segments_of
 from tests.workloads.audio.conftest import Record
+from workloads.audio import vad
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Library
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.utterances import LONGEST_S, _turns, utterances
+from workloads.audio.vad import Method, Segment, segments, segments_of
 
 
 @pytest.mark.parametrize(("method", "least"), [("webrtc", 0.9), ("silero", 0.85)])
@@ -82,8 +82,8 @@ def test_utterances_of_recordings(recordings: Path) -> None:
 def test_silero_needs_no_torch() -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra silero")
     code = (
-        "import sys; from rehearsal.workloads.audio.synth import SyntheticClip;"
-        "from rehearsal.workloads.audio.vad import segments;"
+        "import sys; from workloads.audio.synth import SyntheticClip;"
+        "from workloads.audio.vad import segments;"
         "segments(SyntheticClip(0), 'silero'); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.workloads.audio import content
-from rehearsal.workloads.audio.content import pcm_for
-from rehearsal.workloads.audio.library import Library
-from rehearsal.workloads.audio.synth import SyntheticClip
-from rehearsal.workloads.audio.utterances import utterances
-from rehearsal.workloads.audio.vad import segments
-from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.registry import make_trace
-from rehearsal.workloads.trace import Trace
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
+from workloads.audio import content
+from workloads.audio.content import pcm_for
+from workloads.audio.library import Library
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.utterances import utterances
+from workloads.audio.vad import segments
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 
 def turns(trace: Trace) -> list:
@@ -175,8 +175,8 @@ def test_synthetic_speech_needs_no_optional_package(record: Record) -> None:
     code = (
         "import sys\n"
         "for name in ('soundfile', 'soxr', 'webrtcvad', 'av'): sys.modules[name] = None\n"
-        "from rehearsal.workloads.registry import make_trace\n"
-        "from rehearsal.workloads.audio.content import pcm_for\n"
+        "from workloads.registry import make_trace\n"
+        "from workloads.audio.content import pcm_for\n"
         "trace = make_trace('speech', {}, 0)\n"
         "print(len(next(pcm_for(trace, trace.sessions[0].turns[0]))))\n"
         "try: make_trace('speech', {'path': sys.argv[1]}, 0)\n"

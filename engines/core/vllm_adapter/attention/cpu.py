@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from rehearsal.engines.core.vllm_adapter.attention.reference import visible
+from engines.core.vllm_adapter.attention.reference import visible
 
 QUERY_TILE = 128
 """[chosen] queries of one request that attend together: a prefill gathers W + this many tokens at a time."""

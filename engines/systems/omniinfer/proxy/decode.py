@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.router import AssigningRouter, Key, Waits
-from rehearsal.engines.core.routers.target import Target
+from engines.core.router import AssigningRouter, Key, Waits
+from engines.core.routers.target import Target
 
 GAMMA = 1
 """[code] of equation 9."""

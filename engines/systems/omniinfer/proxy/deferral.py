@@ -8,12 +8,12 @@ handed over besides is the next one.
 import asyncio
 from collections.abc import Sequence
 
-from rehearsal.engines.core.lifecycle import Lifecycle, Phase
-from rehearsal.engines.core.router import ChoosingRouter
-from rehearsal.engines.speaking.hook import Hook
-from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.engines.systems.omniinfer.proxy.prefill import PrefillQueue
+from engines.core.lifecycle import Lifecycle, Phase
+from engines.core.router import ChoosingRouter
+from engines.speaking.hook import Hook
+from engines.speaking.pipeline import Pipeline
+from engines.speaking.reply import Reply, ReplyRequest
+from engines.systems.omniinfer.proxy.prefill import PrefillQueue
 
 
 class Deferral(Hook):

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from rehearsal.engines.systems.omniinfer.proxy.batch_times import BatchTimes
-from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
+from engines.systems.omniinfer.proxy.batch_times import BatchTimes
+from engines.systems.omniinfer.proxy.order import by_priority
 
 LEAD_S = 0.005
 """[chosen] handed over so long before the batch under way may end: dispatch overhead and a tick."""

@@ -6,9 +6,9 @@ Requests are handed over at once: where they are to be held back, `deferral` ask
 from collections.abc import Sequence
 from typing import Any
 
-from rehearsal.engines.core.routers.informed import Informed, Node
-from rehearsal.engines.core.routers.target import Target
-from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
+from engines.core.routers.informed import Informed, Node
+from engines.core.routers.target import Target
+from engines.systems.omniinfer.proxy.order import by_priority
 
 ALPHA = 0.5
 """[chosen] α of equation 8; the paper states none."""
