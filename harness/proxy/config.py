@@ -10,6 +10,7 @@ from engines.composition import Routing
 from engines.registry import ROUTINGS
 from harness.serving.config import check_entrance
 from workloads.errors import UserError, nearest, validate
+from workloads.optional import install_command
 
 LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
 
@@ -60,7 +61,7 @@ def check_router(router: str) -> None:
     """UserError for an unknown rule, or a machine without what a proxy is made with."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"a proxy needs {', '.join(missing)}; run `make`, or install rehearsal[live].")
+        raise UserError(f"a proxy needs {', '.join(missing)}; run {install_command('live')}.")
     if router not in ROUTINGS:
         raise UserError(f"unknown router {router!r}.{nearest(router, ROUTINGS)}")
 

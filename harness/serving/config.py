@@ -18,6 +18,7 @@ from engines.server import ServerParams, check_modelled, resolve
 from harness.experiments.profiles import profile_of
 from harness.kinds import live_kind
 from workloads.errors import UserError, nearest, validate
+from workloads.optional import install_command
 
 SMALL_DEPLOYMENT = "speech_tiny"
 """What really runs on any machine; served on real devices where no deployment is set."""
@@ -53,9 +54,7 @@ def check(config: ServeConfig) -> None:
     """UserError when `config` names what does not exist, cannot run here or would be open to everybody."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(
-            f"a server needs {', '.join(missing)}; run `make` in a checkout, or install rehearsal[cpu,live]."
-        )
+        raise UserError(f"a server needs {', '.join(missing)}; run {install_command('cpu', 'live')}.")
     engine_params, server_params = parameters(config)
     live_kind(ENGINES[config.engine].kind)
     deployment = resolve(server_params)

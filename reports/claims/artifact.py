@@ -20,6 +20,7 @@ from reports.runs.measured import Measured
 from reports.tables.csv_text import csv_of
 from workloads.atomic_file import cannot_write, replacing
 from workloads.errors import UserError
+from workloads.optional import DISTRIBUTION
 
 KICK_MINUTES = 4.0
 """Of one core: what may be measured to kick the tyres. Beside the installation it leaves a ten minutes' visit room.
@@ -83,7 +84,7 @@ def write_artifact(group: Group, out: Path) -> list[Path]:
             group.name, [part.name for part in first], "artifact-kick", "expected_kick.csv"
         ),
         "reproduce.sh": _script(group.name, [group.name], f"artifact-{group.name}", "expected.csv"),
-        "CITATION.cff": cff(version("rehearsal"), _papers(group), _commit(group)),
+        "CITATION.cff": cff(version(DISTRIBUTION), _papers(group), _commit(group)),
     }
     try:
         out.mkdir(parents=True, exist_ok=True)

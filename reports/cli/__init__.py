@@ -36,6 +36,7 @@ from reports.cli import (
 from reports.cli.settings import option
 from workloads.atomic_file import is_full
 from workloads.errors import UserError
+from workloads.optional import DISTRIBUTION
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -83,7 +84,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"rehearse {version('rehearsal')}")
+        typer.echo(f"rehearse {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

@@ -14,6 +14,7 @@ import typer
 from harness.executors.place import Place
 from reports.cli.output import Form, emit
 from workloads.errors import UserError
+from workloads.optional import install_command
 
 if TYPE_CHECKING:
     from harness.executors import Executor, Outcome
@@ -146,13 +147,11 @@ def _executed(
 
 def _check_installed(vllm: bool, live: bool) -> None:
     if vllm and importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "a run needs vLLM, which is not installed; run `make` in a checkout, or install rehearsal[cpu]."
-        )
+        raise UserError(f"a run needs vLLM, which is not installed; run {install_command('cpu')}.")
     if live and any(
         importlib.util.find_spec(name) is None for name in ("uvloop", "picows", "msgspec", "httptools")
     ):
-        raise UserError("real sockets need libraries that are not installed; install rehearsal[live].")
+        raise UserError(f"real sockets need libraries that are not installed; run {install_command('live')}.")
 
 
 @contextlib.contextmanager

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workloads.audio.library import Clip
-from workloads.errors import UserError
-from workloads.optional import optional
+from workloads.optional import missing, optional
 
 RATE = 16_000
 Method = Literal["webrtc", "silero", "energy"]
@@ -80,9 +79,7 @@ def _silero_network() -> Any:
     onnxruntime = optional("onnxruntime", "silero")
     package = find_spec("silero_vad")
     if package is None or package.origin is None:
-        raise UserError(
-            "this needs the package silero_vad, which is not here; pip install 'rehearsal[silero]'."
-        )
+        raise missing("silero_vad", "silero")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     path = Path(package.origin).parent / "data" / "silero_vad.onnx"

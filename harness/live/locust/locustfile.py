@@ -3,7 +3,7 @@
     rehearse live URL --sessions 300 --out results/mine --dry-run
     locust -f harness/live/locust/locustfile.py --master --expect-workers 3 --rehearsal results/mine
 
-on each of the others, with `rehearsal[live,locust]`, the token or key in its environment, and nothing else:
+on each of the others, with `rehearsal-bench[live,locust]`, the token or key in its environment, and nothing else:
 
     locust -f harness/live/locust/locustfile.py --worker --master-host HOST
 

@@ -17,7 +17,7 @@ def score(pattern: tuple[bool, ...]) -> float:
 def test_without_pymoo_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pymoo.algorithms.soo.nonconvex.ga", None)
     with pytest.raises(
-        UserError, match=r"needs the package pymoo, which is not here; pip install .*\[search\]"
+        UserError, match=r"needs the package pymoo, which is not installed; run .*pip install .*\[search\]"
     ):
         search(score, 8, 0.9, seed=0)
 

@@ -33,7 +33,7 @@ def test_a_missing_library_is_named_with_what_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with (
-        pytest.raises(UserError, match=rf"needs the package {library}, .*rehearsal\[{extra}\]"),
+        pytest.raises(UserError, match=rf"needs the package {library}, .*\[{extra}\]"),
         Place(name).opened(),
     ):
         pass

@@ -145,5 +145,7 @@ def test_parameters(params: dict, sentence: str) -> None:
 
 def test_without_librosa_the_trace_is_refused_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "librosa", None)
-    with pytest.raises(UserError, match=r"^this needs the package librosa, which is not here; pip install"):
+    with pytest.raises(
+        UserError, match=r"^this needs the package librosa, which is not installed; run .*pip install"
+    ):
         make_trace("speech", {"snr_db": 10}, 0)

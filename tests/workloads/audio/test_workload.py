@@ -18,6 +18,7 @@ from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import utterances
 from workloads.audio.vad import segments
 from workloads.errors import UserError
+from workloads.optional import install_command
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -186,5 +187,5 @@ def test_synthetic_speech_needs_no_optional_package(record: Record) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "640",
-        "this needs the package soundfile, which is not here; pip install 'rehearsal[audio]'.",
+        f"this needs the package soundfile, which is not installed; run {install_command('audio')}.",
     ]
