@@ -13,15 +13,16 @@ import pandas as pd
 import yaml
 
 from engines.devices.hardware import gpu_called
-from engines.models import load_model
+from engines.models import Model, load_model, yaml_files
+from engines.models.published import model_of
 from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
 from harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
-from harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from harness.truth.run import LATENCIES, Server, SummaryRun, TruthRun
 from harness.truth.seen import ALL_AT_ONCE
-from harness.truth.served_model import served_model
 from workloads.atomic_file import output
 from workloads.errors import UserError
+from workloads.files.yaml_file import shipped_yaml
 from workloads.trace import Trace
 
 ENGINE = "vllm_omni_wo"
@@ -218,3 +219,30 @@ def _beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
 
 WAITING = 0.2
 """Share of the mean time to the first token that is waiting in line, above which a load is saturated. [chosen]"""
+
+
+FP8 = ("fp8", "fbgemm_fp8")
+"""vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""
+
+MEND = "make its file with `rehearse model config.json` and add --model FILE"
+
+
+def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str]:
+    """The model, and its name or file; in FP8 where the server made it so, by a file in `folder`. UserError where it is
+    not known, or quantised in a way that is not."""
+    model = model_of(server.model)
+    if model is None:
+        raise UserError(f"{run} served {server.model}, whose sizes are not known here; {MEND}.")
+    if server.quantization is None or all(each.weight_dtype_bytes == 1 for each in model.stages.values()):
+        return model, model.name
+    if server.quantization not in FP8:
+        raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {MEND}.")
+    path = folder / "model.yaml"
+    with output(path, make_folder=True) as file:
+        file.write(yaml.safe_dump(_in_fp8(shipped_yaml(yaml_files("models")[model.name]))).encode())
+    return load_model(str(path)), str(path)
+
+
+def _in_fp8(facts: dict[str, Any]) -> dict[str, Any]:
+    weights = {"weight_dtype_bytes": {"value": 1, "source": "[config] the server's quantization"}}
+    return {**facts, "stages": {name: {**stage, **weights} for name, stage in facts["stages"].items()}}

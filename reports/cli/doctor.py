@@ -13,7 +13,7 @@ from reports.cli.settings import option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.doctor.check import Check
+    from harness.doctor import Check
 
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red", "not needed": "dim"}
 _WIDTHS = (8, 12, 11)

@@ -1,8 +1,11 @@
-"""What was run and on what, told from the records themselves."""
+"""What was run and on what, told from the records themselves, and how far such runs were from real servers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from engines.deployment import load_deployment
@@ -11,11 +14,12 @@ from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from harness.truth.known import known_error
+from harness.truth.run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
 from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
+from workloads.files.yaml_file import shipped_yaml
 from workloads.registry import WORKLOADS
 
 Fact = dict[str, Any]
@@ -293,3 +297,41 @@ def time(points: Iterable[Measured]) -> str:
         served = f"{simulated_s / 3600:.1f} h" if simulated_s >= 3600 else f"{simulated_s / 60:.1f} min"
         text += f"; {served} of serving in {wall_s:.0f} s of the workers' wall time"
     return text
+
+
+NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
+
+
+@dataclass(frozen=True)
+class Known:
+    """Mean absolute errors as shares, of loads below saturation; `runs`: what they are of."""
+
+    model: str
+    gpu: str
+    ttft: float
+    itl: float
+    e2e: float
+    runs: str
+
+    @property
+    def sentence(self) -> str:
+        errors = ", ".join(f"{NAMES[name]} {100 * getattr(self, name):.1f} %" for name in LATENCIES)
+        return f"{errors} ({self.runs})"
+
+
+@cache
+def known() -> tuple[Known, ...]:
+    """What `rehearse fidelity --truth` found, by model and GPU."""
+    return tuple(Known(**each) for each in shipped_yaml(files("harness.truth") / "known.yaml"))
+
+
+def known_error(model: str, gpu: str) -> str:
+    """What is known of predictions for a model on a GPU, as a sentence."""
+    of_gpu = [each for each in known() if each.gpu == gpu]
+    for each in of_gpu:
+        if each.model == model:
+            return f"mean absolute error against real runs, by measured kernels: {each.sentence}"
+    if of_gpu:
+        others = "; ".join(f"{each.model}: {each.sentence}" for each in of_gpu)
+        return f"no real run of {model} on {gpu} was held against it; of others there: {others}"
+    return f"no real run on {gpu} was held against it"

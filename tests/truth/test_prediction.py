@@ -12,14 +12,13 @@ from typer.testing import CliRunner
 from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
 from harness.truth.folder import read_truth
-from harness.truth.known import known, known_error
-from harness.truth.predict import Failed, Prediction, _beside, _serve, predict
+from harness.truth.predict import Failed, Prediction, _beside, _serve, predict, served_model
 from harness.truth.replayed import asynchronous
 from harness.truth.report import REQUESTS, report_of
 from harness.truth.run import Request, Server, SummaryRun, TruthRun
-from harness.truth.served_model import served_model
 from reports.calibration.truth import sentences, tables
 from reports.cli import app
+from reports.pages.provenance import known, known_error
 from tests.truth.conftest import line, span
 from workloads.errors import UserError
 
