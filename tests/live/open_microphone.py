@@ -4,6 +4,8 @@ The client is whole, from the trace to the messages; only TCP is missing, so tha
 no busy machine is measured. `over_sockets` is the same script behind a real socket.
 """
 
+from __future__ import annotations
+
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,21 +16,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.clocks import clock
 from harness.live.client import connection
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.target import TargetParams
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import turn_taking_table
 from harness.metrics.turn_taking_summary import summarise_turn_taking
-from harness.records.log import EventLog
+from tests.live import scripted
 from tests.live.scripted import OURS, Call, Peer
 from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips
@@ -140,6 +134,11 @@ class Heard:
         self.turns = [dict(row) for row in table.to_dict("records")]
         self.metrics = summarise_turn_taking(table)
 
+    @classmethod
+    def of(cls, outcome: scripted.Outcome) -> Heard:
+        (call,) = outcome.calls
+        return cls(outcome.events, outcome.sends, outcome.failures, call, outcome.trace)
+
     def stretches(self, kind: str) -> list[tuple[str, float, float]]:
         """Label, begin and end of each, s."""
         mine = self.events.loc[self.events["kind"] == kind]
@@ -185,7 +184,7 @@ class _Client:
 
 def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = None, **target: Any) -> Heard:
     """On the virtual clock."""
-    call, serving = Call("/", {}), []
+    call, tasks = Call("/", {}), []
 
     async def connect(url: str, receiver: Any, **_: Any) -> _Client:
         wire = _Wire(receiver)
@@ -196,52 +195,25 @@ def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = Non
             await script(agent)
             await agent.over()
 
-        serving.append(asyncio.create_task(answer()))
+        tasks.append(asyncio.create_task(answer()))
         return _Client(wire)
 
+    async def serving(use: scripted.Use) -> list[Call]:
+        await use("ws://127.0.0.1:9/v1/realtime")
+        return [call]
+
     monkeypatch.setattr(connection, "connect", connect)
-    return _played(trace, "ws://127.0.0.1:9/v1/realtime", call, target, save, virtual=True)
+    target = {"dialect": "rehearsal", **target}
+    return Heard.of(scripted.played(trace, serving, virtual=True, save=save, **target))
 
 
 def over_sockets(trace: Trace, script: Script, **target: Any) -> Heard:
     """On the wall clock."""
-    call = Call("/", {})
 
-    async def handler(socket: ServerConnection) -> None:
-        agent = Agent(Peer(socket, call))
+    async def agents(peer: Peer) -> None:
+        agent = Agent(peer)
         await agent.greet()
         await script(agent)
         await agent.over()
 
-    return _played(trace, handler, call, target, None, virtual=False)
-
-
-def _played(
-    trace: Trace, at: Any, call: Call, target: dict[str, Any], save: Path | None, virtual: bool
-) -> Heard:
-    log, sends, failures = EventLog(), SendLog(), FailureLog()
-
-    async def users(url: str) -> None:
-        loop: Any = asyncio.get_running_loop()
-        params = TargetParams(url=url, **{"dialect": "rehearsal", **target})
-        endpoint = make_endpoint(trace, params, log, sends, failures)
-        await endpoint.prepare()
-        if not virtual:
-            loop.restart()
-        async with asyncio.timeout(60):
-            await serve_population(trace, endpoint, log, ClientParams.model_validate({"turn_timeout_s": 5.0}))
-            await endpoint.aclose()
-        if save is not None:
-            endpoint.save(save)
-
-    async def main() -> None:
-        if virtual:
-            await users(at)
-            return
-        async with serve(at, "127.0.0.1", 0, ping_interval=None) as server:
-            port = server.sockets[0].getsockname()[1]
-            await users(f"ws://127.0.0.1:{port}/v1/realtime")
-
-    clock.run(main(), virtual=virtual)
-    events = log.events().to_pandas().astype({"kind": str, "stage": str})
-    return Heard(events, sends.table().to_pandas(), failures.table().to_pandas(), call, trace)
+    return Heard.of(scripted.play(trace, agents, **{"dialect": "rehearsal", **target}))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -197,19 +198,59 @@ def table(outcome: Any) -> pd.DataFrame:
     return request_table(outcome.events, pd.DataFrame(outcome.trace.columns()))
 
 
+Use = Callable[[str], Awaitable[None]]
+Serving = Callable[[Use], Awaitable[list[Call]]]
+"""Runs a server while the coroutine that it is given uses its url; returns the calls that came."""
+
+
+def played(
+    trace: Trace,
+    serving: Serving,
+    client: dict[str, Any] | None = None,
+    virtual: bool = False,
+    save: Path | None = None,
+    **target: Any,
+) -> Outcome:
+    """The users of `trace` at the server; `target` as TargetParams. `save`: where recordings of calls are kept."""
+    log, sends, failures = EventLog(), SendLog(), FailureLog()
+
+    async def users(url: str) -> None:
+        endpoint = make_endpoint(trace, TargetParams(url=url, **target), log, sends, failures)
+        await endpoint.prepare()
+        loop: Any = asyncio.get_running_loop()
+        if not virtual:
+            loop.restart()
+        async with asyncio.timeout(60):
+            params = ClientParams(**{"turn_timeout_s": 5.0, **(client or {})})
+            await serve_population(trace, endpoint, log, params)
+            await endpoint.aclose()
+        if save is not None:
+            endpoint.save(save)
+
+    calls = clock.run(serving(users), virtual=virtual)
+    events = log.events().to_pandas().astype({"kind": str, "stage": str})
+    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+
+
+async def nobody(use: Use) -> list[Call]:
+    """Nobody listens at the url."""
+    await use("ws://127.0.0.1:9/x")
+    return []
+
+
 def play(
     trace: Trace,
     script: Script,
     client: dict[str, Any] | None = None,
     refuse: Callable[[ServerConnection, Any], Any] | None = None,
-    query: str = "",
     path: str = "/v1/realtime",
     **target: Any,
 ) -> Outcome:
-    """Play `trace` against a server that follows `script` on each connection; `target` as TargetParams."""
-    log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
+    """Play `trace` against a WebSocket server that follows `script` on each connection."""
 
-    async def main() -> None:
+    async def serving(use: Use) -> list[Call]:
+        calls: list[Call] = []
+
         async def handler(socket: ServerConnection) -> None:
             assert socket.request is not None
             call = Call(socket.request.path, dict(socket.request.headers.raw_items()))
@@ -219,21 +260,36 @@ def play(
             await socket.close()
             call.closed = socket.close_code
 
-        listen = serve(handler, "127.0.0.1", 0, process_request=refuse, ping_interval=None)
-        async with listen as server:
-            port = server.sockets[0].getsockname()[1]
-            params = TargetParams(url=f"ws://127.0.0.1:{port}{path}{query}", **target)
-            endpoint = make_endpoint(trace, params, log, sends, failures)
-            await endpoint.prepare()
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, clock.WallClockLoop)
-            loop.restart()
-            async with asyncio.timeout(30):
-                await serve_population(
-                    trace, endpoint, log, ClientParams(**{"turn_timeout_s": 5.0, **(client or {})})
-                )
-                await endpoint.aclose()
+        async with serve(handler, "127.0.0.1", 0, process_request=refuse, ping_interval=None) as server:
+            await use(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}")
+        return calls
 
-    clock.run(main(), virtual=False)
-    events = log.events().to_pandas().astype({"kind": str, "stage": str})
-    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+    return played(trace, serving, client, **target)
+
+
+HEAD = b"HTTP/1.1 %d X\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[None]]
+
+
+def chunked(parts: list[bytes]) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+async def over_http(answer: Answer, use: Use, path: str = "/v1") -> list[Call]:
+    """The requests that came to an HTTP server, each answered by `answer`, while `use` had its url."""
+    calls: list[Call] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+                headers = dict(line.split(": ", 1) for line in lines)
+                body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+                calls.append(Call(first, headers, [{"type": "request", **body}]))
+                await answer(body, writer)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+        await use(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}")
+    return calls

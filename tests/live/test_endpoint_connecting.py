@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.client.population import serve_population
-from harness.clocks import clock
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.target import TargetParams
-from harness.records.log import EventLog
-from tests.live.scripted import Peer, Script, greet, openai, play, spoken, table, typed
+from tests.live.scripted import Peer, Script, greet, nobody, openai, play, played, spoken, table, typed
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -91,27 +84,17 @@ def test_a_server_of_frames_is_not_spoken_to_in_turns():
     assert play(spoken(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves frames"]
 
 
-def prepare(trace: Any, **target: Any) -> None:
-    async def main() -> None:
-        endpoint = make_endpoint(
-            trace, TargetParams(url="ws://127.0.0.1:9/x", **target), EventLog(), SendLog(), FailureLog()
-        )
-        await endpoint.prepare()
-
-    clock.run(main(), virtual=False)
-
-
 def test_what_cannot_be_played_is_said_before_the_run():
     trace = spoken()
     changed = Trace.from_columns(
         {**trace.columns(), "audio_s": 0.5}, generator="speech", notes=trace.header.notes
     )
     with pytest.raises(UserError, match="the trace was changed"):
-        prepare(changed, dialect="openai")
+        played(changed, nobody, dialect="openai")
     with pytest.raises(UserError, match="dialect vllm: its server takes no typed turns"):
-        prepare(typed(), dialect="vllm", model="q")
+        played(typed(), nobody, dialect="vllm", model="q")
     with pytest.raises(UserError, match="MISSING"):
-        prepare(spoken(), dialect="openai", token_env="MISSING")
+        played(spoken(), nobody, dialect="openai", token_env="MISSING")
 
 
 def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -125,20 +108,7 @@ def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_hanging_up_before_the_line_stands():
     """A run can end while somebody is still calling: nothing is left over."""
-
-    async def main() -> int:
-        trace = spoken()
-        target = TargetParams(url="ws://127.0.0.1:9/x", dialect="openai")
-        failures = FailureLog()
-        endpoint = make_endpoint(trace, target, EventLog(), SendLog(), failures)
-        await endpoint.prepare()
-        from harness.client.params import ClientParams
-
-        await serve_population(trace, endpoint, EventLog(), ClientParams(turn_timeout_s=0.1))
-        await endpoint.aclose()
-        return len(failures)
-
-    assert clock.run(main(), virtual=False) == 1
+    assert len(played(spoken(), nobody, {"turn_timeout_s": 0.1}, dialect="openai").failures) == 1
 
 
 def test_in_a_closed_loop_nobody_comes_before_the_one_before_has_left():

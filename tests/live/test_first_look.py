@@ -6,7 +6,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
+from harness.clocks import clock
 from harness.experiments.experiment import expand
 from harness.live.client.text_probe import ask_one_token
 from harness.live.dialects import detect, dialect_of
@@ -30,50 +31,37 @@ from harness.metrics.live_lag import LAG
 from harness.null_server.server import NullServer
 from harness.serving.starting import starting
 from tests.builders import say, web_server
-from tests.live.scripted import OURS, SESSION
+from tests.live.scripted import HEAD, OURS, SESSION, Call, chunked, over_http
 from tests.live.test_run import points
 from workloads.errors import UserError
 
-HEAD = "HTTP/1.1 {} X\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n{}"
 STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 TOKEN = "opensesame"
 
 
-def asked(answer: Callable[[bytes], bytes | None], **target: Any) -> list[bytes]:
-    """What a server was asked that answers so; None: it says nothing for ever."""
-    requests: list[bytes] = []
+def asked(said: bytes | None, **target: Any) -> list[Call]:
+    """What a server was asked that answers so and hangs up; None: it says nothing for ever."""
 
-    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        requests.append(head + await reader.readexactly(length))
-        said = answer(requests[-1])
-        if said is None:
-            await reader.read()
-        else:
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if said is not None:
             writer.write(said)
-        writer.close()
+            writer.close()
 
-    async def main() -> None:
-        server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        await ask_one_token(TargetParams(url=url, **target))
-        server.close()
-
-    asyncio.run(main())
-    return requests
+    return clock.run(
+        over_http(answer, lambda url: ask_one_token(TargetParams(url=url, **target))), virtual=False
+    )
 
 
-def status(code: int, body: str = "") -> Callable[[bytes], bytes]:
-    return lambda _: HEAD.format(code, len(body), body).encode()
+def status(code: int, body: str = "") -> bytes:
+    return HEAD % code + chunked([body.encode()] if body else [])
 
 
 def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", TOKEN)
-    (request,) = asked(status(200, STREAM), model="tiny", token_env="MINE")
-    head, _, body = request.partition(b"\r\n\r\n")
-    assert head.startswith(b"POST /v1/chat/completions ") and f"Bearer {TOKEN}".encode() in head
-    wanted = json.loads(body)
+    (call,) = asked(status(200, STREAM), model="tiny", token_env="MINE")
+    assert call.path.startswith("POST /v1/chat/completions ")
+    assert call.headers["Authorization"] == f"Bearer {TOKEN}"
+    (wanted,) = call.received
     assert (wanted["max_tokens"], wanted["stream"], wanted["model"]) == (1, True, "tiny")
 
 
@@ -112,7 +100,7 @@ def test_a_server_that_is_busy_or_broken_is_measured(code: int) -> None:
 
 
 def test_one_that_says_nothing_for_long_is_measured_too() -> None:
-    assert len(asked(lambda _: None, connect_timeout_s=0.2)) == 1
+    assert len(asked(None, connect_timeout_s=0.2)) == 1
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
@@ -120,7 +108,7 @@ def test_what_is_no_web_server_is_said_to_be_none(said: bytes) -> None:
     with pytest.raises(
         UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "
     ):
-        asked(lambda _: said)
+        asked(said)
 
 
 @contextmanager

@@ -1,20 +1,13 @@
 """Calls without pause over real sockets: audio that never stops, frames and their answers, admission and failures."""
 
 import asyncio
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.clocks import clock
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.target import TargetParams
 from harness.metrics.frames import Beat, frame_table
-from harness.records.log import EventLog
-from tests.live.scripted import Peer, play
+from tests.live.scripted import Peer, nobody, play, played
 from workloads.audio.content import pcm_for
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -160,26 +153,10 @@ def test_a_server_of_turns_is_not_sent_frames():
 
 
 def test_dialects_without_frames_are_refused_before_the_run():
-    async def main(**target: Any) -> None:
-        params = TargetParams(url="ws://127.0.0.1:9/x", **target)
-        await make_endpoint(calls(), params, EventLog(), SendLog(), FailureLog()).prepare()
-
     with pytest.raises(UserError, match="dialect openai: its servers answer turns and not frames"):
-        clock.run(main(dialect="openai"), virtual=False)
+        played(calls(), nobody, dialect="openai")
 
 
 def test_who_calls_nobody_s_number():
-    async def main() -> list[str]:
-        from harness.client.params import ClientParams
-        from harness.client.population import serve_population
-
-        trace, log, failures = calls(), EventLog(), FailureLog()
-        params = TargetParams(url="ws://127.0.0.1:9/x", dialect="rehearsal")
-        endpoint = make_endpoint(trace, params, log, SendLog(), failures)
-        await endpoint.prepare()
-        async with asyncio.timeout(20):
-            await serve_population(trace, endpoint, log, ClientParams())
-            await endpoint.aclose()
-        return log.events().to_pandas()["kind"].tolist()
-
-    assert clock.run(main(), virtual=False) == ["session_start", "session_failed", "session_end"]
+    out = played(calls(), nobody, dialect="rehearsal")
+    assert out.events["kind"].tolist() == ["session_start", "session_failed", "session_end"]

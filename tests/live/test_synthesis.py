@@ -1,34 +1,34 @@
 """Speech synthesis as a target, over HTTP and WebSockets: servers scripted from vLLM-Omni's and SGLang-Omni's."""
 
 import asyncio
-import json
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.kinds import named
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
 from harness.live.client.prompts import spoken_words
-from harness.live.client.send_log import SendLog
 from harness.live.client.synthesis_probe import ask_one_word
 from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
 from harness.live.dialects.synthesis import Synthesis
 from harness.live.target import TargetParams
-from harness.records.log import EventLog
-from tests.live.scripted import Call, Outcome, Peer, play, spoken, table, typed
+from tests.live.scripted import (
+    HEAD,
+    Answer,
+    Outcome,
+    Peer,
+    chunked,
+    over_http,
+    play,
+    played,
+    spoken,
+    table,
+    typed,
+)
 from workloads.errors import UserError
 
 TENTH = bytes(4800)
 """0.1 s at 24 kHz."""
-HEAD = b"HTTP/1.1 %d X\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-Server = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
 
 
 async def three_tenths(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
@@ -43,54 +43,20 @@ async def three_tenths(body: dict[str, Any], writer: asyncio.StreamWriter) -> No
 
 
 async def refuses(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-    said = b'{"error": {"message": "The model `nobody` does not exist."}}'
-    writer.write(HEAD % 404 + b"%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
+    writer.write(HEAD % 404 + chunked([b'{"error": {"message": "The model `nobody` does not exist."}}']))
 
 
 async def mute(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD % 200 + b"0\r\n\r\n")
+    writer.write(HEAD % 200 + chunked([]))
 
 
-async def over_http(server: Server, use: Callable[[str], Any]) -> list[Call]:
-    """What `server` was asked while `use` had its url."""
-    calls: list[Call] = []
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-                headers = dict(line.split(": ", 1) for line in lines)
-                body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
-                calls.append(Call(first, headers, [{"type": "request", **body}]))
-                await server(body, writer)
-                await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(handler, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
-        await use(f"http://127.0.0.1:{port}/v1/audio/speech")
-    return calls
+PATH = "/v1/audio/speech"
 
 
-def synthesise(server: Server = three_tenths, trace: Any = None, **target: Any) -> Outcome:
+def synthesise(answer: Answer = three_tenths, trace: Any = None, **target: Any) -> Outcome:
     trace = trace or spoken(turns=2)
-    log, sends, failures = EventLog(), SendLog(), FailureLog()
-
-    async def use(url: str) -> None:
-        params = TargetParams(url=url, **target)
-        named("turns").check_target(params, trace, None)
-        endpoint = make_endpoint(trace, params, log, sends, failures)
-        await endpoint.prepare()
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, clock.WallClockLoop)
-        loop.restart()
-        async with asyncio.timeout(30):
-            await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=5.0))
-        await endpoint.aclose()
-
-    calls = clock.run(over_http(server, use), virtual=False)
-    events = log.events().to_pandas().astype({"kind": str, "stage": str})
-    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+    named("turns").check_target(TargetParams(url=f"http://h{PATH}", **target), trace, None)
+    return played(trace, lambda use: over_http(answer, use, PATH), **target)
 
 
 def test_words_of_the_reply_become_sound():
@@ -128,15 +94,15 @@ def test_what_fails_is_a_failed_turn():
 
 
 @pytest.mark.parametrize(
-    ("server", "sentence"),
+    ("answer", "sentence"),
     [(refuses, "has no speech synthesis there .HTTP status 404: The model"), (mute, "with no audio")],
 )
-def test_an_address_without_speech_is_told_before_the_run(server: Server, sentence: str):
+def test_an_address_without_speech_is_told_before_the_run(answer: Answer, sentence: str):
     async def use(url: str) -> None:
         with pytest.raises(UserError, match=sentence):
             await ask_one_word(TargetParams(url=url))
 
-    assert clock.run(over_http(server, use), virtual=False)[0].received[0]["input"] == "word"
+    assert clock.run(over_http(answer, use, PATH), virtual=False)[0].received[0]["input"] == "word"
 
 
 def test_readers_are_no_listeners():

@@ -18,12 +18,12 @@ from harness.live.client.text_endpoint import completions_url
 from harness.live.target import TargetParams
 from harness.records.log import EventLog
 from tests.builders import typed_turn
-from tests.live.scripted import Call, Outcome, table, typed
+from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
 from tests.waiting import until
 from workloads.errors import UserError
 from workloads.trace import Trace
 
-Answer = Callable[[dict[str, Any]], list[bytes]]
+Parts = Callable[[dict[str, Any]], list[bytes]]
 
 
 def sse(*events: Any, end: bool = True) -> bytes:
@@ -49,58 +49,26 @@ def words(body: dict[str, Any]) -> list[bytes]:
     return [sse(event, end=False) for event in said] + [sse(USAGE)]
 
 
-def chunked(parts: list[bytes]) -> bytes:
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-
-
-HEAD = b"HTTP/1.1 %d X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
 def play(
     trace: Trace,
-    answer: Answer = words,
+    answer: Parts = words,
     status: int = 200,
     cut: int | None = None,
     piece: int = 10**6,
-    path: str = "/v1",
     **target: Any,
 ) -> Outcome:
     """Play `trace` against a server that sends `answer`'s parts, `piece` bytes at a time, up to byte `cut`."""
-    log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
 
-    async def main() -> None:
-        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                while True:
-                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                    first, *lines = head.strip().split("\r\n")
-                    headers = dict(line.split(": ", 1) for line in lines)
-                    body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
-                    calls.append(Call(first, headers, [{"type": "request", **body}]))
-                    data = HEAD % status + chunked(answer(body))
-                    for begin in range(0, len(data[:cut]), piece):
-                        writer.write(data[:cut][begin : begin + piece])
-                        await writer.drain()
-                        await asyncio.sleep(0.001)
-                    if cut is not None:
-                        writer.close()
-                        return
+    async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        data = (HEAD % status + chunked(answer(body)))[:cut]
+        for begin in range(0, len(data), piece):
+            writer.write(data[begin : begin + piece])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        if cut is not None:
+            writer.close()
 
-        server = await asyncio.start_server(handler, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
-        endpoint = make_endpoint(trace, TargetParams(url=url, **target), log, sends, failures)
-        await endpoint.prepare()
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, clock.WallClockLoop)
-        loop.restart()
-        async with asyncio.timeout(30):
-            await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=2.0))
-            await endpoint.aclose()
-        server.close()
-
-    clock.run(main(), virtual=False)
-    events = log.events().to_pandas().astype({"kind": str, "stage": str})
-    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+    return played(trace, lambda use: over_http(server, use), {"turn_timeout_s": 2.0}, **target)
 
 
 def requests(out: Outcome) -> list[dict[str, Any]]:
@@ -242,12 +210,8 @@ def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_nobody_there_is_said_before_the_run():
-    async def main() -> None:
-        target = TargetParams(url="http://127.0.0.1:9/v1")
-        await make_endpoint(typed(), target, EventLog(), SendLog(), FailureLog()).prepare()
-
     with pytest.raises(UserError, match="start the server, or correct the url"):
-        clock.run(main(), virtual=False)
+        played(typed(), lambda use: use("http://127.0.0.1:9/v1"))
 
 
 @pytest.mark.parametrize(
