@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,76 +15,12 @@ from openai import (
     NotFoundError,
 )
 
-from engines.core import vllm_adapter
-from engines.endpoint.build import build_sessions
 from engines.endpoint.limits import Limits
-from engines.endpoint.metrics import LoopLag, Metrics
-from engines.endpoint.sessions import Sessions
-from engines.endpoint.websocket_server import WebSocketServer
-from engines.registry import ENGINES
-from engines.server import ServerParams
+from tests.live.served import served
 from tests.waiting import WITHIN_S, in_a_loop, run, until
-from workloads.trace import Turn
 
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
-
-
-@dataclass
-class Server:
-    """`turns`: what the engine was asked."""
-
-    sockets: WebSocketServer
-    sessions: Sessions
-    port: int
-    turns: list[Turn]
-
-    def client(self, key: str = "none") -> AsyncOpenAI:
-        return AsyncOpenAI(api_key=key, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0)
-
-    async def post(self, body: bytes, head: str = "") -> tuple[int, dict[str, Any]]:
-        """Status and body of the answer to a request that is refused."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        lines = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n{head}\r\n"
-        )
-        writer.write(lines.encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        said = json.loads(await reader.readexactly(length))
-        writer.close()
-        return int(answer.split()[1]), said
-
-
-@asynccontextmanager
-async def served(
-    engine: str = "vllm_omni_wo", token: str | None = None, limits: Limits | None = None, **chosen: Any
-) -> AsyncIterator[Server]:
-    vllm_adapter.use_clock(asyncio.get_running_loop().time)
-    Params = ENGINES[engine].Params
-    own = {name: value for name, value in chosen.items() if name in Params.model_fields}
-    rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
-    sessions = build_sessions(engine, Params.model_validate(own), ServerParams.model_validate(rest), 7)
-    gateway, turns = sessions.server.gateway, []
-    if sessions.complete is not None:
-        commit = gateway.commit
-        gateway.commit = lambda turn, end_s: (turns.append(turn), commit(turn, end_s))
-    lag = LoopLag()
-    render = Metrics(sessions.stats, lag).render
-    sockets = WebSocketServer(
-        sessions.connect, limits or Limits(), token, render, sessions.complete, sessions.model
-    )
-    listener = socket.create_server(("127.0.0.1", 0))
-    sockets.listen(listener)
-    tasks = sessions.server.start()
-    yield Server(sockets, sessions, listener.getsockname()[1], turns)
-    await sockets.close()
-    lag.stop()
-    assert sockets.sessions == 0 and sockets.begun == sum(sockets.closed.values())
-    await asyncio.wait_for(sessions.server.settle(), WITHIN_S)
-    assert sessions.stats.replies == 0  # nothing is followed for ever
-    for task in tasks:
-        task.cancel()
 
 
 async def streamed(client: AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:

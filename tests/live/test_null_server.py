@@ -12,6 +12,7 @@ from harness.clocks.clock import run
 from harness.live.transport.http import HttpPool
 from harness.live.transport.websocket import connect
 from harness.null_server.server import NullServer
+from tests.live.receivers import Receiver, Stream
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -24,36 +25,10 @@ def create(seconds: float | None = None) -> bytes:
     return json.dumps(event).encode()
 
 
-class Session:
-    """A client that keeps what it hears, with the instants of CLOCK_MONOTONIC."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, dict, float]] = []
-        self.ended = asyncio.Event()
-        self.news = asyncio.Event()
-
-    def message(self, data: bytes, at_s: float) -> None:
-        event = json.loads(data)
-        self.heard.append((event["type"], event, at_s))
-        self.news.set()
-
-    def closed(self, code: int, reason: str, at_s: float) -> None:
-        self.ended.set()
-
-    def kinds(self) -> list[str]:
-        return [kind for kind, _, _ in self.heard]
-
-    async def until(self, kind: str, times: int = 1) -> None:
-        async with asyncio.timeout(20):
-            while self.kinds().count(kind) < times:
-                self.news.clear()
-                await self.news.wait()
-
-
 def talk(url, conversation):
     async def main():
         asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
-        session = Session()
+        session = Receiver()
         socket = await connect(url, session, timeout_s=10)
         await conversation(socket, session)
         socket.close()
@@ -89,19 +64,23 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
     second[1:1] = ["response.output_audio.delta"] * 3
     hello = ["session.created", "session.updated", "input_audio_buffer.committed"]
     assert session.kinds() == hello + reply + second
-    assert session.heard[0][1]["session"]["rehearsal"]["serves"] == "turns"
-    assert {event["response"]["status"] for kind, event, _ in session.heard if kind == "response.done"} == {
-        "completed"
-    }
-    ids = [event["response"]["id"] for kind, event, _ in session.heard if kind == "response.created"]
-    of_deltas = [e["response_id"] for kind, e, _ in session.heard if kind == "response.output_audio.delta"]
+    assert session.events()[0][1]["session"]["rehearsal"]["serves"] == "turns"
+    assert {
+        event["response"]["status"] for kind, event, _ in session.events() if kind == "response.done"
+    } == {"completed"}
+    ids = [event["response"]["id"] for kind, event, _ in session.events() if kind == "response.created"]
+    of_deltas = [e["response_id"] for kind, e, _ in session.events() if kind == "response.output_audio.delta"]
     assert of_deltas == [ids[0]] * 5 + [ids[1]] * 3 and ids[0] != ids[1]
 
     # The goodbye too
     assert summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
     assert truth["packets"].to_pylist() == [5, 3]
     first_heard = [
-        next(at for kind, e, at in session.heard if kind.endswith("audio.delta") and e["response_id"] == name)
+        next(
+            at
+            for kind, e, at in session.events()
+            if kind.endswith("audio.delta") and e["response_id"] == name
+        )
         for name in ids
     ]
     for row, heard_s in zip(truth.to_pylist(), first_heard, strict=True):
@@ -140,8 +119,8 @@ def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
     with NullServer("voice", tmp_path, "--frame-s", "0.05", "--first-s", "0.01") as server:
         session = talk(server.url, conversation)
         truth, _ = server.stop()
-    assert session.heard[0][1]["session"]["rehearsal"]["serves"] == "frames"
-    answers = [event["frame"] for kind, event, _ in session.heard if kind == "rehearsal.frame.done"]
+    assert session.events()[0][1]["session"]["rehearsal"]["serves"] == "frames"
+    answers = [event["frame"] for kind, event, _ in session.events() if kind == "rehearsal.frame.done"]
     assert answers == [0, 1]
     assert truth["packets"].to_pylist() == [1, 1]
 
@@ -161,46 +140,29 @@ def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
     with NullServer("voice", tmp_path, "--first-s", "0.01", "--interval-s", "0.01") as server:
         session = talk(server.url, conversation)
         truth, _ = server.stop()
-    ends = [e["response"]["status"] for kind, e, _ in session.heard if kind == "response.done"]
+    ends = [e["response"]["status"] for kind, e, _ in session.events() if kind == "response.done"]
     assert ends == ["cancelled", "completed"]
     deltas = session.kinds().count("response.output_audio.delta")
     assert truth["packets"].to_pylist() == [deltas - 1, 1]
 
 
-class Answer:
-    def __init__(self) -> None:
-        self.code, self.body, self.stamps, self.ended = 0, b"", [], asyncio.Event()
-
-    def status(self, code: int, at_s: float) -> None:
-        self.code = code
-
-    def data(self, chunk: bytes, at_s: float) -> None:
-        self.body += chunk
-        self.stamps.append(at_s)
-
-    def done(self, at_s: float) -> None:
-        self.ended.set()
-
-    def failed(self, reason: str, at_s: float) -> None:
-        raise AssertionError(reason)
-
-
-def post(url: str, *bodies: bytes) -> list[Answer]:
+def post(url: str, *bodies: bytes) -> list[Stream]:
     async def main():
         asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
         pool = HttpPool(url)
         answers = []
         for body in bodies:
-            answers.append(Answer())
+            answers.append(Stream())
             pool.post(body, answers[-1])
             await asyncio.wait_for(answers[-1].ended.wait(), 20)
+            assert answers[-1].ends == ["done"]
         await pool.aclose()
         return answers
 
     return run(main(), virtual=False)
 
 
-def contents(answer: Answer) -> list[str]:
+def contents(answer: Stream) -> list[str]:
     lines = [line[6:] for line in answer.body.decode().split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     return [

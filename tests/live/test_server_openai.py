@@ -1,55 +1,30 @@
 """The official `openai` Python client talks to our server over a real socket: its realtime types are the judge."""
 
-import asyncio
 import base64
-import socket
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI
 
-from engines.core import vllm_adapter
-from engines.endpoint.build import build_sessions
-from engines.endpoint.limits import Limits
-from engines.endpoint.websocket_server import WebSocketServer
-from engines.registry import ENGINES
-from engines.server import ServerParams
-from harness.clocks.clock import WallClockLoop
 from tests.live.calls import OFFICIAL
+from tests.live.served import served
+from tests.waiting import run
 from workloads.audio.synth import SyntheticClip
-
-WITHIN_S = 60  # of real time: far beyond what any of this takes
 
 
 def conversation(talk: Any, engine: str = "liveserve") -> Any:
     """Run `talk(connection)` with the official client against a server of `engine` on the wall clock."""
 
     async def main() -> Any:
-        loop = asyncio.get_running_loop()
-        vllm_adapter.use_clock(loop.time)
-        sessions = build_sessions(engine, ENGINES[engine].Params(), ServerParams(), 7)
-        server = WebSocketServer(sessions.connect, Limits(), None, lambda server: (b"", "text/plain"))
-        listener = socket.create_server(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        server.listen(listener)
-        tasks = sessions.server.start()
-        client = AsyncOpenAI(
-            api_key="none",
-            base_url=f"http://127.0.0.1:{port}/v1",
-            websocket_base_url=f"ws://127.0.0.1:{port}/v1",
-        )
-        async with asyncio.timeout(WITHIN_S), client.realtime.connect(model="gpt-realtime") as connection:
-            result = await talk(connection)
-        await server.close()
-        assert sessions.open == 0
-        for task in tasks:
-            task.cancel()
-        return result
+        async with (
+            served(engine, deployment="qwen3_omni_2gpu") as server,
+            server.client() as client,
+            client.realtime.connect(model="gpt-realtime") as connection,
+        ):
+            return await talk(connection)
 
-    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-        return runner.run(main())
+    return run(main())
 
 
 async def until(connection: Any, type: str, kept: list[Any]) -> Any:
@@ -121,43 +96,6 @@ def test_a_spoken_turn_is_cut_and_truncated() -> None:
     assert done.status == "cancelled" and done.status_details.reason == "client_cancelled"
     assert 0 < done.usage.output_token_details.audio_tokens < 750
     assert done.output[0].status == "incomplete"
-
-
-def test_the_server_hears_when_the_user_has_spoken() -> None:
-    clip = np.concatenate([SyntheticClip(0).pcm(24_000)[:36_000], np.zeros(24_000, np.int16)])
-
-    async def talk(connection: Any) -> list[Any]:
-        kept: list[Any] = []
-        for begin in range(0, len(clip), 4800):
-            pcm = clip[begin : begin + 4800].astype("<i2").tobytes()
-            await connection.input_audio_buffer.append(audio=base64.b64encode(pcm).decode())
-        await until(connection, "input_audio_buffer.speech_stopped", kept)
-        await until(connection, "response.output_audio.delta", kept)
-        await connection.response.cancel()
-        await until(connection, "response.done", kept)
-        return kept
-
-    types = [event.type for event in conversation(talk)]
-    wanted = ["speech_started", "speech_stopped", "committed"]
-    assert [types.index(f"input_audio_buffer.{each}") for each in wanted] == sorted(
-        types.index(f"input_audio_buffer.{each}") for each in wanted
-    )
-
-
-def test_what_the_server_does_not_know_comes_back_as_an_error_and_the_session_goes_on() -> None:
-    async def talk(connection: Any) -> list[Any]:
-        await connection.recv()
-        await connection.response.cancel()
-        error = await connection.recv()
-        await connection.conversation.item.retrieve(item_id="item_x")
-        unknown = await connection.recv()
-        await connection.input_audio_buffer.clear()
-        cleared = await connection.recv()
-        return [error, unknown, cleared]
-
-    error, unknown, cleared = conversation(talk)
-    assert error.error.code == "response_cancel_not_active" and unknown.error.param == "type"
-    assert cleared.type == "input_audio_buffer.cleared"
 
 
 def test_frames_reach_the_client_as_text() -> None:

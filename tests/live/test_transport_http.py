@@ -9,38 +9,8 @@ from hypothesis import strategies as st
 
 from harness.clocks.clock import run
 from harness.live.transport.http import HttpPool
+from tests.live.receivers import Stream
 from tests.waiting import until
-
-
-class Stream:
-    """Receives one HTTP answer."""
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-        self.body = b""
-        self.stamps: list[float] = []
-        self.ends: list[str] = []
-        self.ended = asyncio.Event()
-
-    def status(self, code: int, at_s: float) -> None:
-        assert self.code is None
-        self.code = code
-
-    def data(self, chunk: bytes, at_s: float) -> None:
-        assert not self.ends
-        self.body += chunk
-        self.stamps.append(at_s)
-
-    def done(self, at_s: float) -> None:
-        self._end("done")
-
-    def failed(self, reason: str, at_s: float) -> None:
-        self._end(reason)
-
-    def _end(self, how: str) -> None:
-        self.ends.append(how)
-        self.ended.set()
-
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n7\r\n second\r\n0\r\n\r\n"
 

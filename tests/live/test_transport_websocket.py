@@ -10,31 +10,7 @@ import websockets
 
 from harness.clocks.clock import run
 from harness.live.transport.websocket import ConnectFailed, connect
-
-
-class Receiver:
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-        self.stamps: list[float] = []
-        self.ends: list[tuple[int, str]] = []
-        self.ended = asyncio.Event()
-        self.news = asyncio.Event()
-
-    def message(self, data: bytes, at_s: float) -> None:
-        self.messages.append(data)
-        self.stamps.append(at_s)
-        self.news.set()
-
-    def closed(self, code: int, reason: str, at_s: float) -> None:
-        self.ends.append((code, reason))
-        self.ended.set()
-
-    async def has(self, n: int) -> list[bytes]:
-        async with asyncio.timeout(10):
-            while len(self.messages) < n:
-                self.news.clear()
-                await self.news.wait()
-        return self.messages
+from tests.live.receivers import Receiver
 
 
 def with_server(handler, client, **options):
