@@ -1,6 +1,5 @@
 """Jobs of agents played: whoever waits goes on when those it waits for have ended; what a job's time is made of."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.metrics.jobs import of_jobs
 from harness.metrics.requests import request_table
 from harness.records.log import EventLog
 from harness.records.recorded import recorded
+from tests.harness.servers import Answering
 from tests.workloads import agent_files
 from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S
 from workloads.errors import UserError
@@ -26,42 +26,15 @@ TOOK_S = {reply: end_s - begin_s for steps in STEPS_OF.values() for begin_s, end
 """As the record has it, by the tokens of the reply."""
 
 
-class Server:
-    """Answers after what `lasts` has for a turn, s; None: never."""
-
-    def __init__(self, lasts: Callable[[Turn], float | None]) -> None:
-        self.loop, self.lasts = asyncio.get_running_loop(), lasts
-        self.listener: dict[int, object] = {}
-        self.open_: set[int] = set()
-        self.most = 0
-
-    def open(self, session: int, listener: object) -> None:
-        self.listener[session] = listener
-        self.open_.add(session)
-        self.most = max(self.most, len(self.open_))
-
-    def close(self, session: int) -> None:
-        self.open_.remove(session)
-
-    def commit(self, turn: Turn, end_s: float) -> None:
-        lasts_s = self.lasts(turn)
-        if lasts_s is not None:
-            listener = self.listener[turn.session]
-            self.loop.call_later(lasts_s, listener.text, turn.turn, turn.output_tokens)
-            self.loop.call_later(lasts_s, listener.reply_done, turn.turn)
-
-
-def play(trace: Trace, lasts: Callable[[Turn], float | None], **params) -> tuple[pd.DataFrame, dict, Server]:
+def play(
+    trace: Trace, lasts: Callable[[Turn], float | None], **params
+) -> tuple[pd.DataFrame, dict, Answering]:
     """The request table, the metrics of jobs, and the server, which everybody has left."""
     log = EventLog()
 
-    async def main() -> Server:
-        server = Server(lasts)
-        await serve_population(trace, server, log, ClientParams(**params))
-        return server
-
-    server = run(main(), virtual=True)
-    assert not server.open_
+    server = Answering(lasts)
+    run(serve_population(trace, server, log, ClientParams(**params)), virtual=True)
+    assert not server.listeners
     turns = pd.DataFrame(trace.columns())
     requests = request_table(log.events().to_pandas(), turns)
     return requests, {name: metric.value for name, metric in of_jobs(requests, turns).items()}, server

@@ -11,27 +11,10 @@ from harness.clocks.clock import run
 from harness.metrics.requests import request_table
 from harness.records.log import EventLog
 from tests.builders import typed_turn
-from workloads.trace import Trace, Turn
+from tests.harness.servers import Answering
+from workloads.trace import Trace
 
 LATE_S = 0.2
-
-
-class Echo:
-    """Answers a typed turn at once."""
-
-    def __init__(self) -> None:
-        self.listeners = {}
-
-    def open(self, session, listener) -> None:
-        self.listeners[session] = listener
-
-    def close(self, session) -> None:
-        del self.listeners[session]
-
-    def commit(self, turn: Turn, end_s: float) -> None:
-        listener = self.listeners[turn.session]
-        listener.text(turn.turn, 1)
-        listener.reply_done(turn.turn)
 
 
 def test_a_late_send_is_part_of_the_latency():
@@ -41,7 +24,7 @@ def test_a_late_send_is_part_of_the_latency():
     async def main():
         # Something else holds the client's thread
         asyncio.get_running_loop().call_later(0.04, time.sleep, LATE_S)
-        await serve_population(trace, Echo(), log, ClientParams(playback="none"))  # type: ignore[arg-type]
+        await serve_population(trace, Answering(), log, ClientParams(playback="none"))
 
     run(main(), virtual=False)
     [row] = request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())).to_dict("records")
@@ -57,7 +40,7 @@ def test_what_is_made_ahead_does_not_come_before_its_time():
         for i, each in enumerate(at_s)
     )
     log = EventLog()
-    run(serve_population(trace, Echo(), log, ClientParams(playback="none")), virtual=False)  # type: ignore[arg-type]
+    run(serve_population(trace, Answering(), log, ClientParams(playback="none")), virtual=False)
     events = log.events().to_pandas()
     came = events[events["kind"] == "session_start"]["t"]
     assert (came.to_numpy() >= at_s).all()

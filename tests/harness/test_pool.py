@@ -1,6 +1,5 @@
 """Background sessions that never run dry: how many are under way, when they end, and what the log says of them."""
 
-import asyncio
 from dataclasses import replace
 
 import pandas as pd
@@ -15,6 +14,7 @@ from harness.metrics.requests import ABORTED, COMPLETED, request_table
 from harness.records.log import EventLog
 from harness.records.recorded import recorded
 from tests.builders import typed_turn
+from tests.harness.servers import Answering
 from workloads.trace import Trace, Turn
 
 TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.25)
@@ -24,36 +24,16 @@ def document(session: int, **changes) -> Turn:
     return replace(TURN, session=session, arrival_s=0.0, request_class="batch", pool=2, **changes)
 
 
-class Server:
-    """Answers each commit after the seconds that `lasts` has for its session, with text halfway."""
-
-    def __init__(self, lasts: dict[int, float]) -> None:
-        self.lasts = lasts
-        self.loop = asyncio.get_running_loop()
-        self.listener: dict[int, object] = {}
-        self.closed: dict[int, float] = {}
-
-    def open(self, session: int, listener: object) -> None:
-        self.listener[session] = listener
-
-    def close(self, session: int) -> None:
-        self.closed[session] = self.loop.time()
-
-    def commit(self, turn: Turn, end_s: float) -> None:
-        listener, lasts_s = self.listener[turn.session], self.lasts.get(turn.session, 2.0)
-        self.loop.call_later(lasts_s / 2, listener.text, turn.turn, 5)
-        self.loop.call_later(lasts_s, listener.reply_done, turn.turn)
-
-
-def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataFrame, pd.DataFrame, Server]:
-    trace, log = Trace.from_turns(turns), EventLog()
-
-    async def main() -> Server:
-        server = Server(lasts)
-        await serve_population(trace, server, log, ClientParams(**params))
-        return server
-
-    server = run(main(), virtual=True)
+def play(
+    turns: list[Turn], lasts: dict[int, float], **params
+) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
+    """`lasts`: how long the answers to a session take, s; those to others take 2 s."""
+    trace, log, server = (
+        Trace.from_turns(turns),
+        EventLog(),
+        Answering(lambda turn: lasts.get(turn.session, 2.0)),
+    )
+    run(serve_population(trace, server, log, ClientParams(**params)), virtual=True)
     events = log.events().to_pandas().astype({"kind": str})
     return events, request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())), server
 

@@ -15,35 +15,15 @@ from harness.live.run.progress import RunProgress
 from harness.metrics.live_window import WHOLE, Window
 from harness.records.log import EventLog
 from reports.cli.live_view import live_view
+from tests.harness.servers import Answering
 from tests.reports.lived import live as experiment
 from workloads.registry import make_trace
-from workloads.trace import Trace, Turn
-
-
-class AtOnce:
-    """Implements `harness.client.session.Server`: every reply is there when it is asked for."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[int, Any] = {}
-
-    def open(self, session: int, listener: Any) -> None:
-        self._listeners[session] = listener
-
-    def commit(self, turn: Turn, end_s: float) -> None:
-        listener = self._listeners[turn.session]
-        if turn.reply_audio_s:
-            listener.audio(turn.turn, turn.reply_audio_s)
-        listener.reply_done(turn.turn)
-
-    def _nothing(self, *_: Any) -> None:
-        """What users say besides changes nothing."""
-
-    close = speech_start = reports = playback_ack = playback_done = barge_in = _nothing
+from workloads.trace import Trace
 
 
 def played_s(trace: Trace, client: ClientParams) -> float:
     log = EventLog()
-    clock.run(serve_population(trace, AtOnce(), log, client), virtual=True)
+    clock.run(serve_population(trace, Answering(), log, client), virtual=True)
     events = log.events().to_pandas()
     return float(events.loc[events["kind"] == "session_end", "t"].max())
 

@@ -1,0 +1,44 @@
+"""Servers that clients call in virtual or real time, without an engine."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from workloads.trace import Turn
+
+
+class Answering:
+    """Answers a turn in full after what `lasts` has for it, s, with its text halfway; None: never.
+
+    `closed`: when each session left, s. `most`: sessions that were on line at once.
+    """
+
+    def __init__(self, lasts: Callable[[Turn], float | None] = lambda turn: 0.0) -> None:
+        self.lasts = lasts
+        self.listeners: dict[int, Any] = {}
+        self.closed: dict[int, float] = {}
+        self.most = 0
+
+    def open(self, session: int, listener: Any) -> None:
+        self.listeners[session] = listener
+        self.most = max(self.most, len(self.listeners))
+
+    def close(self, session: int) -> None:
+        del self.listeners[session]
+        self.closed[session] = asyncio.get_running_loop().time()
+
+    def commit(self, turn: Turn, end_s: float) -> None:
+        lasts_s = self.lasts(turn)
+        if lasts_s is None:
+            return
+        listener, loop = self.listeners[turn.session], asyncio.get_running_loop()
+        if turn.reply_audio_s:
+            loop.call_later(lasts_s / 2, listener.audio, turn.turn, turn.reply_audio_s)
+        else:
+            loop.call_later(lasts_s / 2, listener.text, turn.turn, turn.output_tokens)
+        loop.call_later(lasts_s, listener.reply_done, turn.turn)
+
+    def _nothing(self, *_: Any) -> None:
+        """What users say besides changes nothing."""
+
+    speech_start = reports = playback_ack = playback_done = barge_in = _nothing
