@@ -33,7 +33,7 @@ from reports.runs.answer import answer, finished
 from reports.tables.table import flat, results_data
 from workloads.errors import UserError, nearest
 
-__all__ = ["Place", "Results", "UserError", "load", "run", "trace"]
+__all__ = ["Results", "UserError", "load", "run", "trace"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,21 +109,20 @@ def run(
     jobs: int | None = None,
     out: Path | str | None = None,
     quick: bool = False,
-    executor: Place | str = "local",
+    executor: str = "local",
 ) -> Results:
     """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished ones are kept.
 
     `source`: a card's name, a YAML file, a results directory, or the experiment itself as a mapping. `settings`: values
     by name; a list makes an axis. `out`: the results directory, by default as on the command line. `executor`: as
-    there, or `Place("slurm", {"partition": "cpu"})`. A point that fails is a row with status `failed`, and the others
-    go on.
+    there. A point that fails is a row with status `failed`, and the others go on.
     """
     from reports.cli.measuring import measured
 
     experiment = resolve(source, settings or {}, seeds, device, quick, profile)
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment)
-    place = Place(executor) if isinstance(executor, str) else executor
+    place = Place(executor)
     at_a_time = points_at_a_time(points, jobs, place)
     rows = measured(experiment, points, folder, at_a_time, experiment.timeout_s, place=place)
     return Results(folder, experiment, rows)

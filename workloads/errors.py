@@ -19,6 +19,18 @@ _SAID = {
 """Where pydantic's sentence does not follow the field's name."""
 
 
+REMOVED = {
+    "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
+    "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
+    "docs/executors.md says.",
+    "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
+    "docs/executors.md says.",
+    "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
+    "docs/executors.md says.",
+}
+"""What the version before had, as kind and name, and the sentence that says what replaces it. Kept for one version."""
+
+
 class UserError(ValueError):
     """A mistake that the user can mend; the command line prints the sentence and exits with status 2."""
 
@@ -30,6 +42,13 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     if close:
         return f" Did you mean {close[0]!r}?"
     return f" Choose from: {', '.join(names)}." if names else ""
+
+
+def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> UserError:
+    """The error about a name that nothing has: what replaces it if it is in `REMOVED`, else the nearest choice.
+    `where` stands behind the name."""
+    said = REMOVED.get(f"{what} {name}")
+    return UserError(said or f"unknown {what} {name!r}{where}.{nearest(name, choices)}")
 
 
 def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workloads.deferred import Deferred
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import unknown, validate
 from workloads.plugins import entry_points
 from workloads.workload import Kind, Workload
 
@@ -241,7 +241,7 @@ for _entry in entry_points(group=GROUP):
 def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
     """The trace of workload `name`; UserError for an unknown name, a bad parameter or bad input data."""
     if name not in WORKLOADS:
-        raise UserError(f"unknown workload {name!r}.{nearest(name, WORKLOADS)}")
+        raise unknown("workload", name, WORKLOADS)
     workload = WORKLOADS[name]
     return workload.generate(validate(workload.Params, params, f"workload {name}"), seed)
 

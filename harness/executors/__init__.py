@@ -1,5 +1,5 @@
-"""Where points run: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), a job array of Slurm
-(`slurm`), one behind the other against an endpoint (`harness.live.run.executor`).
+"""Where points run: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), one behind the
+other against an endpoint (`harness.live.run.executor`).
 
 Whatever takes a point to another machine has a `LocalExecutor` run it there, so it is measured in one way only.
 """

@@ -1,13 +1,13 @@
 """What a machine of a cluster does: it looks whether it has the code that was asked for, and measures points.
 
-Where no file system is shared, its records stay in a temporary folder and go home as bytes (`Slot`, `receive`).
+Records are written into a temporary folder of the machine and go home as bytes (`Slot`, `receive`).
 """
 
 import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from harness.experiments.experiment import Point, code_of
 from harness.experiments.order import Order, load_average
 from harness.records.record import Work, failed, publish, temporary, write_failure
 from harness.worker import fork_server
-from workloads.atomic_file import TEMPORARY, is_full
+from workloads.atomic_file import is_full
 from workloads.errors import UserError
 
 SLOT = "rehearsal-slot-"
@@ -37,18 +37,6 @@ class Task:
     order: Order
     timeout_s: float
     preload: Sequence[str] = ("harness.worker.preload",)
-
-    def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
-        """Makes an executor of one point at a time."""
-        return LocalExecutor(
-            points_dir,
-            self.work,
-            jobs=1,
-            timeout_s=self.timeout_s,
-            order=self.order,
-            preload=self.preload,
-            watch=watch,
-        )
 
     def refusal(self) -> str:
         """Why this machine would measure something else than was asked for, as the end of a sentence; empty if it would
@@ -86,7 +74,15 @@ class Slot:
         self._task = task
         self._folder, self._lock = _claimed_folder()
         self._share = 0.0
-        self._local = task.executor(self._folder, self._see)
+        self._local = LocalExecutor(
+            self._folder,
+            task.work,
+            jobs=1,
+            timeout_s=task.timeout_s,
+            order=task.order,
+            preload=task.preload,
+            watch=self._see,
+        )
 
     def environment(self) -> dict[str, Any]:
         """Returns the environment as records have it, with the machine's load average now."""
@@ -159,10 +155,8 @@ def receive(ended: Ended, points_dir: Path) -> Outcome:
 def give_up(
     point: Point, reason: str, environment: dict[str, Any], begun: datetime, points_dir: Path
 ) -> Outcome:
-    """Record as failed a point whose worker was lost with all that could have said so; of what it left in `points_dir`
-    the log is kept."""
-    left = next(points_dir.glob(f"{TEMPORARY}{point.id}-*"), None)
-    folder = left or temporary(points_dir, point.id, os.getpid())
+    """Record as failed a point whose worker was lost with all that could have said so."""
+    folder = temporary(points_dir, point.id, os.getpid())
     write_failure(folder, point, reason, environment, begun)
     target = _take_the_place(folder, point, points_dir, ok=False)
     return Outcome(point, "failed", target, (datetime.now(UTC) - begun).total_seconds(), reason)

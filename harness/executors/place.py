@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from harness.executors import Executor
@@ -17,31 +17,22 @@ if TYPE_CHECKING:
     from harness.experiments.order import Order
     from harness.records.record import Work
 
-LOCAL, AUTO, SLURM = "local", "auto", "slurm"
-PLACES = {
-    LOCAL: "processes of this machine",
-    AUTO: "a Ray cluster that this machine belongs to",
-    "ray://HOST:PORT": "a Ray cluster elsewhere, by the address of its client server",
-    SLURM: "a job array of Slurm",
-}
+LOCAL, AUTO = "local", "auto"
 _RAY = re.compile(r"ray://[\w.\-\[\]:]+:\d{1,5}")
 
 
 @dataclass(frozen=True)
 class Place:
-    """`name`: one of `PLACES`; `options`: of `sbatch`, by their long names, for Slurm alone."""
+    """`name`: `local`, processes of this machine; `auto`, the Ray cluster that this machine belongs to; or
+    `ray://HOST:PORT`, a Ray cluster elsewhere, by the address of its client server."""
 
     name: str = LOCAL
-    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.name not in (LOCAL, AUTO, SLURM) and not _RAY.fullmatch(self.name):
-            hint = nearest(self.name, PLACES) if not self.name.startswith("ray:") else ""
-            raise UserError(f"unknown executor {self.name!r}.{hint or ' Write ray://HOST:PORT.'}")
-        if self.options and self.name != SLURM:
-            first = next(iter(self.options))
-            option = f"--{first}" if first == "partition" else f"--sbatch {first}"
-            raise UserError(f"{option} is for Slurm; add --executor slurm, or leave it out.")
+        if self.name.startswith("ray:") and not _RAY.fullmatch(self.name):
+            raise UserError(f"unknown executor {self.name!r}. Write ray://HOST:PORT.")
+        if self.name not in (LOCAL, AUTO) and not self.name.startswith("ray:"):
+            raise unknown("executor", self.name, (LOCAL, AUTO, "ray://HOST:PORT"))
 
     @property
     def local(self) -> bool:
@@ -65,14 +56,9 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """What `executor` needs: a connection to the cluster, or a look at it. UserError when it cannot be had, or the
-        library for it is missing."""
+        """What `executor` needs: a connection to the cluster. UserError when it cannot be had, or the library for it is
+        missing."""
         if self.local:
-            yield
-        elif self.name == SLURM:
-            from harness.executors.slurm import check
-
-            check(self.options)
             yield
         else:
             from harness.executors.ray import connected
@@ -91,18 +77,6 @@ class Place:
         watch: Callable[[float], None] | None,
     ) -> Executor:
         """Makes the executor of other machines while the place is open."""
-        if self.name == SLURM:
-            from harness.executors.slurm import SlurmExecutor
-
-            return SlurmExecutor(
-                points_dir,
-                work,
-                options=self.options,
-                jobs=jobs,
-                timeout_s=timeout_s,
-                order=order,
-                watch=watch,
-            )
         from harness.executors.ray import RayExecutor
 
         return RayExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch)

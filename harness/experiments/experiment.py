@@ -36,7 +36,7 @@ from harness.client.params import ClientParams
 from harness.experiments.profiles import given_profile, profile_of
 from harness.live.target import TargetParams
 from harness.records.identity import code_hash, roots_of
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import UserError, unknown, validate
 from workloads.files.yaml_file import parse_yaml, read_yaml
 from workloads.registry import WORKLOADS, serves
 
@@ -548,7 +548,7 @@ def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> Use
                 f"{name} is a parameter of workload {', '.join(others)}, which {who} do not have; leave it out, or set "
                 "workload too."
             )
-    return UserError(f"unknown parameter {name!r} for {who}.{nearest(name, names)}")
+    return unknown("parameter", name, names, f" for {who}")
 
 
 def _read(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> BaseModel:
@@ -563,7 +563,7 @@ def _check_names(experiment: Experiment) -> None:
     named += [("workload", experiment.workload, WORKLOADS)]
     for what, name, registry in named:
         if name not in registry:
-            raise UserError(f"unknown {what} {name!r}.{nearest(name, registry)}")
+            raise unknown(what, name, registry)
     known_device(experiment.device)
 
 

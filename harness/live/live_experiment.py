@@ -8,7 +8,7 @@ from engines.registry import ENDPOINT
 from harness.experiments.experiment import Experiment, override
 from harness.kinds import live_kind
 from harness.live.target import TargetParams, check_secrets
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS
 
 RECORDED = ("speech", "duplex")
@@ -55,7 +55,7 @@ def live_experiment(
     params.token("openai")  # said now where token_env names nothing
     workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
     if workload not in WORKLOADS:
-        raise UserError(f"unknown workload {workload!r}.{nearest(workload, WORKLOADS)}")
+        raise unknown("workload", workload, WORKLOADS)
     known = WORKLOADS[workload].Params.model_fields
     fixed: dict[str, Any] = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}  # there is a network
     if params.is_text:

@@ -35,7 +35,7 @@ from reports.cli import (
 )
 from reports.cli.settings import option
 from workloads.atomic_file import is_full
-from workloads.errors import UserError
+from workloads.errors import REMOVED, UserError, unknown
 from workloads.optional import DISTRIBUTION
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -75,9 +75,14 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(data.app, name="data")
 
 
-@app.command("tune", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def _tune() -> None:
-    raise UserError("the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.")
+def _removed(context: typer.Context) -> None:
+    raise unknown("command", str(context.info_name), ())
+
+
+for _name in REMOVED:
+    if _name.startswith("command "):
+        _anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(_name.removeprefix("command "), hidden=True, context_settings=_anything)(_removed)
 
 
 def _version(wanted: bool) -> None:
@@ -123,6 +128,7 @@ def main() -> None:
     except typer.TyperException as error:
         message = " ".join(error.format_message().split())
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
+        message = REMOVED.get(f"option {getattr(error, 'option_name', '')}", message)
     print(f"rehearse: {message}", file=sys.stderr)
     sys.exit(BAD_INPUT)
 

@@ -14,18 +14,7 @@ from reports.cards.source import default_out, points_at_a_time, resolve
 from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import (
-    DryRun,
-    ExecutorName,
-    Partition,
-    Quick,
-    Sbatch,
-    Settings,
-    number,
-    option,
-    parse_settings,
-    sbatch_options,
-)
+from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,8 +65,6 @@ def find(
         Path | None, option("--out", "Results directory; default: results/NAME-find.", "DIR")
     ] = None,
     executor: ExecutorName = "local",
-    partition: Partition = None,
-    sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
     quick: Quick = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -98,7 +85,7 @@ def find(
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
-    place = Place(executor, sbatch_options(partition, sbatch))
+    place = Place(executor)
     given = parse_settings(settings)
     if over in given:
         raise UserError(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reports.cli.output import AsCsv, AsJson, emit, form_of
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest, unknown
 
 Row = dict[str, Any]
 
@@ -73,7 +73,7 @@ def list_(
     brief = about.brief()
     names = [row["name"] for row in brief]
     if name is not None and name not in names:
-        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}.{nearest(name, names)}")
+        raise unknown(kind.removesuffix("s"), name, names)
     if form == "json":
         emit(form, about.full(names if name is None else [name]))
     elif name is not None:

@@ -18,15 +18,12 @@ from reports.cli.report import present
 from reports.cli.settings import (
     DryRun,
     ExecutorName,
-    Partition,
     Quick,
-    Sbatch,
     Settings,
     number,
     option,
     order_seed,
     parse_settings,
-    sbatch_options,
 )
 from workloads.errors import UserError
 
@@ -76,8 +73,6 @@ def run(
         ),
     ] = None,
     executor: ExecutorName = "local",
-    partition: Partition = None,
-    sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
     quick: Quick = False,
     dry_run: DryRun = False,
     columns: Columns = None,
@@ -102,8 +97,6 @@ def run(
 
     `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
 
-    `rehearse run bench --executor slurm --partition cpu --sbatch time=60` as a job array of Slurm
-
     `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
 
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
@@ -121,7 +114,7 @@ def run(
     chosen_settings = parse_settings(settings)
     if vllm is not None:
         chosen_settings["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
-    place = Place(executor, sbatch_options(partition, sbatch))
+    place = Place(executor)
     chosen = _Chosen(source, chosen_settings, seeds, device, quick)
     cards = figures(source)
     for name, value in (("--columns", asked), ("--profile", profile)):

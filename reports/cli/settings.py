@@ -35,13 +35,9 @@ ExecutorName = Annotated[
     str,
     option(
         "--executor",
-        "Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
-        "local|auto|ray://HOST:PORT|slurm",
+        "Where points run: this machine, or a Ray cluster (auto: the one it belongs to).",
+        "local|auto|ray://HOST:PORT",
     ),
-]
-Partition = Annotated[str | None, option("--partition", "Partition of Slurm; default: its own.", "NAME")]
-Sbatch = Annotated[
-    list[str], option("--sbatch", "Another option of sbatch; may be given several times.", "NAME=VALUE")
 ]
 DryRun = Annotated[bool, option("--dry-run", "Print the points and run nothing.")]
 Quick = Annotated[bool, option("--quick", "The card's small version, on one seed.")]
@@ -58,7 +54,17 @@ GroupResults = Annotated[
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
     """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
-    return _named(texts, "--set", "c=16", "write --set {name}={first},{second} for both")
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
+        if name in settings:
+            raise UserError(
+                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
+            )
+        settings[name] = value
+    return settings
 
 
 def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
@@ -72,25 +78,6 @@ def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
             raise UserError(f"--set {name}={text} has {len(several)} values, and {mend}.")
         values[name] = several[0]
     return values
-
-
-def sbatch_options(partition: str | None, texts: list[str]) -> dict[str, str]:
-    """What --partition and --sbatch say, by sbatch's own names; UserError as above."""
-    given = [] if partition is None else [f"partition={partition}"]
-    return _named([*given, *texts], "--sbatch", "time=60", "give it once")
-
-
-def _named(texts: list[str], option: str, example: str, both: str) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UserError(f"{option} {text} is not NAME=VALUE; write for example {option} {example}.")
-        if name in settings:
-            mend = both.format(name=name, first=settings[name], second=value)
-            raise UserError(f"{option} {name} is given twice; {mend}.")
-        settings[name] = value
-    return settings
 
 
 def order_seed(text: str | None, default: int | None) -> int | None:

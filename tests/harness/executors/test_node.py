@@ -11,7 +11,7 @@ from harness.executors.local import LocalExecutor
 from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
 from harness.experiments.experiment import Experiment, Point, code_of, expand
 from harness.experiments.order import Order
-from harness.records.record import Work, load_record, temporary
+from harness.records.record import Work, load_record
 from reports.cards.card import Card, chosen
 from tests.harness import fakes
 from tests.selftest.kills import measured
@@ -99,17 +99,11 @@ def test_without_room_at_home_nothing_is_left_of_a_record(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_a_point_that_was_lost_is_a_failure_with_the_log_it_left(tmp_path: Path) -> None:
+def test_a_point_that_was_lost_is_a_failure(tmp_path: Path) -> None:
     (point,) = fakes.points(1)
-    left = temporary(tmp_path, point.id, 99)
-    left.mkdir()
-    (left / "log.txt").write_text("so far so good\n")
-    (left / "trace.parquet").write_text("half")
     outcome = give_up(point, "its node is gone", {"order": 1}, datetime.now(UTC), tmp_path)
     record = load_record(outcome.folder)
     assert (record.manifest["error"], record.manifest["order"]) == ("its node is gone", 1)
-    assert sorted(path.name for path in outcome.folder.iterdir()) == ["error.txt", "log.txt", "manifest.json"]
-    assert (outcome.folder / "log.txt").read_text() == "so far so good\n"
     assert [path.name for path in tmp_path.iterdir()] == [f"{point.id}.failed"]
 
 
