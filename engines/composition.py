@@ -1,4 +1,9 @@
-"""Systems that are compositions: a library of systems with its extension points, and the components that fill them.
+"""What a system is, and systems that are compositions: a library of systems with its extension points, and the
+components that fill them.
+
+A system has a name, parameters, the kind of workload that it serves, and is put together from parts (`System`). One of
+ours is a folder in `engines/systems`; one of another package is named by an entry point of the group
+`rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` where it brings any.
 
 Extension points are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters
 of its own, so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
@@ -21,17 +26,14 @@ from pydantic import BaseModel, ConfigDict, create_model
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from engines.builder import Parts, Serving
     from engines.core.admission import Admission
     from engines.core.engine import StageEngine
     from engines.core.kv_manager import KvManager
     from engines.core.policy import Policy
-    from engines.core.router import Router
-    from engines.core.routers.target import Target
+    from engines.core.router import Router, Target
     from engines.core.stage import Stage
-    from engines.deployment import Deployment
-    from engines.parts import Parts
-    from engines.serving import Serving
-
+    from engines.deployments import Deployment
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -120,6 +122,10 @@ class Routing(Component):
         return self.rule(replicas) if own is NoParams else self.rule(replicas, self.params)
 
 
+BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
+"""What a rule of routing says that knows nothing of calls."""
+
+
 @dataclass(frozen=True)
 class Placement(Component):
     """Where the experts stand of replicas that step together: `attach` groups them (`Parts.lockstep`) with what says
@@ -164,6 +170,64 @@ def component(choice: str, name: Any, kind: str) -> Any:
     return found
 
 
+P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
+
+
+class System(Protocol[P_contra]):
+    """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this, as
+    `System[MyParams]`, needs to say only what it is called, its `Params`, and how it is built.
+
+    `against`: the baselines that it is measured against, by their names.
+    """
+
+    against: Sequence[str] = ()
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def Params(self) -> type[BaseModel]:
+        """Its parameters where nothing is chosen otherwise."""
+        ...
+
+    def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
+        """Its parameters under these settings, which may choose what it is composed of. UserError for what is not to be
+        had."""
+        return self.Params
+
+    def check(self, params: P_contra) -> None:
+        """UserError for parameters that cannot go together."""
+
+    def check_deployment(self, params: P_contra, deployment: Deployment) -> None:
+        """UserError for a deployment that it cannot serve under these parameters."""
+
+    def unused(self, params: P_contra) -> Mapping[str, str]:
+        """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
+        return {}
+
+    def composition(self, params: P_contra) -> Mapping[str, str]:
+        """What it is made of: extension point -> what fills it."""
+        return {}
+
+    def choices(self, params: P_contra) -> Mapping[str, type[BaseModel]]:
+        """What else it could be composed of, as `admission=aimd`, with the parameters that this would bring."""
+        return {}
+
+    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+        """What defines it under these settings: objects whose classes and functions stand in the modules that count."""
+        return [self]
+
+    def build(self, parts: Parts, params: P_contra) -> Serving:
+        """Put it together inside a running event loop; on a real device models are loaded here."""
+        ...
+
+
 class Library(Protocol[P]):
     """Systems of one kind, as they differ by what fills their extension points.
 
@@ -202,7 +266,7 @@ class Library(Protocol[P]):
 
 @dataclass(frozen=True)
 class Composition:
-    """A named composition: `engines.system.System` by `library` with these `defaults` of its parameters."""
+    """A named composition: a `System` by `library` with these `defaults` of its parameters."""
 
     name: str
     summary: str

@@ -5,10 +5,45 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from engines import components, systems
-from engines.composition import Routing, fillings, register
-from engines.system import System
+from engines import systems
+from engines.composition import (
+    BY_PROMPT,
+    AdmissionControl,
+    KvManagement,
+    Order,
+    Routing,
+    System,
+    fillings,
+    register,
+)
+from engines.core.routing_rules import Dynamo, LeastLoad, PrefixMatch, RoundRobin, SessionAffinity
 from workloads.plugins import entry_points
+
+COMPONENTS = (
+    Order("fcfs", "vLLM's own order: first come, first served"),
+    Order(
+        "priority",
+        "vLLM's own order by priority, as the trace gives it; of equals first come, first served",
+        vllm="priority",
+    ),
+    KvManagement("lru", "vLLM's prefix cache, least recently used out first"),
+    KvManagement(
+        "host",
+        "vLLM's offload of KV to host memory, least recently used out first on both sides",
+        offloads=True,
+        kinds=("turns",),
+        refusal="a call keeps its KV until it ends, so that nothing comes back.",
+    ),
+    AdmissionControl("off", "everybody is let in"),
+    Routing(
+        "session_affinity", "a session stays with one replica: its number says which", rule=SessionAffinity
+    ),
+    Routing("round_robin", "each request to the next replica", rule=RoundRobin),
+    Routing("least_load", "where the fewest requests are under way", rule=LeastLoad),
+    Routing("prefix_match", "where most of the prompt is in the cache", rule=PrefixMatch, **BY_PROMPT),
+    Routing("dynamo", "NVIDIA Dynamo's KV router at temperature 0", rule=Dynamo, **BY_PROMPT),
+)
+"""What fills an extension point and is no system's: vLLM's own, and the usual rules of routing."""
 
 GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""
@@ -18,7 +53,6 @@ ENDPOINT = "endpoint"
 
 
 def _modules() -> Iterator[Any]:
-    yield components
     for module in pkgutil.iter_modules(systems.__path__):
         yield import_module(f"{systems.__name__}.{module.name}")
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
@@ -28,6 +62,7 @@ def _modules() -> Iterator[Any]:
 def _discover() -> dict[str, System[Any]]:
     """ValueError where two systems have one name."""
     found: dict[str, System[Any]] = {}
+    register(*COMPONENTS)
     for module in _modules():
         register(*getattr(module, "COMPONENTS", ()))
         for system in getattr(module, "SYSTEMS", ()):

@@ -9,16 +9,24 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from engines.core.stage import Stage
-from engines.deployment import Deployment, load_deployment, on_gpus, with_model
+from engines.deployments import Deployment, load_deployment
+from engines.deployments.changes import (
+    check_scale,
+    on_gpus,
+    parse_scale,
+    parse_shares,
+    scaled,
+    with_model,
+    with_pool,
+    with_shares,
+    write_scale,
+)
 from engines.devices.extensions import VisionSlots
 from engines.devices.hardware import gpu_names, load_gpu
 from engines.devices.names import REAL_DEVICES, REPLAYING
 from engines.models import load_model
 from engines.models.checkpoint import read_checkpoint
 from engines.models.user_file import content, is_file
-from engines.pools import with_pool
-from engines.scaling import check_scale, parse_scale, scaled, write_scale
-from engines.shares import parse_shares, with_shares
 from workloads.errors import UserError
 
 

@@ -206,7 +206,7 @@ LIGHT = [
     "harness.live.run.executor",
     "harness.live.run.sockets_device",
     "harness.metrics.summary",
-    "engines.core.routers",
+    "engines.core.routing_rules",
     "engines.registry",
     "engines.server",
     "reports.pages.html",

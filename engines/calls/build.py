@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from engines.builder import Parts, Serving
 from engines.calls.gateway import Text, TickGateway
 from engines.calls.listeners import CallListeners
 from engines.calls.params import CallParams
@@ -13,8 +14,6 @@ from engines.calls.sessions import Said, SessionEngine
 from engines.composition import AdmissionControl, Order, Routing
 from engines.core.stage import ENTRY
 from engines.core.window import AttentionWindow
-from engines.parts import Parts
-from engines.serving import Serving
 from workloads.errors import UserError
 from workloads.generators import questions
 from workloads.trace import Trace

@@ -19,7 +19,7 @@ from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
 from engines.core.router import Router
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.models.token_ids import audio_ids, density, first_answer_id, frame_tokens, template_ids
 from engines.speaking.gateway import AudioEncoder
 from workloads.trace import Turn

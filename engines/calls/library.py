@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from engines.calls.params import CallParams
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
-from engines.core.routers.prefixes import PrefixIndex
+from engines.core.prefix_index import PrefixIndex
 from engines.core.stage import Stage
 
 
 @dataclass(eq=False)
 class Replica:
-    """Implements `engines.core.routers.target.Target`.
+    """Implements `engines.core.router.Target`.
 
     `transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
     `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`).

@@ -2,13 +2,47 @@
 
 A library of systems makes one for each choice of routing (`engines.composition.Routing`), with the stage's replicas;
 the live proxy makes one with servers. All that is asked comes from one event loop. The usual rules are in
-`engines.core.routers`, a file each; another package brings one as it brings an order.
+`engines.core.routing_rules`; another package brings one as it brings an order.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from engines.core.prefix_index import PrefixIndex
+
 Key = TypeVar("Key")
+
+
+class Target(Protocol):
+    """What rules ask about one replica: `engines.core.replica.Replica`, or a server behind the live proxy.
+
+    All replicas of a stage hash prompts alike, in blocks of as many tokens.
+    """
+
+    @property
+    def max_running(self) -> int:
+        """Requests that it is given at once."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of prompts that it is given at once."""
+        ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    def cached_prefix(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> int:
+        """Tokens at the beginning of the prompt that are in the prefix cache now, by the cache itself."""
+        ...
+
+    def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
+        """Returns the hashes of the prompt's full blocks, as `prefix_index` knows them."""
+        ...
+
+    def prefix_index(self) -> PrefixIndex:
+        """What it tells of its cache from now on; to be asked for before it has served anything."""
+        ...
 
 
 class Router(Protocol):

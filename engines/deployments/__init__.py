@@ -1,0 +1,215 @@
+"""What is served on what: a model's stages on GPUs, as data, ours and those of other packages."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from engines.core.stage import ENTRY, Stage
+from engines.devices.extensions import InLockstep, SmShare, StatedSteps, VisionSlots
+from engines.devices.hardware import Gpu, load_gpu
+from engines.models import Model, load_model, values, yaml_files
+from workloads.errors import UserError, nearest
+from workloads.files.yaml_file import read_yaml, shipped_yaml
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request. `hop_s`: between
+    stages. `orchestrator_s`: per message through the orchestrator, one after the other."""
+
+    preprocess_s: float
+    hop_s: float
+    orchestrator_s: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model's stages on GPUs. `in_turn`, `waves`: how steps are priced (`Roofline`)."""
+
+    name: str
+    title: str
+    model: Model
+    gpu: Gpu
+    stages: dict[str, Stage]
+    overheads: Overheads
+    in_turn: bool = False
+    waves: bool = False
+
+    @property
+    def speaks(self) -> bool:
+        """Whether replies can be spoken."""
+        return "talker" in self.stages
+
+    @property
+    def hears(self) -> bool:
+        """Whether a stage takes sound itself on a real device; else, and on a modelled one, sound is counted."""
+        return any(stage.decoder.audio_encoder is not None for stage in self.stages.values())
+
+    @property
+    def entry(self) -> str:
+        """The stage that requests come to first, named first in the file: what it has read can come back."""
+        return next(iter(self.stages))
+
+    def role(self, stage: str) -> str:
+        """What a stage is there for: `ENTRY`, whatever its name, or as later ones are called."""
+        return ENTRY if stage == self.entry else stage
+
+    def stage(self, name: str) -> Stage:
+        """UserError when it has no such stage."""
+        if name not in self.stages:
+            has = ", ".join(self.stages)
+            raise UserError(f"deployment {self.name!r} has no stage {name!r}, only {has}; set another.")
+        return self.stages[name]
+
+    def divided(self, name: str, roles: dict[str, int]) -> "Deployment":
+        """The same with so many replicas of each role at a stage, each on as many GPUs as one of it now has. Beside
+        other stages these are the replicas that there are. UserError where a GPU has other stages, too, or their number
+        is another one."""
+        stage, replicas = self.stage(name), sum(roles.values())
+        elsewhere = {group for each in self.stages.values() if each.name != name for group in each.gpus}
+        why = ""
+        if stage.roles:
+            why = "has divided them itself"
+        elif not elsewhere.isdisjoint(stage.gpus):
+            why = "has other stages on their GPUs"
+        elif elsewhere and len(stage.gpus) != replicas:
+            why = f"has {len(stage.gpus)} of them beside other stages"
+        if why:
+            asked = " ".join(f"{role}={count}" for role, count in roles.items())
+            raise UserError(
+                f"{asked} divides the replicas of stage {name}, and deployment {self.name!r} {why}; leave it out, or "
+                "set another deployment."
+            )
+        return replace(self, stages=self.stages | {name: stage.divided(roles, bool(elsewhere))})
+
+    @property
+    def gpu_groups(self) -> set[tuple[int, ...]]:
+        """The GPUs that step together: those of a replica. Stages may share a group, never a part of one."""
+        return {group for stage in self.stages.values() for group in stage.gpus}
+
+
+ROLES = ("prefill", "decode")
+"""What replicas of one stage may do: one hands its KV to the other."""
+
+
+def deployment_names() -> list[str]:
+    return sorted(yaml_files("deployments"))
+
+
+def is_file(name: str) -> bool:
+    """Whether a deployment is named by a file of the user's."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def deployment_facts(name: str) -> dict[str, Any]:
+    """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
+    facts = read_yaml(name) if is_file(name) else shipped_yaml(yaml_files("deployments")[name])
+    like = facts.pop("like", None)
+    return facts if like is None else _over(deployment_facts(like), facts)
+
+
+@cache
+def load_deployment(name: str) -> Deployment:
+    """Read a deployment's file: one of those known by name, or the user's by its path. UserError when there is none, or
+    the user's is not as ours are.
+
+    What its GPUs were seen to reach (`reached`, by the names and in the units of `Gpu`) goes before what such GPUs
+    usually do.
+    """
+    if is_file(name):
+        try:
+            return _read(name)
+        except UserError:
+            raise
+        except KeyError as missing:
+            raise UserError(
+                f"deployment {name} lacks, or has no such, {missing}; write it as those that `rehearse list "
+                "deployments` names."
+            ) from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"deployment {name} is not one: {error}; write it as those shipped.") from None
+    known = yaml_files("deployments")
+    if name not in known:
+        raise UserError(
+            f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
+        )
+    return _read(name)
+
+
+def _read(name: str) -> Deployment:
+    """ValueError where two replicas share a part of their GPUs; other errors as the file's content makes them."""
+    facts = deployment_facts(name)
+    model = load_model(facts["model"])
+    deployment = Deployment(
+        name=name,
+        title=facts["title"],
+        model=model,
+        gpu=replace(load_gpu(facts["gpu"]), **values(facts.get("reached", {}))),
+        stages={stage: _stage(stage, model, limits) for stage, limits in facts["stages"].items()},
+        overheads=Overheads(**values(facts["overheads"])),
+        in_turn=facts.get("roofline") in ("operations", "waves"),
+        waves=facts.get("roofline") == "waves",
+    )
+    used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
+    if used != sorted(set(used)):
+        raise ValueError(f"deployment {name}: two replicas share a part of their GPUs")
+    return deployment
+
+
+def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    changed = {
+        key: _over(base[key], value) if isinstance(base.get(key), dict) and isinstance(value, dict) else value
+        for key, value in facts.items()
+    }
+    return base | changed
+
+
+def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
+    """One stage, with its `gpus`, or `roles`: of each how many `replicas` it has on how many `gpus` each, and in what
+    else it differs from the stage."""
+    if "roles" not in limits:
+        return Stage(name=name, decoder=model.stages[name], **_fields(limits) | _placed(limits["gpus"]))
+    common = _fields({key: value for key, value in limits.items() if key != "roles"})
+    gpus: dict[str, list[list[int]]] = {}
+    of_role: dict[str, dict[str, Any]] = {}
+    used = 0
+    for role, facts in limits["roles"].items():
+        own = dict(facts)
+        replicas, size = own.pop("replicas"), own.pop("gpus")
+        gpus[role] = [list(range(first, first + size)) for first in range(used, used + replicas * size, size)]
+        used += replicas * size
+        of_role[role] = _fields(own)
+    first = next(iter(of_role.values()))
+    shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
+    return Stage(name=name, decoder=model.stages[name], **common, **shared, **_placed(gpus), of_role=of_role)
+
+
+def _fields(facts: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `Stage`, of what a file says of one: what belongs to a mechanism as its extension."""
+    fields, extensions = dict(facts), list[object]()
+    if fields.pop("lockstep", False):
+        extensions.append(InLockstep())
+    if "step_time" in fields:
+        stated = values({name: fields.pop(name) for name in ("step_time", "step_scale") if name in fields})
+        extensions.append(StatedSteps(stated["step_time"], stated.get("step_scale", 1.0)))
+    if (slots := fields.pop("vision_slots", None)) is not None:
+        extensions.append(VisionSlots(slots))
+    if (share := fields.pop("sm_share", None)) is not None:
+        extensions.append(SmShare(share))
+    return fields | ({"extensions": tuple(extensions)} if extensions else {})
+
+
+def _placed(gpus: Any) -> dict[str, Any]:
+    """A stage's `gpus`, one group a replica (a plain number is a group of one), and its `roles`: of a mapping from role
+    to replicas, which of them have it."""
+    by_role = gpus if isinstance(gpus, dict) else {None: gpus}
+    groups: list[tuple[int, ...]] = []
+    roles: dict[str, tuple[int, ...]] = {}
+    for role, replicas in by_role.items():
+        first = len(groups)
+        groups += [(group,) if isinstance(group, int) else tuple(group) for group in replicas]
+        if role is not None:
+            roles[role] = tuple(range(first, len(groups)))
+    if roles and list(roles) != list(ROLES):
+        raise ValueError(f"roles are {' and '.join(ROLES)}, in this order, got {', '.join(roles)}")
+    return {"gpus": tuple(groups), "roles": roles}

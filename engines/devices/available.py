@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.devices.gpu import gpus, why_none
 from engines.devices.names import REAL_DEVICES
 from workloads.deferred import Deferred

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.detokenizer import Detokenizer
 from engines.endpoint.protocol import Incoming, Outbox, Refusal, encode, parse

@@ -2,13 +2,13 @@
 
 from pydantic import BaseModel
 
+from engines.builder import Parts
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.detokenizer import detokenizer_of
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.sessions import Sessions
-from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from workloads.generators.calls import FRAME_S

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.endpoint.protocol import Refusal
 from workloads.distributions.lengths import SPOKEN_REPLY
 from workloads.distributions.speech import lognormal, speech_rate

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from engines.builder import Serving
 from engines.calls.gateway import TickGateway
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.base_session import SessionContext
@@ -17,7 +18,6 @@ from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
-from engines.serving import Serving
 from workloads.errors import UserError
 
 VERSION = 1

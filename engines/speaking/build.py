@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from engines.parts import Parts
-from engines.serving import Serving
+from engines.builder import Parts, Serving
 from engines.speaking.gateway import Gateway
 from engines.speaking.monitor import Monitor
 from engines.speaking.params import SpeakingParams

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engines.core.recorder import Recorder
 from engines.core.together import Chorus, Told
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.models.token_ids import text_ids, token_ids
 from engines.speaking.monitor import Ack, Monitor, Reports
 from engines.speaking.pipeline import Pipeline

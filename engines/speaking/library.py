@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from engines.core.stage import ENTRY
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.speaking.params import SpeakingParams
 from workloads.deferred import Deferred
 from workloads.errors import UserError

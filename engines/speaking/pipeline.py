@@ -19,7 +19,7 @@ from engines.core.request import StageRequest
 from engines.core.router import AssigningRouter, BindingRouter, Router
 from engines.core.stage import ENTRY
 from engines.core.together import Told
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.speaking.decode_queue import DecodeQueue
 from engines.speaking.hook import Hook
 from engines.speaking.reply import Reply, ReplyRequest, SpeechView

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from engines.builder import Parts
 from engines.composition import Component, KvManagement, Order, Routing
 from engines.core.commands import Arrival, abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
@@ -13,7 +14,6 @@ from engines.core.replica import Replica
 from engines.core.router import Router
 from engines.core.stage import ENTRY, Stage
 from engines.core.window import AttentionWindow
-from engines.parts import Parts
 from engines.speaking.params import SpeakingParams
 from engines.speaking.pipeline import Pipeline
 

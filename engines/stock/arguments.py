@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from engines.composition import Composition
 from engines.core.policy import Policy
 from engines.core.stage import ENTRY, Stage
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.registry import ENGINES
 from engines.server import DeploymentName, ServerParams, resolve
 from engines.stock.plugin import EXECUTOR, SWITCH

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.turn_taking.detector import TurnDetector
 from engines.turn_taking.endpointing import (
     ACCURACY,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from engines.builder import Serving
 from engines.core.device import Device, Row
 from engines.core.engine import StageEngine
 from engines.core.policy import Plan, RequestView, StageView
 from engines.core.request import StageRequest
-from engines.serving import Serving
 from engines.speaking.reply import Progress, Reply
 from harness.calibration.cells import GROWTH, SHORTEST
 from workloads.trace import Turn

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.devices.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, load_profile

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from engines.deployment import deployment_names
+from engines.deployments import deployment_names
 from engines.devices.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
@@ -155,10 +155,10 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
 async def _measure_stages(
     device: str, params: ServerParams, quick: bool, show: Show, seed: int
 ) -> dict[str, tuple[list[Sample], list[Reaction]]]:
+    from engines.builder import Parts
     from engines.core import vllm_adapter
     from engines.devices.canary import Canary
     from engines.devices.stage import VirtualStage
-    from engines.parts import Parts
     from engines.registry import ENGINES
     from harness.calibration.cells import grid, limits_of
     from harness.calibration.driver import Driver

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.server import ServerParams
 from engines.turn_taking.listening import Listening
 from engines.turn_taking.params import DuplexServerParams

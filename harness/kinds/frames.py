@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from engines.calls.params import CallParams
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.models.token_ids import frame_tokens
 from engines.server import ServerParams, resolve
 from harness.client.interaction import Ending, InteractionServer, serve_interactions

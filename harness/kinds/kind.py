@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from engines.deployment import Deployment
+    from engines.deployments import Deployment
     from engines.server import ServerParams
     from harness.client.params import ClientParams
     from harness.live.dialects.dialect import Dialect

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import BaseModel
 
-from engines.deployment import Deployment, deployment_names, load_deployment
+from engines.deployments import Deployment, deployment_names, load_deployment
 from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from engines.core.routers.prefixes import PrefixIndex, block_hashes
+from engines.core.prefix_index import PrefixIndex, block_hashes
 
 BLOCK_BYTES = 256
 """[chosen] of a prompt's text that are hashed together: some 64 tokens of English, a few blocks of vLLM's."""
@@ -16,7 +16,7 @@ MAX_BYTES = 4 * 32_768
 
 
 class Backend:
-    """Implements `engines.core.routers.target.Target` for prompts that are bytes: a proxy has no tokenizer.
+    """Implements `engines.core.router.Target` for prompts that are bytes: a proxy has no tokenizer.
 
     `alive`: answers. `in_flight`: requests and sessions that it has now.
     """

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engines.devices.extensions import StatedSteps
+from engines.devices.kernels.choose import fitting
+from engines.devices.kernels.grids import Kernels
 from engines.devices.names import DEVICES, REAL_DEVICES
-from engines.step_sources import step_sources
+from engines.devices.step_file import as_step_file
+from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Point
+
+FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"
+ROOFLINE = "a roofline of the whole layer"
+OWN = "as the deployment says"
 
 
 def step_times(point: Point) -> dict[str, Any]:
@@ -20,3 +28,33 @@ def step_times(point: Point) -> dict[str, Any]:
         return {"step_times": step_sources(point.server, point.profile)}
     except UserError:
         return {}  # of a point that failed as its server cannot be
+
+
+def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) -> dict[str, str]:
+    """Where the step times of a modelled device are from, in words, by stage.
+
+    `profile`: the content of a file that step times were read from, whoever named it.
+    """
+    deployment = resolve(params)
+    given = as_step_file(profile, "the profile") if profile is not None else None
+    unscaled = resolve(params.model_copy(update={"scale": None}))
+    found = {}
+    for name, stage in deployment.stages.items():
+        kernels = None
+        if given is not None:
+            has = given.of(name, stage.split) if isinstance(given, Kernels) else given.stages.get(name)
+            if has is not None:
+                found[name] = f"{given.origin}, from a file"
+                continue
+        elif params.step_times == "measured" and not stage.roles:
+            decoder = unscaled.stages[name].decoder
+            kernels = fitting(unscaled.model.name, name, decoder, unscaled.gpu.name, stage.split)
+        if stage.roles or stage.extension(StatedSteps) is not None:
+            found[name] = OWN
+        elif kernels is not None:
+            found[name] = kernels[0].origin
+        elif deployment.gpu.kernels is not None and not (deployment.in_turn or deployment.waves):
+            found[name] = FITTED
+        else:
+            found[name] = ROOFLINE
+    return found

@@ -164,9 +164,9 @@ def _serve(
     path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
-    from engines.step_sources import step_sources
     from harness.experiments.experiment import Point
     from harness.metrics.requests import request_table
+    from harness.records.step_times import step_sources
     from harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])

@@ -20,11 +20,10 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from engines.builder import Parts, Serving
 from engines.core import vllm_adapter
 from engines.devices.step_file import StepFile, as_step_file
-from engines.parts import Parts
 from engines.registry import ENGINES
-from engines.serving import Serving
 from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.experiments.experiment import Point

@@ -224,7 +224,7 @@ def _brief_devices() -> list[Row]:
 
 
 def _brief_deployments() -> list[Row]:
-    from engines.deployment import deployment_names, load_deployment
+    from engines.deployments import deployment_names, load_deployment
 
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 

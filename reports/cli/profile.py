@@ -116,7 +116,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
 
 def _next(model: str, path: Path) -> str:
     """A command that uses the profile."""
-    from engines.deployment import load_deployment
+    from engines.deployments import load_deployment
     from harness.calibration.profiling import target
 
     params = target(model)

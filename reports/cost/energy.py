@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.models import values
 from harness.metrics.live_window import Window
 from harness.records.record import Record

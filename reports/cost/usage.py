@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from harness.client.params import ClientParams
 from harness.metrics.definitions import DISTRIBUTIONS
 from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window

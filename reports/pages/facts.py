@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from engines.deployment import deployment_facts
+from engines.deployments import deployment_facts
 from engines.devices.hardware import hardware_facts
 from engines.models import yaml_files
 from workloads.files.yaml_file import shipped_yaml

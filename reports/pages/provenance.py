@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.names import DEVICES
 from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file

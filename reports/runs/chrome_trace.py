@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from harness.records.log import PIECE
 from harness.records.record import Record
 from reports.runs.placement import deployment_of, place

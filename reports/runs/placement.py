@@ -1,6 +1,6 @@
 """Which GPUs a replica of a record's deployment ran on."""
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.server import ServerParams, resolve
 from harness.experiments.experiment import Point
 

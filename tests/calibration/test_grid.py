@@ -2,15 +2,14 @@
 
 import pytest
 
+from engines.builder import Parts, Serving
 from engines.core.engine import StageEngine
 from engines.devices.profile import Reaction
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.devices.step_time import StepTime
-from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from engines.serving import Serving
 from harness.calibration.cells import Limits, grid, limits_of
 from harness.calibration.driver import Driver
 from harness.calibration.fit import Sample, fit_stage

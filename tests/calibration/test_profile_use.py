@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices import profile as profile_module
 from engines.devices.profile import Profile, shipped_profile
 from harness.experiments.experiment import Experiment, expand

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.builder import Serving
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
-from engines.serving import Serving
 from harness.worker.replay import Replay
 from tests.engines.replays import replay
 from workloads.distributions.speech import audio_tokens

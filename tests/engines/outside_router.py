@@ -6,8 +6,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from engines.composition import Routing
-from engines.core.router import Router
-from engines.core.routers.target import Target
+from engines.core.router import Router, Target
 
 
 class LoyalParams(BaseModel):

@@ -15,7 +15,7 @@ from engines.core.request import StageRequest
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
 from engines.core.window import AttentionWindow
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.models import load_model

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
+from engines.deployments.changes import with_pool
 from engines.devices.hardware import load_gpu
 from engines.devices.kernels.choose import shipped
 from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
-from engines.pools import with_pool
 from engines.server import ServerParams, resolve
 from harness.clocks.clock import run
 from workloads.errors import UserError

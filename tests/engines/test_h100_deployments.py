@@ -3,7 +3,7 @@
 import pytest
 
 from engines.core.device import Row
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.hardware import load_gpu
 from engines.devices.kernels.choose import fitting
 from engines.devices.kernels.steps import MeasuredSteps

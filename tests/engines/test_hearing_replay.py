@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from tests.engines.replays import replay, voice_trace
 from workloads.errors import UserError
 from workloads.registry import make_trace

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.device import Row
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.hardware import load_gpu
 from engines.devices.host import ASYNC_SHARE, PROMPT_STEP, as_shown
 from engines.devices.kernels import fit
@@ -17,7 +17,7 @@ from engines.devices.kernels.times import GridTimes
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ServerParams
-from engines.step_sources import FITTED, step_sources
+from harness.records.step_times import FITTED, step_sources
 from workloads.errors import UserError
 
 SHIPPED = ("a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s", "rtx_pro_6000")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.core.step_cost import StepWork
 from engines.core.vllm_adapter.lazy_decode import LazyDecodes
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.extensions import StatedSteps
 from engines.devices.hardware import load_gpu

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.server import ServerParams, resolve
 from harness.metrics.requests import request_table
 from harness.truth.replayed import trace_of

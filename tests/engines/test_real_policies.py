@@ -29,8 +29,8 @@ def converse(engine: str) -> None:
     All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
     second ones are cut with their first audio, before they can be complete on any machine.
     """
+    from engines.builder import Parts
     from engines.core.vllm_adapter.offline import OfflineEngine
-    from engines.parts import Parts
     from engines.server import ServerParams, resolve
     from harness.client.params import ClientParams
     from harness.client.population import serve_population

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engines import deployment
-from engines.deployment import load_deployment
-from engines.parts import Parts
+from engines import deployments
+from engines.builder import Parts
+from engines.deployments import load_deployment
 from engines.server import ServerParams
 from harness.clocks.clock import run
 from harness.records.log import EventLog
@@ -16,10 +16,10 @@ from harness.records.log import EventLog
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Write a deployment as the shipped one with other GPUs for its thinker; only it can be loaded then."""
-    shipped = Path(deployment.__file__).with_name("deployments") / "llama_8b_1gpu.yaml"
+    shipped = Path(deployments.__file__).with_name("llama_8b_1gpu.yaml")
     facts = yaml.safe_load(shipped.read_text())
     monkeypatch.setattr(
-        deployment, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")}
+        deployments, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")}
     )
     load_deployment.cache_clear()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engines import composition, registry
 from engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
 from engines.core.stage import ENTRY
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.registry import ENGINES, ROUTINGS
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.deployments.changes import constants, parse_scale, write_scale
 from engines.devices.roofline import Roofline, Work
-from engines.scaling import constants, parse_scale, write_scale
 from engines.server import ServerParams, resolve
 from harness.experiments.experiment import Experiment, expand, override, parse_setting
 from workloads.errors import UserError, validate

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.deployment import load_deployment
+from engines.deployments import load_deployment
 from engines.devices.stage import VirtualStage
 from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.device import Row
-from engines.deployment import deployment_names, load_deployment
+from engines.deployments import deployment_names, load_deployment
 from engines.devices.hardware import load_gpu
 from engines.devices.roofline import Roofline, Work
 from engines.devices.sharing import (

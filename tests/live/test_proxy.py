@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from engines.composition import Routing
-from engines.core.routers.target import Target
+from engines.core.router import Target
 from harness.proxy import config
 from tests.engines import outside_router
 from tests.live.proxied import (

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from engines.parts import Parts
+from engines.builder import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams

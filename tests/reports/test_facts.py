@@ -1,6 +1,6 @@
 """The report owns up to every constant that was fitted or chosen."""
 
-from engines.deployment import deployment_names
+from engines.deployments import deployment_names
 from reports.pages.facts import CHOSEN, FITTED, facts
 
 

@@ -79,7 +79,7 @@ def test_no_point_counts_as_two_published_values_of_the_same():
 
 
 def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
-    from engines.deployment import load_deployment
+    from engines.deployments import load_deployment
 
     capacity, wait = prefill.fitted()
     assert capacity > prefill.rates().max() and wait > 0

@@ -10,7 +10,7 @@ from vllm.distributed.kv_events import (
 )
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from engines.core.routers.prefixes import PrefixIndex
+from engines.core.prefix_index import PrefixIndex
 
 
 class _IntoIndex(EventPublisher):

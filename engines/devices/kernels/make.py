@@ -1,6 +1,6 @@
 """Grids of what a user names: a deployment, whose replicas are split as it says, or a model."""
 
-from engines.deployment import deployment_names, is_file, load_deployment
+from engines.deployments import deployment_names, is_file, load_deployment
 from engines.devices.kernels.export import kernels_of
 from engines.devices.kernels.grids import Kernels
 from engines.models import Decoder, load_model, yaml_files

@@ -10,8 +10,8 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from engines.builder import Parts
 from engines.core.engine import StageEngine
-from engines.parts import Parts
 from engines.speaking.hook import Hook
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply, ReplyRequest

@@ -1,7 +1,7 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
-from engines.components import BY_PROMPT
 from engines.composition import Attention, Composition, Placement, Routing
+from engines.registry import BY_PROMPT
 from engines.systems.omniinfer.attention_params import AttentionParams
 from engines.systems.omniinfer.library import DIVIDED
 from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from engines.builder import Parts, Serving
 from engines.core.router import ChoosingRouter
 from engines.core.stage import ENTRY
-from engines.parts import Parts
-from engines.serving import Serving
 from engines.speaking import build as speaking
 from engines.systems.omniinfer.library import DividedParams
 from engines.systems.omniinfer.proxy.deferral import Deferral

@@ -16,8 +16,8 @@ from engines.systems.omniinfer.experts import expert_steps
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from engines.builder import Parts
     from engines.core.stage import Stage
-    from engines.parts import Parts
     from engines.speaking.pipeline import Pipeline
     from engines.systems.omniinfer.attention_params import AttentionParams
     from engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from engines.composition import Routing, fillings
 from engines.core.router import ChoosingRouter
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.speaking.library import Speaking
 from engines.speaking.params import SpeakingParams
 from workloads.deferred import Deferred

@@ -7,13 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from engines.builder import Parts
 from engines.core.engine import StageEngine
 from engines.core.policy import RequestView
 from engines.core.request import StageRequest
 from engines.core.router import Router
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.models.token_ids import token_ids
-from engines.parts import Parts
 from my_system.params import RagParams
 from workloads.trace import Turn
 
@@ -71,7 +71,7 @@ def passages_of(turn: Turn, passage_tokens: int) -> list[int]:
 
 
 class Gateway:
-    """What clients call, already behind the network. See `engines.serving.Gateway`."""
+    """What clients call, already behind the network. See `engines.builder.Gateway`."""
 
     def __init__(self, parts: Parts, params: RagParams) -> None:
         self.deployment: Deployment = parts.deployment

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment
+from engines.deployments import Deployment
 from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams
 from harness.metrics.definitions import Definition

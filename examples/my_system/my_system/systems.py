@@ -5,11 +5,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from engines.builder import Parts, Serving
 from engines.composition import Composition, Order, Routing
 from engines.core.output import StageOutput
-from engines.deployment import Deployment
-from engines.parts import Parts
-from engines.serving import Serving
+from engines.deployments import Deployment
 from my_system.gateway import GENERATOR, RERANKER, Gateway, view
 from my_system.order import ShortestQuestion
 from my_system.params import RagParams

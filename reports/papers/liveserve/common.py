@@ -8,7 +8,7 @@ packet of 25 codec frames (the default of vLLM-Omni at that time); and a talker 
 request of a step and next to nothing for the step. Nothing was fitted to a result of LiveServe.
 """
 
-from engines.scaling import write_scale
+from engines.deployments.changes import write_scale
 from harness.metrics.rates import effective_rps
 from reports.figures.shared_turns import TurnLog
 from reports.papers.prelude import *

@@ -38,7 +38,7 @@ _PASS = mean_pass_s("vision")
 
 
 def encoder() -> Any:
-    from engines.deployment import load_deployment
+    from engines.deployments import load_deployment
 
     found = load_deployment(LOAD["deployment"]).stages["thinker"].decoder.vision_encoder
     assert found is not None

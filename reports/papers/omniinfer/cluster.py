@@ -125,7 +125,7 @@ def qpm(point: Measured) -> float | None:
 
 def nodes(point: Measured) -> int:
     """Ascend nodes of 16 dies that the point's deployment is made of."""
-    from engines.deployment import load_deployment
+    from engines.deployments import load_deployment
 
     groups = load_deployment(point.params["deployment"]).gpu_groups
     return sum(len(group) for group in groups) // 16

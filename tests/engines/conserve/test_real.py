@@ -10,8 +10,8 @@ pytestmark = pytest.mark.slow
 
 def co_serve(resume: str) -> None:
     """People who ask while documents are read, in a process of its own; then the same prompts to `LLM`."""
+    from engines.builder import Parts
     from engines.core.vllm_adapter.offline import OfflineEngine
-    from engines.parts import Parts
     from engines.registry import ENGINES
     from engines.server import ServerParams, resolve
     from harness.client.params import ClientParams

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.lifecycle import BACK, Lifecycle, Phase
+from engines.core.prefix_index import PrefixIndex, block_hashes
 from engines.core.router import Waits
-from engines.core.routers.dynamo import dynamo_cost
-from engines.core.routers.informed import Node
-from engines.core.routers.prefixes import PrefixIndex, block_hashes
+from engines.core.routing_rules import Node, dynamo_cost
 from engines.systems.omniinfer.proxy.batch_times import BatchTimes
 from engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
 from engines.systems.omniinfer.proxy.order import by_priority

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.router import AssigningRouter, Key, Waits
-from engines.core.routers.target import Target
+from engines.core.router import AssigningRouter, Key, Target, Waits
 
 GAMMA = 1
 """[code] of equation 9."""

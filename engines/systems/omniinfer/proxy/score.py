@@ -6,8 +6,8 @@ Requests are handed over at once: where they are to be held back, `deferral` ask
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.routers.informed import Informed, Node
-from engines.core.routers.target import Target
+from engines.core.router import Target
+from engines.core.routing_rules import Informed, Node
 from engines.systems.omniinfer.proxy.order import by_priority
 
 ALPHA = 0.5
