@@ -1,15 +1,39 @@
 """Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own `LLM` beside them."""
 
+import os
 import random
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from engines.core import vllm_adapter as vllm
 from engines.core.stage import Stage
-from engines.core.vllm_adapter.execution import ModelExecutor
-from engines.core.vllm_adapter.offline import OfflineEngine
+from engines.core.vllm_adapter.configuration import engine_arguments
+from engines.core.vllm_adapter.execution import ModelExecutor, kernels_findable
+from engines.core.vllm_adapter.requests import make_request
 from engines.server import ServerParams, resolve
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # vLLM reads it once, at its first engine
+
+
+class OfflineEngine:
+    """`LLM` in this process, with the model, weights and limits of `stage`."""
+
+    def __init__(self, stage: Stage) -> None:
+        from vllm import LLM
+
+        with kernels_findable():
+            self._llm = LLM(**engine_arguments(stage, real=True), distributed_executor_backend="uni")
+
+    def generate(self, prompts: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
+        """Greedy replies to each prompt, of exactly `tokens[i]` tokens, all asked for at once."""
+        from vllm import SamplingParams
+
+        greedy = [
+            SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True, detokenize=False)
+            for count in tokens
+        ]
+        outputs = self._llm.generate([{"prompt_token_ids": ids} for ids in prompts], greedy, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def stage(deployment: str = "llama_tiny", name: str = "thinker", **server) -> Stage:
@@ -59,7 +83,7 @@ def submit(
     names = [f"r{i}" for i in range(len(prompts))]
     for i, (name, prompt) in enumerate(zip(names, prompts, strict=True)):
         hash_blocks = executor.scheduler.block_size if hashed else None
-        executor.scheduler.add_request(vllm.make_request(name, prompt, count, float(i), hash_blocks))
+        executor.scheduler.add_request(make_request(name, prompt, count, float(i), hash_blocks))
     return names
 
 

@@ -30,13 +30,12 @@ def converse(engine: str) -> None:
     second ones are cut with their first audio, before they can be complete on any machine.
     """
     from engines.builder import Parts
-    from engines.core.vllm_adapter.offline import OfflineEngine
     from engines.server import ServerParams, resolve
     from harness.client.params import ClientParams
     from harness.client.population import serve_population
     from harness.clocks import clock
     from harness.records.log import EventLog
-    from tests.engines.real import started_replies
+    from tests.engines.real import OfflineEngine, started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace
 

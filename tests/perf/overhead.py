@@ -40,7 +40,7 @@ def requests() -> Trace:
 
 async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     """(our seconds, vLLM's seconds) of each round."""
-    from engines.core.vllm_adapter.offline import OfflineEngine
+    from tests.engines.real import OfflineEngine
 
     params = ServerParams.model_validate({"deployment": deployment})
     turns = [turn for session in trace.sessions for turn in session.turns]

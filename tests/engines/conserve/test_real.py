@@ -11,14 +11,13 @@ pytestmark = pytest.mark.slow
 def co_serve(resume: str) -> None:
     """People who ask while documents are read, in a process of its own; then the same prompts to `LLM`."""
     from engines.builder import Parts
-    from engines.core.vllm_adapter.offline import OfflineEngine
     from engines.registry import ENGINES
     from engines.server import ServerParams, resolve
     from harness.client.params import ClientParams
     from harness.client.population import serve_population
     from harness.clocks import clock
     from harness.records.log import EventLog
-    from tests.engines.real import started_replies
+    from tests.engines.real import OfflineEngine, started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
