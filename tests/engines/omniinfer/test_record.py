@@ -12,8 +12,8 @@ from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import read_routing, write_routing
 from engines.systems.omniinfer.experts import expert_steps
 from engines.systems.omniinfer.placement_params import LoadParams
-from engines.systems.omniinfer.record import record
 from tests.engines.real import prompts, stage, submit
+from tools.record_experts import record
 from workloads.errors import UserError
 
 

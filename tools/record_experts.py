@@ -1,6 +1,6 @@
 """Record which experts a model chooses while vLLM executes it, as a routing trace.
 
-    python -m engines.systems.omniinfer.record FILE [--deployment NAME] [--requests N] [--output-tokens N]
+    python -m tools.record_experts FILE [--deployment NAME] [--requests N] [--output-tokens N]
         [--seed N]
 
 Prompts are random tokens, 8 to 150 each, and all are there from the start, so that steps prefill first and then decode.
@@ -51,7 +51,9 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
 def main() -> int:
     from engines.server import ServerParams, resolve
 
-    parser = argparse.ArgumentParser(prog="record", description="Record the experts that a model chooses.")
+    parser = argparse.ArgumentParser(
+        prog="record_experts", description="Record the experts that a model chooses."
+    )
     parser.add_argument("file", help="the routing trace to write, as Parquet")
     parser.add_argument("--deployment", default="moe_tiny", help="a model that this machine can execute")
     parser.add_argument("--requests", type=int, default=32)
@@ -63,7 +65,7 @@ def main() -> int:
         counts = record(deployment.stages[deployment.entry], args.requests, args.output_tokens, args.seed)
         write_routing(args.file, counts)
     except (UserError, OSError) as error:
-        print(f"record: {error}", file=sys.stderr)
+        print(f"record_experts: {error}", file=sys.stderr)
         return 2
     steps, layers, experts = counts.shape
     print(
