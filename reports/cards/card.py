@@ -57,6 +57,17 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parents[1]
 _PACKAGE = "reports"
 
+REMOVED = {
+    "clocked": "clocked",
+    "clocked-sessions": "clocked",
+    "conserve-voice": "conserve_voice",
+    "nova-episodes": "nova_episodes",
+    "omniinfer-prefix": "omniinfer_prefix",
+    "omniinfer-ratio": "omniinfer_ratio",
+    "omniinfer-routing": "omniinfer_routing",
+}
+"""Card that the next release no longer names -> the example that measures the same."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -154,6 +165,10 @@ def chosen(name: str) -> Card | list[Figure]:
         return [figures()[name]]
     if name in _group_names():
         return groups()[name]
+    if name in REMOVED:
+        raise UserError(
+            f"card {name!r} was removed; run examples/{REMOVED[name]}.yaml, which measures the same."
+        )
     raise UserError(f"unknown card {name!r}.{nearest(name, [*cards(), *_group_names(), *index()])}")
 
 

@@ -1,4 +1,4 @@
-"""Pictures that many cards have: lines over an axis, bars by group, rows beside the paper's."""
+"""Pictures that many cards have: lines over an axis, rows beside the paper's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports.claims.quantities import Panels, Quantity, Setting, of, spread
-from reports.figures.drawing import bars, legend, line, sheet
+from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
 from reports.figures.style import Look
 from reports.runs.measured import Measured
@@ -31,9 +31,9 @@ def none_finished(points: Iterable[Measured], title: str) -> LeftOut | None:
 
 
 def lines_over(
-    title: str, x: str, lines: Sequence[Line], shown: Shown, panels: Panels, caption: str, base: int = 0
+    title: str, x: str, lines: Sequence[Line], shown: Shown, panels: Panels, caption: str
 ) -> Picture | LeftOut:
-    """A panel for each quantity from 0 up, over `x`; `base`: of a logarithmic axis with a tick at each value."""
+    """A panel for each quantity from 0 up, over `x`."""
     figure, axes = sheet(1, len(shown), title)
     used: list[Measured] = []
     for label, look, settings in lines:
@@ -44,40 +44,11 @@ def lines_over(
     if (left_out := none_finished(used, title)) is not None:
         return left_out
     for own, label in zip(axes, shown, strict=True):
-        if base:
-            ticks = list(lines[0][2])
-            own.set_xscale("log", base=base)
-            own.set_xticks(ticks, [f"{tick}" for tick in ticks])
         own.set_ylim(bottom=0)
         own.set_xlabel(x)
         own.set_ylabel(label)
     legend(figure, axes[0])
     return Picture("", title, figure, f"{caption} {made_from(used, bars=True)}".lstrip())
-
-
-def bars_by_group(
-    title: str,
-    groups: Sequence[str],
-    series: Mapping[str, tuple[Look, Sequence[Setting]]],
-    shown: Shown,
-    panels: Panels,
-    caption: str,
-) -> Picture | LeftOut:
-    """A row for each quantity, in it a cluster of bars for each group, and in that one of each series."""
-    figure, axes = sheet(len(shown), 1, title, 1.9, sharex=True)
-    points = {label: [setting.points(panels) for setting in own] for label, (_, own) in series.items()}
-    used = [point for own in points.values() for found in own for point in found]
-    if (left_out := none_finished(used, title)) is not None:
-        return left_out
-    for own, (label, (quantity, factor)) in zip(axes, shown.items(), strict=True):
-        heights = {
-            name: ([spread(found, quantity) for found in points[name]], look)
-            for name, (look, _) in series.items()
-        }
-        bars(own, groups, heights, factor=factor)
-        own.set_ylabel(label)
-    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
-    return Picture("", title, figure, f"{caption} {made_from(used, bars=True)}")
 
 
 def rows_beside_paper(

@@ -1,6 +1,6 @@
 """What every card is written with: `from reports.papers.prelude import *` is its header."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from reports.claims.stated import Number, claim, level, moves, runs, times
 from reports.figures.dashboard import both_views
 from reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
 from reports.figures.frames import finished, median_run
-from reports.figures.over import bars_by_group, by_engine, lines_over, none_finished, rows_beside_paper
+from reports.figures.over import by_engine, lines_over, none_finished, rows_beside_paper
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.figures.reply import ReplyLog
 from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks

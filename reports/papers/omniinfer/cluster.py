@@ -1,4 +1,4 @@
-"""DeepSeek-R1 on Ascend 910C in closed loop (section 6.1), as Tables 1 and 2 and the what-if card run it."""
+"""DeepSeek-R1 on Ascend 910C in closed loop (section 6.1), as Tables 1 and 2 run it."""
 
 from harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
 from reports.papers.prelude import *
