@@ -21,6 +21,8 @@ _SAID = {
 
 REMOVED = {
     "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
+    "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; what the agent says of "
+    "its parts stands in its own log.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "

@@ -21,7 +21,6 @@ from reports.cli import (
     doctor,
     fidelity,
     find,
-    gap,
     listing,
     live,
     model,
@@ -69,7 +68,6 @@ app.command("profile")(profile.profile)
 app.command("model")(model.model)
 app.command("fidelity")(fidelity.fidelity)
 app.command("nightly")(nightly.nightly)
-app.command("gap")(gap.gap)
 app.command("doctor")(doctor.doctor)
 app.add_typer(trace.app, name="trace")
 app.add_typer(data.app, name="data")
