@@ -21,14 +21,16 @@ _SAID = {
 
 REMOVED = {
     "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
-    "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; what the agent says of "
-    "its parts stands in its own log.",
+    "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; "
+    "the agent's own log says what it is made of.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
     "docs/executors.md says.",
     "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
     "docs/executors.md says.",
+    "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
+    "measures the same server.",
 }
 """What the version before had, as kind and name, and the sentence that says what replaces it. Kept for one version."""
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
 from harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.atomic_file import TEMPORARY, cannot_write
-from workloads.errors import Model, UserError, validate
+from workloads.errors import REMOVED, Model, UserError, validate
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
 DAMAGED = ".damaged"
@@ -142,6 +142,8 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
             f"{path} holds the cards of {name!r}, not one experiment; see `rehearse report {path}` "
             f"and `rehearse claims {name}`."
         )
+    if path.is_file():
+        raise UserError(f"{path} is a file, not a results directory; {REMOVED['results of another tool']}")
     if not (path / EXPERIMENT).is_file():
         raise UserError(f"{path} is not a results directory (no {EXPERIMENT}); give the --out of a run.")
     if not (path / SUMMARY).is_file():

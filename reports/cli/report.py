@@ -25,10 +25,7 @@ _WIDE = 150
 
 
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Results directory of a run, or guidellm's or aiperf's results."),
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
     columns: Columns = None,
     export: Annotated[
         str | None,
@@ -49,17 +46,13 @@ def report(
 
     `rehearse report results/liveserve`
 
-    `rehearse report guidellm-results.json.gz`, or aiperf's profile_export.jsonl: theirs as a report of ours
-
-    `rehearse report results/live --export llm-d` (or aiperf): ours as theirs
+    `rehearse report results/live --export llm-d` (or aiperf): in their format
     """
     form = form_of(as_json, as_csv)
-    from harness.neighbours.imported import results_of
     from harness.records.results import COLLECTION, read_results
     from reports.cli.claims import present_group
 
     asked = asked_metrics(columns)
-    folder = results_of(folder)
     if export is not None:
         from reports.live.export import export_run
 

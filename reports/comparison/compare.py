@@ -16,7 +16,6 @@ from engines.devices.names import REAL_DEVICES
 from engines.devices.step_file import as_step_file
 from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import Spread, across_seeds, paired
-from harness.neighbours.imported import results_of
 from harness.records.record import load_record
 from harness.records.results import record_folders
 from reports.figures.picture import short
@@ -174,7 +173,6 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     directories without a common cell.
     """
     metrics = [metric_named(metric, option) for metric in metrics]
-    a, b = results_of(a), None if b is None else results_of(b)
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
