@@ -29,6 +29,8 @@ REMOVED = {
     "docs/executors.md says.",
     "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
     "docs/executors.md says.",
+    "parameter power": "power meters are no longer read; leave power out. rehearse find and the report say what "
+    "modelled GPUs draw.",
     "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }
@@ -70,6 +72,8 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         name = str(first["loc"][0])
+        if f"parameter {name}" in REMOVED:
+            raise UserError(f"{where}: {REMOVED[f'parameter {name}']}")
         hint = nearest(name, model.model_fields) + _as_list(model, name, first["input"])
         raise UserError(f"{where}: unknown parameter {name!r}.{hint}")
     said_already = first.get("ctx", {}).get("error")

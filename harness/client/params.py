@@ -48,14 +48,6 @@ class ClientParams(BaseModel):
         description="on the wall clock a point is invalid, not slow, when a tenth of its turns is sent later than this",
     )
 
-    power: str | None = Field(
-        None,
-        min_length=1,
-        exclude_if=lambda power: power is None,
-        description="energy counters of this machine to read beside a run, of device live, cpu or cuda: rapl (or "
-        "rapl:FOLDER), nvml (or nvml:INDEX), joined with +",
-    )
-
     def begins(self, at_s: float) -> bool:
         """Whether a turn, or a session, still begins at `at_s` seconds after the start."""
         return self.stop_after_s is None or at_s <= self.stop_after_s

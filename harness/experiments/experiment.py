@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.devices.names import REAL_DEVICES, SOCKET_DEVICES
+from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
 from engines.server import ServerParams, check_modelled, resolve
@@ -347,7 +347,6 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             _read(group, models[group], settings) for group in ("workload", "client", "server")
         )
         assert isinstance(client, ClientParams)
-        _check_power(client, experiment.device)
         read = {"trace_params": trace_params, "client": client, "system": system}
         code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
         profile = None
@@ -378,14 +377,6 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())
-
-
-def _check_power(client: ClientParams, device: str) -> None:
-    if client.power is not None and device not in ("live", *REAL_DEVICES):
-        raise UserError(
-            f"power={client.power} reads what a machine draws, and device {device} models one; leave power out, or set "
-            "device to cpu or cuda."
-        )
 
 
 def _check_server(device: str, server: ServerParams, trace: Trace) -> None:

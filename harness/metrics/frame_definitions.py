@@ -9,7 +9,6 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS, split
 from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS, Definition, stage_use_definitions
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
-from harness.metrics.power import POWER_DEFINITIONS
 from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
 from harness.metrics.wall import AT_WALL, BUCKET_S
@@ -180,14 +179,7 @@ def definition(name: str) -> Definition:
     """The meaning of a metric of any vocabulary, a class's included; KeyError for an unknown name."""
     if of_class := split(name):
         return CLASS_DEFINITIONS[of_class[1]]
-    known = (
-        LIVE_DEFINITIONS
-        | DEFINITIONS
-        | FRAME_DEFINITIONS
-        | QUALITY_DEFINITIONS
-        | POWER_DEFINITIONS
-        | OWN_DEFINITIONS
-    )
+    known = LIVE_DEFINITIONS | DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | OWN_DEFINITIONS
     return known[name] if name in known else _of_other_stage(name)
 
 

@@ -16,8 +16,7 @@ point has the id that the record is named after, and each of its files is among 
 wrote no sums are checked as far as they can be: JSON parses, and each table has its Parquet footer.
 
 The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
-sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet; where
-power was read, power.parquet.
+sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
 
 Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
 """

@@ -14,7 +14,6 @@ from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge
-from harness.records.power_meter import add_power
 from harness.records.record import InvalidPoint, Measurement
 
 
@@ -51,7 +50,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_lag(requests["send_lag_s"].to_numpy(), point.client.send_lag_limit_s)
     files = run.log.files()
-    measurement = Measurement(
+    return Measurement(
         trace=trace,
         events=files.get("events") or run.events,
         steps=files.get("steps") or run.steps,
@@ -62,9 +61,6 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         cost=run.cost,
         more=more,
     )
-    if run.power is not None:
-        add_power(measurement, run.power, run.run_end_s)
-    return measurement
 
 
 def check_send_lag(lags_s: np.ndarray, limit_s: float) -> None:

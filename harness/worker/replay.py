@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -29,9 +29,7 @@ from harness.clocks import clock
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import Fronted
-from harness.records.energy_counters import counters
 from harness.records.log import EventLog
-from harness.records.power_meter import PowerMeter
 from harness.worker import progress, vllm_release
 from workloads.deferred import load_all
 from workloads.trace import Trace
@@ -56,8 +54,6 @@ class Replay:
     proof: dict[str, Any]
     cost: dict[str, Any]
     said: Sequence[tuple[int, int, list[int]]] | None = None
-    power: pa.Table | None = None
-    """What the machine drew, where that was asked for (`harness.records.power_meter`)."""
 
     @property
     def events(self) -> pa.Table:
@@ -86,8 +82,6 @@ def replay(
     cost: dict[str, Any] = {}
     measured = as_step_file(point.profile, "the point's profile") if point.profile is not None else None
     begun = time.perf_counter()
-    meter = None if point.client.power is None else PowerMeter(counters(point.client.power))
-    origin: list[float] = []
 
     async def main() -> tuple[Serving, float]:
         loop = asyncio.get_running_loop()
@@ -102,13 +96,9 @@ def replay(
             cost["warm_up_s"] = time.perf_counter() - begun - cost["build_s"]
         if arrange is not None:
             arrange(server)
-        if meter is not None:
-            meter.idle()
-        with meter or nullcontext():
-            if isinstance(loop, clock.WallClockLoop):
-                loop.restart()
-            origin.append(time.monotonic() - loop.time())
-            end_s = await _serve(server, kind, point, trace, log)
+        if isinstance(loop, clock.WallClockLoop):
+            loop.restart()
+        end_s = await _serve(server, kind, point, trace, log)
         proof.update(server.close())
         return server, end_s
 
@@ -118,8 +108,7 @@ def replay(
     cost["wall_s"] = time.perf_counter() - begun
     cost |= _cost(server, run_end_s, resident_kb)
     log.close()
-    power = None if meter is None else meter.table(origin[0])
-    return Replay(log, run_end_s, server.counters(), proof, cost, server.said, power)
+    return Replay(log, run_end_s, server.counters(), proof, cost, server.said)
 
 
 def _build(point: Point, trace: Trace, log: EventLog, profile: StepFile | None) -> Serving:

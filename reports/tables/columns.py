@@ -10,7 +10,6 @@ from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, HEADLINES, O
 from harness.metrics.enough import least_events, too_few
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.power import POWER_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, share
 from workloads.errors import UserError
 
@@ -125,14 +124,6 @@ LIVE = (
 ON_LINE = Column("on_line_mean", "on line", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "came", "1/s", 1, 2, first=False)
 """At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
-POWER = (
-    Column("energy_per_turn", "energy", "J/turn", 1, 1),
-    Column("active_energy_per_turn", "above rest", "J/turn", 1, 1, first=False),
-    Column("energy_per_audible_minute", "energy", "J/min heard", 1, 0, first=False),
-    Column("active_energy_per_audible_minute", "above rest", "J/min heard", 1, 0, first=False),
-    Column("idle_power", "at rest", "W", 1, 1),
-)
-"""Where the machine's energy counters were read."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
 
@@ -157,13 +148,9 @@ INVALID = "INVALID"
 
 
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
-    """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; of
-    sockets; and of power."""
+    """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; and
+    of sockets."""
     known = {name for metrics in points for name, value in metrics.items() if value is not None}
-    return [*_shown(known), *(column for column in POWER if column.metric in known)]
-
-
-def _shown(known: set[str]) -> list[Column]:
     for headline in HEADLINES.values():
         if any(name in known and name in OWN_DEFINITIONS for name in headline):
             return [column_for(name, columns(spoken=False)) for name in headline if name in known]
@@ -208,8 +195,7 @@ def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
     own = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
     if any(column.metric in OWN_DEFINITIONS for column in columns):
         own = OWN_DEFINITIONS | DEFINITIONS
-    beside = POWER_DEFINITIONS if any(column in POWER for column in columns) else {}
-    return {**(LIVE_DEFINITIONS if LIVE[0] in columns else {}), **own, **beside}
+    return {**(LIVE_DEFINITIONS if LIVE[0] in columns else {}), **own}
 
 
 def columns(spoken: bool) -> list[Column]:
@@ -246,7 +232,7 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
             own[1], ()
         )
         return replace(column, metric=quantity, heading=f"{own[0]}: {column.heading}", first=False)
-    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, POWER_DEFINITIONS, OWN_DEFINITIONS)
+    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, OWN_DEFINITIONS)
     if not any(quantity in known for known in vocabularies):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
     another = quantity in OWN_DEFINITIONS  # its family may be any word, and not a short name in capitals
@@ -285,7 +271,7 @@ def metric_named(name: str, option: str, bare: bool = True) -> str:
     try:
         definition(own)
     except KeyError:
-        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *POWER_DEFINITIONS, *OWN_DEFINITIONS]
+        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
         known = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in known]
         family = name.rpartition("_")[0] or name
         near = [each for each in known if each.rpartition("_")[0] in (name, family)]

@@ -24,11 +24,9 @@ from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_lag import LAG
-from harness.metrics.power import POWER_DEFINITIONS
 from harness.null_server.server import NullServer
 from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server
-from tests.powercap import drawing, zones
 from tests.waiting import wait_until
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -127,21 +125,6 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     assert not [
         path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()
     ]
-
-
-def test_what_the_servers_host_draws_is_measured_beside_the_run(
-    null_server: NullServer, tmp_path: Path
-) -> None:
-    root = zones(tmp_path / "powercap")
-    with drawing(root, 20.0):
-        (outcome,) = measure(tmp_path / "points", points(null_server.url, power=f"rapl:{root}"))
-    assert (outcome.status, outcome.reason) == ("ok", "")
-    record = load_record(outcome.folder)
-    value = {name: record.metrics[name]["value"] for name in POWER_DEFINITIONS}
-    turns = record.table("requests")["status"].isin(["completed", "barged_in"]).sum()
-    assert value["idle_power"] > 0 and value["energy_per_turn"] == pytest.approx(value["energy"] / turns)
-    table = record.table("power")
-    assert (table.loc[table["idle"], "t_s"] < 0).all() and set(table["counter"]) > {"intel-rapl:0 package-0"}
 
 
 def test_a_late_generator_makes_the_point_invalid_and_keeps_what_it_measured(

@@ -39,12 +39,10 @@ def test_a_benchmark_report_for_llm_d(tmp_path: Path) -> None:
     aggregate = report["results"]["request_performance"]["aggregate"]
     assert {name: set(fields) for name, fields in aggregate.items()} == REPORT
     assert {name: aggregate["latency"][name]["units"] for name in UNITS} == UNITS
-    assert (
-        aggregate["requests"]["total"] == len(the_point(folder).requests) > 1
-        and aggregate["requests"]["failures"] == 0
-    )
+    assert aggregate["requests"]["total"] == len(the_point(folder).requests) > 1
+    assert aggregate["requests"]["failures"] == 0
     first = aggregate["latency"]["time_to_first_token"]
-    assert first["p50"] == first["max"] == pytest.approx(TTFP_S["liveserve"])
+    assert [first["p50"], first["max"]] == pytest.approx([TTFP_S["liveserve"]] * 2)
     assert report["run"]["uid"] == the_point(folder).point.id
 
 

@@ -105,10 +105,6 @@ class Master:
         target, trace, client = point.target, point.trace(), point.client
         if target.batch:
             raise UserError("workers of Locust call as users only; leave batch out, or run rehearse live.")
-        if client.power is not None:
-            raise UserError(
-                "power is read beside rehearse live on the server's host, and not by Locust; leave it out."
-            )
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
             found = self._play(folder, trace, target, client, timeout_s)

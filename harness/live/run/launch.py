@@ -57,8 +57,6 @@ class RunOutput:
     scrape: pa.Table | None
     batch: Merged | None = None
     """Of the documents beside."""
-    origin: float = 0.0
-    """The run's time 0 on this machine's `time.monotonic()`, s, where this process started it."""
 
 
 async def play_plan(
@@ -115,7 +113,7 @@ async def play_plan(
         await asyncio.gather(*(shard.process.wait() for shard in [*shards, *beside]))
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
-    return RunOutput(merged, table, None if batch is None else merge(batch, lost_beside), origin[0])
+    return RunOutput(merged, table, None if batch is None else merge(batch, lost_beside))
 
 
 def _tell(shard: _Shard, line: str) -> None:

@@ -1,16 +1,13 @@
 """One live run: floor, load generators, what they left, and its numbers as an ordinary measurement."""
 
 import asyncio
-import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
@@ -35,11 +32,8 @@ from harness.metrics.live_batch import batch_metrics, without_batch
 from harness.metrics.live_summary import summarise_live
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
-from harness.records.energy_counters import counters
 from harness.records.log import EventLog
-from harness.records.power_meter import PowerMeter, add_power
 from harness.records.record import LOG, Measurement
-from workloads.errors import UserError
 from workloads.trace import Trace
 
 FLOOR_S = 4.0
@@ -94,9 +88,6 @@ def measure_target(
     )
     tell = show or (lambda progress: None)
     tell(progress)
-    meter = _meter(client.power, target.url)
-    if meter is not None:
-        meter.idle()
     floor = _floor(kind.floor(target), client.c or on_line(trace), target)
     floor_s = time.perf_counter() - begun
     progress.stage = "start"
@@ -109,8 +100,7 @@ def measure_target(
             documents, beside = batch_trace(target, client, point.seed), folder / "batch"
             write_plan(beside, documents, batch_target(target), batch_client(target), batch=True)
         try:
-            with meter or nullcontext():
-                found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s, beside))
+            found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s, beside))
             calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)
         finally:
             for index in range(plan.shards):
@@ -121,39 +111,12 @@ def measure_target(
     timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
     measurement = measurement_of(trace, target, found, floor, timing, documents)
     measurement.files.update(calls)
-    if meter is not None:
-        add_power(measurement, meter.table(found.origin), merged.run_end_s)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
     tell(progress)
     measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
     check_machines(measurement, merged, target, found.batch)
     return measurement
-
-
-def _meter(power: str | None, url: str) -> PowerMeter | None:
-    """Of the server's host, which has to be this one; None where nothing is asked for. UserError as `counters` says."""
-    if power is None:
-        return None
-    host = urlsplit(url).hostname or ""
-    if not _is_here(host):
-        raise UserError(
-            f"power={power} reads this machine, and the server is on {host!r}; run this command there, or leave power "
-            "out."
-        )
-    return PowerMeter(counters(power))
-
-
-def _is_here(host: str) -> bool:
-    """Whether this machine answers to that name: only its own addresses can be bound."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in found:
-            with socket.socket(family, kind, protocol) as tried:
-                tried.bind(address)
-    except OSError:
-        return False
-    return True
 
 
 @cache
