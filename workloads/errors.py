@@ -31,6 +31,8 @@ REMOVED = {
     "docs/executors.md says.",
     "parameter power": "power meters are no longer read; leave power out. rehearse find and the report say what "
     "modelled GPUs draw.",
+    "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "
+    "write RAGPulse's rows so.",
     "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }

@@ -89,12 +89,6 @@ WORKLOADS: dict[str, Workload] = {
             Deferred("workloads.replays.mooncake:mooncake"),
         ),
         Workload(
-            "ragpulse",
-            "replay of RAGPulse's JSON lines (path=FILE)",
-            Deferred("workloads.replays.replay:ReplayParams"),
-            Deferred("workloads.replays.ragpulse:ragpulse"),
-        ),
-        Workload(
             "tracelab",
             "replay of TraceLab's coding sessions (path=FILE): steps, gaps in which tools run, agents that are called",
             Deferred("workloads.replays.agents:JobParams"),

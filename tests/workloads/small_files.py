@@ -14,13 +14,6 @@ MULTIMODAL = {  # a client that sends words with one picture or three, and a sou
     "video_count": "{0: 1.0}",
     "output_tokens": "{19: 0.5, 20: 0.5}",
 }
-RAGPULSE_ROW = {
-    "timestamp": "7",
-    "input_length": 900,
-    "output_length": 60,
-    "hash_ids": {"sys_prompt": [1], "history": [5], "user_input": [9]},
-    "session_id": "a",
-}
 QUESTION = {"question": "What is on the left?", "time_stamp": "00:00:31", "options": ["A. One", "B. Two"]}
 V3 = {
     "conversations": [
@@ -39,9 +32,8 @@ FILES = {
     "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2031-03-07 09:10:11.1234500,300,20\n"),
     "mooncake": (
         "m.jsonl",
-        '{"timestamp": 0, "input_length": 1500, "output_length": 80, "hash_ids": [0, 1, 2]}\n',
+        '{"timestamp": 0, "input_length": 1500, "output_length": 80, "hash_ids": [0, 1, 2]}\n\n',
     ),
-    "ragpulse": ("r.jsonl", json.dumps(RAGPULSE_ROW) + "\n\n"),
     "sharegpt": ("v3.json", json.dumps([V3])),
     "streamingbench": ("q.json", json.dumps([{"questions": [QUESTION], "video_path": "v.mp4"}])),
     "offline": (

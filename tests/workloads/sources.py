@@ -145,7 +145,7 @@ def _mooncake(path: Path, stamps: list[int], prompts: list[int], replies: list[i
 
 
 def ragpulse(folder: Path) -> Requests:
-    """Sessions with their tables and the join of them; one row comes a row too late, and the last line is empty."""
+    """Sessions, as the join of RAGPulse's tables; one row comes a row too late."""
     rng = np.random.default_rng(6)
     rows: list[tuple[int, str, int, int, int, int]] = []  # s, session, query, history, passages, reply tokens
     starts = np.cumsum(rng.integers(2, 120, 120)).tolist()
@@ -161,29 +161,8 @@ def ragpulse(folder: Path) -> Requests:
             history += query + reply // 2
             time_s += int(rng.integers(5, 600))
     rows.sort(key=lambda row: row[0])
-    path = folder / "ragpulse" / "0_trace.jsonl"
+    path = folder / "ragpulse" / "sessions_derived.csv"
     prompt_tokens = 1400
-    lines = [
-        {
-            "timestamp": str(time_s),
-            "input_length": prompt_tokens + passages + history + query,
-            "output_length": reply,
-            "hash_ids": {
-                "sys_prompt": [1],
-                "passages_ids": [2, 3],
-                "history": [10_000 + place],
-                "web_search": [],
-                "user_input": [20_000 + place],
-            },
-            "session_id": session,
-        }
-        for place, (time_s, session, query, history, passages, reply) in enumerate(rows)
-    ]
-    late = next(at for at in range(50, len(rows)) if rows[at][0] < rows[at + 1][0])
-    lines[late], lines[late + 1] = lines[late + 1], lines[late]
-    _json_lines(path, lines, end="\n\n")
-    histories = ({"history_id": 10_000 + place, "token_length": row[3]} for place, row in enumerate(rows))
-    _json_lines(path.with_name("3_history.jsonl"), histories)
     turns: dict[str, int] = {}
     joined = []
     for time_s, session, query, history, passages, reply in rows:
@@ -192,8 +171,10 @@ def ragpulse(folder: Path) -> Requests:
         joined.append(
             [float(time_s - rows[0][0]), session, turns[session], query, history, passages, whole, reply]
         )
+    late = next(at for at in range(50, len(rows)) if rows[at][0] < rows[at + 1][0])
+    joined[late], joined[late + 1] = joined[late + 1], joined[late]
     names = ["t", "session_id", "turn", "q_tok", "h_tok", "p_tok", "input_length", "output_length"]
-    _csv(path.with_name("sessions_derived.csv"), names, joined)
+    _csv(path, names, joined)
     time_s, session, query, history, passages, reply = (
         np.array(values) for values in zip(*rows, strict=True)
     )
@@ -374,6 +355,6 @@ def _csv(path: Path, names: list[str], rows: Any) -> None:
         writer.writerows(rows)
 
 
-def _json_lines(path: Path, rows: Any, end: str = "\n") -> None:
+def _json_lines(path: Path, rows: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + end, "utf-8")
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")

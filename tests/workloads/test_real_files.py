@@ -71,15 +71,6 @@ def test_mooncake_synthetic_is_left_as_it_is(real_file: Find) -> None:
     assert not any("moved" in note for note in notes)
 
 
-def test_ragpulse(real_file: Find) -> None:
-    columns, notes = replayed("ragpulse", real_file("ragpulse/0_trace.jsonl"))
-    assert len(columns["turn"]) == 7106
-    assert columns["session"].max() == 3989
-    assert columns["turn"].max() == 24
-    assert notes == ["1 rows earlier than the row before them: sorted by time"]
-    assert request_tokens(columns).mean() == pytest.approx(2944, abs=0.5)
-
-
 def test_sharegpt_lengths(real_file: Find) -> None:
     notes: list[str] = []
     found = read_sharegpt(real_file("sharegpt/sharegpt_v3_sample1000_lengths.csv.gz"), notes)

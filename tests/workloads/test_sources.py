@@ -49,7 +49,7 @@ def is_the_record(columns: dict, wanted: Requests) -> bool:
         ("azure", sources.azure),
         ("burstgpt", sources.burstgpt_1),
         ("burstgpt", sources.burstgpt_3),
-        ("ragpulse", sources.ragpulse),
+        ("sessions", sources.ragpulse),
     ],
 )
 def test_a_record_is_replayed_as_it_was(tmp_path: Path, name: str, write) -> None:
@@ -62,7 +62,7 @@ def test_a_record_is_replayed_as_it_was(tmp_path: Path, name: str, write) -> Non
         wanted.failed > 0
     )
     late = [note for note in notes if "sorted by time" in note]
-    assert late == ["1 rows earlier than the row before them: sorted by time"] * (name == "ragpulse")
+    assert late == ["1 rows earlier than the row before them: sorted by time"] * (name == "sessions")
 
 
 def test_mooncake_conversations_are_dequantised_and_found_again(tmp_path: Path) -> None:
@@ -171,22 +171,6 @@ def test_dequantising_moves_each_request_within_its_step_and_keeps_their_order(d
     moved = columns["arrival_s"][order] - np.array(stamps)
     assert np.ptp(moved) < 3.01
     assert trace != make_trace("mooncake", {"path": str(path)}, 1)
-
-
-def test_ragpulse_and_the_join_of_its_tables_agree(data: Path) -> None:
-    columns, _ = replayed("ragpulse", data / "ragpulse" / "0_trace.jsonl")
-    joined, _ = replayed("sessions", data / "ragpulse" / "sessions_derived.csv")
-    for name in ("history_tokens", "output_tokens", "turn"):
-        assert np.sort(columns[name]).tolist() == np.sort(joined[name]).tolist()
-    assert np.sort(request_tokens(columns)).tolist() == np.sort(request_tokens(joined)).tolist()
-
-
-def test_ragpulse_without_its_tables_says_so(data: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "0_trace.jsonl"
-    alone.write_bytes((data / "ragpulse" / "0_trace.jsonl").read_bytes())
-    columns, notes = replayed("ragpulse", alone)
-    assert "no 3_history.jsonl beside the trace: the input of each request is taken as new" in notes
-    assert np.isnan(columns["history_tokens"]).all()
 
 
 def test_servegen_replays_the_recorded_rate_of_its_clients(data: Path) -> None:

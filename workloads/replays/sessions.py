@@ -19,6 +19,12 @@ HISTORY = ["h_tok"]
 
 def sessions(params: ReplayParams, seed: int) -> Trace:
     """Typed turns at their recorded times; UserError names file, row and column of bad input."""
+    notes: list[str] = []
+    return replay("sessions", read_sessions(params, notes), params, seed, notes)
+
+
+def read_sessions(params: ReplayParams, notes: list[str]) -> Rows:
+    """The answered requests of a file in the order of time."""
     file = CsvFile(params.path, params.limit, params.skip_bad)
     time_s = file.times(file.require(TIME))
     session = file.text(file.require(SESSION))
@@ -31,6 +37,4 @@ def sessions(params: ReplayParams, seed: int) -> Trace:
         file.refuse(input_tokens < 0, whole, f"is less than {past!r} of the same row")
     else:
         input_tokens = file.counts(file.require(QUERY))
-    notes: list[str] = []
-    rows = clean(Rows(time_s, session, input_tokens, output_tokens, history_tokens), file, notes)
-    return replay("sessions", rows, params, seed, notes)
+    return clean(Rows(time_s, session, input_tokens, output_tokens, history_tokens), file, notes)

@@ -22,8 +22,8 @@ from workloads.generators.interactive import READ_MAX_S
 from workloads.registry import make_trace
 from workloads.replays.azure import read_azure
 from workloads.replays.burstgpt import read_burstgpt
-from workloads.replays.ragpulse import read_ragpulse
 from workloads.replays.replay import ReplayParams, Rows, sessions_of
+from workloads.replays.sessions import read_sessions
 from workloads.seeds import stream
 from workloads.trace import Columns
 
@@ -153,7 +153,7 @@ def _mooncake(path: Path, seed: int) -> Iterator[Comparison]:
 
 
 def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_ragpulse(_whole(path), []), "RAGPulse"
+    rows, name = read_sessions(_whole(path), []), "RAGPulse"
     ours = _made("interactive", seed, sessions=2000, loop="open")
     later, before = _turn_gaps(rows.time_s, sessions_of(rows.session)[0])
     gaps = rows.time_s[later] - rows.time_s[before]
@@ -169,12 +169,9 @@ def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
         yield _pair("interactive", name, column, "s", gaps[chosen], our_gaps[mine], note)
     yield _pair("interactive", name, "reply", "tokens", rows.output_tokens, ours["output_tokens"])
     yield from _rounds(rows, name, seed)
-
-
-def _ragpulse_queries(path: Path, seed: int) -> Iterator[Comparison]:
     queries = CsvFile(path).counts("q_tok")
     ours = _made("interactive", seed, sessions=500)
-    yield _pair("interactive", "RAGPulse", "query", "tokens", queries, ours["input_tokens"])
+    yield _pair("interactive", name, "query", "tokens", queries, ours["input_tokens"])
 
 
 def _sharegpt(path: Path, seed: int) -> Iterator[Comparison]:
@@ -241,8 +238,7 @@ def _servegen(path: Path, seed: int) -> Iterator[Comparison]:
 _SOURCES: dict[str, Callable[[Path, int], Iterator[Comparison]]] = {
     "burstgpt/BurstGPT_1_first400.csv": _burstgpt_1,
     "burstgpt/BurstGPT_3_first400.csv": _burstgpt_3,
-    "ragpulse/0_trace.jsonl": _ragpulse,
-    "ragpulse/sessions_derived.csv": _ragpulse_queries,
+    "ragpulse/sessions_derived.csv": _ragpulse,
     "sharegpt/sharegpt_v3_sample1000_lengths.csv.gz": _sharegpt,
     "streamingbench/questions_real_stream.json": _streamingbench,
     "androidlab": _androidlab,
