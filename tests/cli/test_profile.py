@@ -1,11 +1,12 @@
 """`rehearse profile` and `rehearse run --profile`: what is refused, what is written, which command comes next."""
 
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import yaml
 
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.grids import save_kernels
 from engines.devices.profile import load_profile
 from engines.server import ServerParams
 from harness.calibration import profiling
@@ -62,7 +63,6 @@ def test_a_run_refuses_a_profile_of_another_model_or_for_a_real_device(rehearse:
     assert status == 2 and "none.yaml does not exist" in err
 
 
-KERNELS = files("engines.devices.kernels") / "h100" / "llama_3_1_70b.yaml"
 EXPERIMENT = """\
 name: e
 engines: [vllm_omni_wo]
@@ -71,9 +71,18 @@ set: {deployment: llama_70b_4xh100, modality: text, reply: text, requests: 2}
 """
 
 
-def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse):
+@pytest.fixture
+def kernels_file() -> str:
+    """As a user has it from `rehearse profile --from aiconfigurator --model llama_3_1_70b --gpu h100`."""
+    kernels = shipped("llama_3_1_70b", "h100")
+    assert kernels is not None
+    save_kernels(kernels, Path("llama_3_1_70b-h100.yaml"))
+    return "llama_3_1_70b-h100.yaml"
+
+
+def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse, kernels_file: str):
     Path("e.yaml").write_text(EXPERIMENT)
-    status, _, err = rehearse("run", "e.yaml", "--profile", str(KERNELS))
+    status, _, err = rehearse("run", "e.yaml", "--profile", kernels_file)
     assert status == 0, err
     page = Path("results/e/report.html").read_text()
     assert "from the file given: kernels of vLLM" in page and "Error against real servers" in page
@@ -87,8 +96,10 @@ def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse):
         (("step_times=roofline",), ("leave one of them out",)),
     ],
 )
-def test_a_run_refuses_kernels_of_another_model_or_gpu(rehearse: Rehearse, settings, words):
+def test_a_run_refuses_kernels_of_another_model_or_gpu(
+    rehearse: Rehearse, kernels_file: str, settings, words
+):
     Path("e.yaml").write_text(EXPERIMENT)
     changed = [part for setting in settings for part in ("--set", setting)]
-    status, _, err = rehearse("run", "e.yaml", "--profile", str(KERNELS), *changed, "--dry-run")
+    status, _, err = rehearse("run", "e.yaml", "--profile", kernels_file, *changed, "--dry-run")
     assert status == 2 and all(word in err for word in words), err

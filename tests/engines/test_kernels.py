@@ -1,6 +1,11 @@
 """Step times from measured kernels: grids, what is between their points, when they are used, what goes beside them."""
 
+import hashlib
+import json
+from pathlib import Path
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +14,6 @@ from engines.core.device import Row
 from engines.deployments import load_deployment
 from engines.devices.hardware import load_gpu
 from engines.devices.host import ASYNC_SHARE, PROMPT_STEP, as_shown
-from engines.devices.kernels import fit
 from engines.devices.kernels.choose import fitting, shipped, shipped_models
 from engines.devices.kernels.grids import as_kernels, shape
 from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
@@ -18,9 +22,22 @@ from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ServerParams
 from harness.records.step_times import FITTED, step_sources
+from tools import fit_kernels, ship_kernels
 from workloads.errors import UserError
 
-SHIPPED = ("a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s", "rtx_pro_6000")
+SHIPPED = {
+    "a100": (22, 60, "0edc55c1e4a5ea34f1358a9e4ac495579b5983621de6ecd74d5db4681670e9ba"),
+    "b200": (24, 63, "bd835e2df920f84638db449cc61dcbd2a7690f679b3c966202d2e3bd264098b5"),
+    "b300": (24, 63, "f87da6b10ff0a13babb1df777377272c2dc86e2a13ab59331f8ec0e8f3a2ddef"),
+    "gb200": (24, 63, "afa02840ced696576fdd3aa7e195c9237c62c2f9c46c0cd9a03475399d70468c"),
+    "gb300": (24, 63, "0c56ab179d859fb88d89d5d438d8a83209e772b1da138106dbaaaf3d534ae13f"),
+    "h100": (24, 63, "d2923cf2d5dda78f24a071b9cf6edf0e745671c796521699be0effe4e497f518"),
+    "h200": (24, 63, "64f8c27c4b91a0531ac60bbc569fed2b83243a67b54a49e47bd813db0dc8685e"),
+    "l40s": (24, 63, "da59f6dbfa70b911c8390eea9a93a81f9d3133e7a9af049e922844573be68541"),
+    "rtx_pro_6000": (24, 63, "fd053f73b9c026919d1d569affb3fd94ccd7d6f7b2a0e7e268ba4302ca7d974c"),
+}
+"""GPU -> its models, their stages by split, and SHA-256 over all of their kernels as JSON, which has floats to the last
+bit. Taken from the YAML files that were here before; new measurements change them."""
 MEDIAN, WORST = 0.03, 0.10
 LLAMA = load_model("llama_3_1_8b").stages["thinker"]
 
@@ -47,6 +64,55 @@ def test_grids_of_the_models_held_against_them_are_within_three_per_cent_and_ten
     for model in ("llama_3_1_8b", "qwen3_omni_30b_a3b"):
         for step, error in kernels(model, gpu).held_out.items():
             assert error.median <= MEDIAN and error.worst <= WORST, (model, step)
+
+
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_every_value_is_as_it_was_measured_to_the_last_bit(gpu: str) -> None:
+    digest, stages = hashlib.sha256(), 0
+    for model in shipped_models(gpu):
+        file = shipped(model, gpu)
+        assert file is not None
+        digest.update(json.dumps(file.model_dump(mode="json")).encode())
+        stages += len(file.kernels)
+    assert (len(shipped_models(gpu)), stages, digest.hexdigest()) == SHIPPED[gpu]
+
+
+def test_values_of_one_grid_read_by_eye() -> None:
+    file, own = shipped("llama_3_1_8b", "h100"), kernels("llama_3_1_8b")
+    assert (
+        file is not None
+        and file.origin == "kernels of vLLM 0.24.0 measured on h100 (aiconfigurator-core 0.12.0)"
+    )
+    assert (file.date.isoformat(), [each.gpus for each in file.kernels]) == ("2026-11-24", [1, 2, 4])
+    assert own.decoder == {
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "vocab": 128256,
+        "ffn": 14336,
+    }
+    assert (own.products.at[:4], own.products.ms[:4]) == ([1, 2, 3, 4], [5.374, 5.578, 5.64, 5.723])
+    assert (own.head.at[-1], own.head.ms[-1]) == (1024, 1.383)
+    assert (own.decodes.requests[-1], own.decodes.context[-2:]) == (512, [65536, 131072])
+    assert own.decodes.ms[-1][-2:] == [1400.0, 2807.0]
+    assert (own.prompts.prompts[0], own.prompts.new[5], own.prompts.before[1]) == (1, 256, 128)
+    assert own.prompts.ms[0][5] == [0.988, 0.9849, 0.9267, 1.14, 2.264, 7.182, 27.42]
+    assert own.experts is own.allreduce is own.predictor is None
+    assert list(own.sources) == ["products", "head", "decodes", "prompts"]
+
+
+def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
+    """The same bytes each time; another pyarrow writes its own version into them, so tables are compared with ours."""
+    found = [file for model in shipped_models("h100") if (file := shipped(model, "h100")) is not None]
+    for order in (found, found[::-1]):
+        ship_kernels.save("h100", order, tmp_path)
+        (tmp_path / "h100.parquet").rename(tmp_path / f"{len(list(tmp_path.iterdir()))}")
+    first, second = sorted(tmp_path.iterdir())
+    assert first.read_bytes() == second.read_bytes()
+    made, ours = pq.read_table(first), pq.read_table(ship_kernels.FOLDER / "h100.parquet")
+    assert made.equals(ours, check_metadata=True) and made.schema.metadata[b"gpu"] == b"h100"
 
 
 def test_every_file_says_where_it_is_from_and_is_of_a_model_and_gpu_that_exist() -> None:
@@ -163,9 +229,9 @@ def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the
 def test_the_fitted_roofline_is_near_the_grids_in_the_middle(gpu: str, fitted: bool) -> None:
     """Within a tenth on all but the A100, whose kernels reach more of its peaks than those of later GPUs."""
     ratios = [
-        fit.whole_steps(on, decoder, kernels)
-        for model, on, decoder, kernels in fit.stages()
-        if on == gpu and (model in fit.FITTED_TO) == fitted
+        fit_kernels.whole_steps(on, decoder, kernels)
+        for model, on, decoder, kernels in fit_kernels.stages()
+        if on == gpu and (model in fit_kernels.FITTED_TO) == fitted
     ]
     assert np.median(np.abs(np.concatenate(ratios) - 1)) < (0.15 if gpu == "a100" else 0.1)
 

@@ -19,10 +19,10 @@ from reports.cost.energy import (
     kernel_j,
     power,
 )
-from reports.cost.kernel_power import drawn
 from reports.pages.html import write_report
 from tests.reports import served
 from tests.reports.page import Page
+from tools.kernel_power import drawn
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

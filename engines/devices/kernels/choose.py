@@ -1,7 +1,12 @@
 """Which measured kernels a stage's steps are timed by: those given, or those that come with Rehearsal; or none."""
 
+import json
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from engines.core.stage import Stage
 from engines.devices.hardware import Gpu
@@ -10,26 +15,66 @@ from engines.devices.kernels.steps import MeasuredSteps, WhatIf
 from engines.devices.layer_slots import slots_of
 from engines.devices.roofline import Roofline
 from engines.models import Decoder
-from workloads.files.yaml_file import shipped_yaml
 
 PACKAGE = "engines.devices.kernels"
 
 
 def shipped_models(gpu: str) -> list[str]:
     """Models of which there are kernels on such a GPU."""
-    folder = files(PACKAGE) / gpu
-    if not folder.is_dir():
-        return []
-    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+    stages = _shipped_stages(gpu)
+    return sorted(set(stages["model"].to_pylist())) if stages is not None else []
 
 
 @cache
 def shipped(model: str, gpu: str) -> Kernels | None:
     """Kernels of a model on a GPU that come with Rehearsal; None where there are none."""
-    path = files(PACKAGE) / gpu / f"{model}.yaml"
+    stages = _shipped_stages(gpu)
+    models = stages["model"].to_pylist() if stages is not None else []
+    if stages is None or model not in models:
+        return None
+    own = stages.slice(models.index(model), models.count(model)).to_pylist()
+    facts = {key: own[0][key] for key in ("schema_version", "model", "package", "backend", "date")}
+    return as_kernels(
+        facts | {"gpu": gpu, "kernels": [_stage_facts(each) for each in own]},
+        f"the kernels shipped of {model} on {gpu}",
+    )
+
+
+@cache
+def _shipped_stages(gpu: str) -> pa.Table | None:
+    """One row for each stage of each model and the GPUs it is split over; a model's rows follow one another. The file's
+    metadata says what the columns are (`tools/ship_kernels.py` writes it)."""
+    path = files(PACKAGE) / f"{gpu}.parquet"
     if not path.is_file():
         return None
-    return as_kernels(shipped_yaml(path), f"the kernels shipped of {model} on {gpu}")
+    # No threads: the fork server, which may come here, must have none.
+    return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(use_threads=False)
+
+
+def _stage_facts(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the entry of a YAML file."""
+    grids = row["grids"]
+    sources = ("measured", "estimated", "kernels")
+    return {
+        "stage": row["stage"],
+        "gpus": row["gpus"],
+        "decoder": json.loads(row["decoder"]),
+        **{grid["name"]: _grid_facts(grid) for grid in grids},
+        "sources": {grid["name"]: {key: grid[key] for key in sources} for grid in grids},
+        "held_out": {each.pop("step"): each for each in row["held_out"]},
+    }
+
+
+def _grid_facts(grid: dict[str, Any]) -> dict[str, Any]:
+    axes = {axis["name"]: axis["at"] for axis in grid["axes"]}
+    # Dividing by a power of ten, and not multiplying by its inverse, gives the very float that the decimal is read as.
+    ms: list[Any] = [
+        float(digits * 10**exponent) if exponent >= 0 else digits / 10**-exponent
+        for digits, exponent in zip(grid["digits"], grid["exponent"], strict=True)
+    ]
+    for at in list(axes.values())[:0:-1]:
+        ms = [ms[i : i + len(at)] for i in range(0, len(ms), len(at))]
+    return {**axes, "ms": ms}
 
 
 def fitting(

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from engines.deployments import deployment_names, is_file, load_deployment
 from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
 from engines.devices.kernels.decoder_kernels import DecoderKernels
 from engines.devices.kernels.grids import (
@@ -20,60 +21,17 @@ from engines.devices.kernels.grids import (
     shape,
 )
 from engines.devices.kernels.times import GridTimes
-from engines.models import Decoder
+from engines.models import Decoder, load_model, yaml_files
+from workloads.errors import UserError, nearest
 
+# fmt: off
 TOKENS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    17,
-    24,
-    32,
-    33,
-    48,
-    64,
-    65,
-    80,
-    96,
-    97,
-    128,
-    129,
-    160,
-    192,
-    193,
-    256,
-    257,
-    320,
-    384,
+    1, 2, 3, 4, 6, 8, 12, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 97, 128, 129, 160, 192, 193, 256, 257, 320,
+    384, 512, 513, 640, 768, 769, 1024, 1025, 1280, 1281, 1536, 1537, 1792, 2048, 2049, 2560, 3072, 3073,
+    4096, 4097, 6144, 8192, 12288, 16384, 32768,
 )
-TOKENS += (
-    512,
-    513,
-    640,
-    768,
-    769,
-    1024,
-    1025,
-    1280,
-    1281,
-    1536,
-    1537,
-    1792,
-    2048,
-    2049,
-    2560,
-    3072,
-    3073,
-    4096,
-    4097,
-)
-TOKENS += (6144, 8192, 12288, 16384, 32768)
 """With the sizes behind the edges of tiles, where one token more takes a step up."""
+# fmt: on
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXT = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -84,6 +42,34 @@ MOST_NEW = 65536
 """New tokens of all prompts of a step, beyond which nothing is asked for: a grid holds its edge there."""
 
 DIGITS = 4
+
+
+def kernels_for(name: str, gpu: str, tp: int | None) -> Kernels:
+    """Kernels of all stages on `gpu`. UserError for a name that is none, a split that does not divide its heads, and as
+    `kernels_of`."""
+    if name in deployment_names():
+        deployment = load_deployment(name)
+        stages = [(each.name, each.decoder, tp or each.split) for each in deployment.stages.values()]
+        model = deployment.model.name
+    elif name in yaml_files("models") or is_file(name):
+        model = name
+        stages = [(stage, decoder, tp or 1) for stage, decoder in load_model(name).stages.items()]
+    else:
+        known = [*deployment_names(), *yaml_files("models")]
+        raise UserError(
+            f"--model {name} is neither a deployment, nor a model, nor a model's file.{nearest(name, known)} A file is "
+            "made with `rehearse model config.json`."
+        )
+    for stage, decoder, gpus in stages:
+        _check_split(stage, decoder, gpus)
+    return kernels_of(model, stages, gpu)
+
+
+def _check_split(stage: str, decoder: Decoder, gpus: int) -> None:
+    if decoder.heads % gpus or (decoder.ffn or decoder.expert_ffn) % gpus:
+        raise UserError(
+            f"--tp {gpus} does not divide the {decoder.heads} heads of stage {stage} and its feed-forward; set another."
+        )
 
 
 def kernels_of(model: str, stages: Iterable[tuple[str, Decoder, int]], gpu_name: str) -> Kernels:
