@@ -4,18 +4,19 @@
     python -m docs.claims
 
 A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`, and how many have which verdict
-between `<!-- verdicts -->` and `<!-- end -->`; what stands there is written anew. So are the verdicts on what was
-measured, by the cards and rules as they are.
+between `<!-- verdicts -->` and `<!-- end -->`; what stands there is written anew, with verdicts by the cards and rules
+as they are. The file beside it keeps what was measured alone, a claim on each line.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from reports.cards.card import group
-from reports.claims.claim import as_rows, judge, tally
+from reports.claims.claim import Assessed, as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -30,7 +31,7 @@ def shown(page: Path) -> list[str]:
 def filled(page: Path) -> str:
     """A page with its tables and its count of verdicts as the claims beside it have them. KeyError for a claim that was
     not measured."""
-    claims = {each["id"]: each for each in json.loads(page.with_suffix(".json").read_text())}
+    claims = {each["id"]: each for each in as_rows(judged(page.with_suffix(".json")))}
 
     def table(block: re.Match[str]) -> str:
         rows = ["| card | claim | paper | here | verdict |", "|---|---|---|---|---|"]
@@ -51,8 +52,8 @@ def filled(page: Path) -> str:
     return _VERDICTS.sub(rf"\g<1>**{counted}.**\n\g<2>", _BLOCK.sub(table, page.read_text()))
 
 
-def judged(measured: Path) -> str:
-    """A file of claims with its values as they were measured and all else as the cards have it now. KeyError for a
+def judged(measured: Path) -> list[Assessed]:
+    """The claims of a file with its values as they were measured, judged by the cards as they are now. KeyError for a
     claim that was not measured."""
     known = {each["id"]: each for each in json.loads(measured.read_text())}
     claims = []
@@ -61,13 +62,22 @@ def judged(measured: Path) -> str:
             found = known[claim.id]
             by_seed = {int(seed): value for seed, value in found.get("by_seed", {}).items()}
             claims.append(
-                judge(claim, found["card"], by_seed or found.get("by_run", {}), found["needs"] or "")
+                judge(claim, found["card"], by_seed or found.get("by_run", {}), found.get("needs") or "")
             )
-    return json.dumps(as_rows(claims), indent=1) + "\n"
+    return claims
+
+
+def kept(claims: Sequence[Assessed]) -> str:
+    """What was measured of claims, as their file has it: nothing that the cards say themselves."""
+    told = [
+        {key: row[key] for key in ("id", "card", "by_seed", "by_run", "needs") if row.get(key)}
+        for row in as_rows(claims)
+    ]
+    return "[\n" + ",\n".join(map(json.dumps, told)) + "\n]\n"
 
 
 if __name__ == "__main__":
     for found in sorted(PAGES.glob("*.json")):
         page = found.with_suffix(".md")
-        found.write_text(judged(found))
+        found.write_text(kept(judged(found)))
         page.write_text(filled(page))
