@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
-from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
-from harness.metrics.job_definitions import JOB_DEFINITIONS
+from harness.metrics.definitions import HEADLINES, JOB_DEFINITIONS, OWN_DEFINITIONS
 from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
 from workloads.deferred import Deferred
 from workloads.errors import UserError

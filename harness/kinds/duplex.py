@@ -22,8 +22,7 @@ from harness.kinds.duplex_live import LiveDuplex
 from harness.kinds.turns import TURNS
 from harness.metrics.live_window import Window, counted
 from harness.metrics.metric import Metric
-from harness.metrics.turn_taking import turn_taking_table
-from harness.metrics.turn_taking_summary import summarise_turn_taking
+from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.log import EventLog
 from workloads.errors import UserError
 from workloads.trace import Session, Trace

@@ -12,7 +12,7 @@ from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.kinds.turns_live import LiveTurns, spoken
-from harness.metrics.class_tokens import of_log, passing
+from harness.metrics.classes import of_log, passing
 from harness.metrics.jobs import of_jobs
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
 from harness.metrics.metric import Metric

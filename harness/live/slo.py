@@ -2,7 +2,7 @@
 
 Voice: the first sound within 800 ms of the end of the user's speech, and 95 % of replies without an audible gap. People
 answer each other in about 200 ms, and builders of voice agents hold the whole way to 800 ms, most at P95; here it is
-P90, as a minute of eight calls has too few turns for more. 95 % is what useful load asks (`harness.metrics.sweep`).
+P90, as a minute of eight calls has too few turns for more. 95 % is what useful load asks (`reports.runs.useful`).
 Text: the first token within 2 s, the limit of MLPerf Inference's Server scenario for Llama 2 70B, which holds its P99
 to it; a P99 takes 368 requests, a P90 36.
 Open microphones: half of the answers begin within 800 ms of the end of the turn, the server's own wait for silence

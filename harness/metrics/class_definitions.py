@@ -114,7 +114,7 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         None,
     ),
 }
-"""What is known of every class, by `harness.metrics.classes.by_class` and `harness.metrics.class_tokens.of_log`; their
+"""What is known of every class, by `harness.metrics.classes.by_class` and `harness.metrics.classes.of_log`; their
 names have no class yet."""
 
 

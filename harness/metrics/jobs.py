@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.job_definitions import MEANINGS, STATISTICS
+from harness.metrics.definitions import MEANINGS, STATISTICS
 from harness.metrics.metric import Metric, statistic
 from harness.metrics.requests import COMPLETED
 from workloads.columns.jobs import Waits, job_of

@@ -1,16 +1,16 @@
 """From the tables of a live run to its numbers beside the ordinary ones."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from harness.metrics.live_batch import without_batch
 from harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
-from harness.metrics.live_lag import loop_lag
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, named, share
 from harness.metrics.requests import BARGED_IN, COMPLETED, turn_keys
+from harness.metrics.scraped_histogram import observed
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",
@@ -37,7 +37,7 @@ def summarise_live(
 
     `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
     empty. `late_s`: the slip above which a send is late. `window`: that metrics of turns are over. `scrape`: what the
-    server said of itself (`harness.live.run.scrape`). `batch`: as of `harness.metrics.live_batch`; None: none.
+    server said of itself (`harness.live.run.scrape`). `batch`: as of `harness.metrics.live_summary`; None: none.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -128,3 +128,97 @@ def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, Mea
         "audio_received_s": (float(received_s.sum()) if turns.size else None, turns.size, 0),
         "wasted_audio_ratio": (ratio, n, turns.size - n),
     }
+
+
+LAG = "rehearsal_loop_lag_seconds"
+_MOST = "rehearsal_loop_lag_most_seconds"
+
+
+@dataclass(frozen=True)
+class LoopLag:
+    """How late a server of ours ran its own timers, by its scraped metrics (`engines.endpoint.metrics`).
+
+    Its loop serves sockets and engines alike; a lag that is long beside a packet says that the machine starved the
+    server, so what users felt was not the engine's doing. Other servers do not say.
+
+    Over `n` timers, in s. `p99_s`: interpolated in the server's histogram; `max_s`: the largest that it told.
+    """
+
+    p99_s: float
+    max_s: float | None
+    n: int
+
+
+def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
+    """From the last poll before `window` to the first after it; None where the server does not tell it twice.
+
+    `scrape`: columns t_s, name, labels, value, as `harness.live.run.scrape` leaves them.
+    """
+    timers = observed(scrape, LAG, window.begin_s, window.end_s)
+    p99_s = None if timers is None else timers.quantile(0.99)
+    if timers is None or p99_s is None:
+        return None
+    told_s = scrape["t_s"].to_numpy(float)
+    recent = (
+        (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
+    )
+    largest_s = scrape.loc[recent, "value"].dropna()
+    return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)
+
+
+BATCH_NAMES = (
+    "batch_tps",
+    "batch_in_flight",
+    "batch_completed",
+    "batch_failed",
+    "batch_cut",
+    "batch_slip_p99",
+)
+
+
+def without_batch(asked: int | None) -> dict[str, Measured]:
+    """Returns the metrics of a run that had no documents beside. `asked`: 0 where it is the reference of those that
+    had.
+    """
+    if asked is None:
+        return dict.fromkeys(BATCH_NAMES, (None, 0, 0))
+    return {**dict.fromkeys(BATCH_NAMES, (0.0, 0, 0)), "batch_slip_p99": (None, 0, 0)}
+
+
+def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> dict[str, Measured]:
+    """What a batch beside the users came to, by the names of `harness.metrics.live_definitions`.
+
+    A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
+    whichever document, and not by documents that ended. `events`: of the documents; `slips_s`: of their sends.
+    """
+    kinds, t = events["kind"].astype(str).to_numpy(), events["t"].to_numpy(float)
+    inside = (t >= window.begin_s) & (t <= window.end_s)
+    text = np.isin(kinds, ["first_text", "text"])
+    length_s = window.end_s - window.begin_s
+    arrived = float(events["value"].to_numpy(float)[text & inside].sum()) * _tokens_a_message(events)
+    started, ended, failed = (kinds == kind for kind in ("turn_start", "turn_done", "turn_failed"))
+    n = int(started.sum())
+    sent = slips_s[~np.isnan(slips_s)]
+    return {
+        "batch_tps": (arrived / length_s if length_s > 0 else None, int((text & inside).sum()), 0),
+        "batch_in_flight": (on_line_mean(_until_cut(events), window), n, 0),
+        "batch_completed": (float((ended & inside).sum()), n, 0),
+        "batch_failed": (float((failed & inside).sum()), n, 0),
+        "batch_cut": (float(n - ended.sum() - failed.sum()), n, 0),
+        "batch_slip_p99": (float(np.quantile(sent, 0.99)) if sent.size else None, sent.size, 0),
+    }
+
+
+def _tokens_a_message(events: pd.DataFrame) -> float:
+    """By the usage that servers report at the end of a reply; 1 where none did, as of most."""
+    kinds = events["kind"].astype(str).to_numpy()
+    finished = events.loc[kinds == "finish"]
+    messages = events.loc[
+        np.isin(kinds, ["first_text", "text"]) & np.isin(events["session"], finished["session"])
+    ]
+    return float(finished["value"].sum() / len(messages)) if len(messages) else 1.0
+
+
+def _until_cut(events: pd.DataFrame) -> pd.DataFrame:
+    """Documents as sessions that are on line; one that failed is so no longer, though its place waits."""
+    return events.loc[events["kind"].astype(str).isin(["session_start", "session_end"])]

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from harness.metrics.frame_definitions import QUALITY_DEFINITIONS
 from harness.metrics.metric import Measured, Metric, named
-from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
 from workloads.generators.questions import QuestionParams, asked, params_of, segment_of
@@ -51,7 +51,7 @@ ANSWERS = pa.schema(
 
 @dataclass(frozen=True)
 class Quality:
-    """The tables OUTPUTS and ANSWERS, and the metrics of `harness.metrics.quality_definitions`."""
+    """The tables OUTPUTS and ANSWERS, and the metrics of `harness.metrics.frame_definitions`."""
 
     outputs: pa.Table
     answers: pa.Table

@@ -1,5 +1,8 @@
 """From the request table to the numbers of one run, each with its unit, its n and what is missing from it."""
 
+from collections.abc import Mapping
+from math import ceil, inf
+
 import numpy as np
 import pandas as pd
 
@@ -7,10 +10,8 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
 from harness.metrics.classes import by_class
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S, stage_use_definitions
 from harness.metrics.metric import Measured, Metric, named, share, statistic
-from harness.metrics.rates import completed_rps, effective_rps
+from harness.metrics.playback import is_continuous
 from harness.metrics.requests import ABORTED, BARGED_IN, CLASS_COLUMNS, COLUMNS, COMPLETED, FAILED, UNFINISHED
-from harness.metrics.sessions import of_sessions
-from harness.metrics.stage_use import stage_use
 from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
 
 # The columns of the request table as arrays; all but the status as floats, NaN where missing.
@@ -177,3 +178,115 @@ def _kv_occupancy(steps: pd.DataFrame, run_end_s: float) -> dict[str, Measured]:
         measured[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
         measured[f"kv_occupancy_{stage}_peak"] = (float((used[own] / blocks[own]).max()) if n else None, n, 0)
     return measured
+
+
+STEADY_AFTER = 0.1
+"""Share of the completions before the window begins."""
+
+Turns = Mapping[str, np.ndarray]
+"""Columns of a request table as arrays of shape (turns,); all but the status as floats, NaN where missing."""
+
+
+def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
+    """Completions per second of the window, those inside it, those outside, and those without a time.
+
+    The rate is None where the last user's turn ended before the window begins.
+    """
+    completion_s = _completion_s(turns)
+    found, ended = _window(completion_s, turns), ~np.isnan(completion_s)
+    inside = int(_within(completion_s, found).sum())
+    missing = int(np.isin(turns["status"], [COMPLETED, BARGED_IN]).sum() - ended.sum())
+    return inside / (found[1] - found[0]) if found else None, inside, int(ended.sum()) - inside, missing
+
+
+def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]:
+    """Spoken turns that completed, or were cut short, without a pause in playback and began within `ttfp_s` seconds;
+    per second of the window. And how many spoken turns ended inside it.
+
+    The rate is None without a window, and where nothing is spoken.
+    """
+    completion_s = _completion_s(turns)
+    found, spoken = _window(completion_s, turns), turns["spoken"] > 0
+    inside = _within(completion_s, found) & spoken
+    # Only completed and barged-in turns have a largest gap.
+    unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
+    effective = float((inside & unbroken & (turns["audio_ttfp_s"] <= ttfp_s)).sum())
+    return effective / (found[1] - found[0]) if found and spoken.any() else None, int(inside.sum())
+
+
+def _completion_s(turns: Turns) -> np.ndarray:
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    return np.where(ended, turns["completion_s"], np.nan)
+
+
+def _window(completion_s: np.ndarray, turns: Turns) -> tuple[float, float] | None:
+    """From the completion that makes up the first tenth to the last end of a user's turn, after which load falls."""
+    known = np.sort(completion_s[~np.isnan(completion_s)])
+    if not known.size:
+        return None
+    start_s, end_s = known[ceil(STEADY_AFTER * known.size) - 1], np.nanmax(turns["turn_end_s"])
+    return (float(start_s), float(end_s)) if end_s > start_s else None
+
+
+def _within(completion_s: np.ndarray, found: tuple[float, float] | None) -> np.ndarray:
+    if found is None:
+        return np.zeros(completion_s.size, bool)
+    # The window opens with a completion, which therefore is not counted in it.
+    return (completion_s > found[0]) & (completion_s <= found[1])
+
+
+def stage_use(steps: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, Measured]:
+    """The metrics of `stage_use_definitions` for the stages of a spoken reply, and for each other one that ran a step.
+
+    Steps of a replica follow one another, so that their lengths within the span add up to the time it was busy.
+    """
+    stages = np.asarray(steps["stage"], str)
+    t_s, dt_s = (steps[name].to_numpy(float) for name in ("t_s", "dt_s"))
+    within_s = np.clip(np.minimum(t_s + dt_s, end_s) - np.maximum(t_s, begin_s), 0.0, None)
+    decoded = (steps["tokens"] - steps["prefill_tokens"]).to_numpy(float)
+    measured: dict[str, Measured] = {}
+    for stage in [*STAGES, *sorted(set(stages) - set(STAGES))]:
+        own = stages == stage
+        replicas = np.unique(np.asarray(steps["replica"])[own]).size
+        span_s = (end_s - begin_s) * replicas
+        batch = decoded[own & (decoded > 0)]
+        n = int(own.sum())
+        measured[f"busy_{stage}"] = (float(within_s[own].sum() / span_s) if n and span_s > 0 else None, n, 0)
+        for which, reduce in (("mean", np.mean), ("peak", np.max)):
+            value = float(reduce(batch)) if batch.size else None
+            measured[f"decode_batch_{stage}_{which}"] = (value, batch.size, 0)
+    return measured
+
+
+STATISTICS = ("p50", "p90", "mean")
+
+
+def of_sessions(turns: Mapping[str, np.ndarray], planned: np.ndarray | None) -> dict[str, Measured]:
+    """Value, n and missing of the metrics of sessions, by name.
+
+    `turns`: columns of a request table as arrays; `planned`: the session of each turn of the trace, None: they are
+    those that were started. Sessions of one turn are requests, so a trace that has no others has no such metric.
+    """
+    time_s, pace = _whole(turns, turns["session"] if planned is None else planned)
+    return {
+        f"{name}_{each}": statistic(values, each)
+        for name, values in (("session_time", time_s), ("session_pace", pace))
+        for each in STATISTICS
+    }
+
+
+def _whole(turns: Mapping[str, np.ndarray], planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of each started session and its turns per minute; NaN where not every turn of its has ended."""
+    ids, counts = np.unique(planned, return_counts=True)
+    if not counts.size or counts.max() == 1:
+        return np.empty(0), np.empty(0)
+    started, of_session = np.unique(turns["session"], return_inverse=True)
+    wanted = counts[np.searchsorted(ids, started)]
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    whole = np.bincount(of_session, ended, started.size) == wanted
+    first_s, last_s = np.full(started.size, np.inf), np.full(started.size, -np.inf)
+    np.minimum.at(first_s, of_session, turns["turn_start_s"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        np.maximum.at(last_s, of_session, turns["completion_s"])
+        time_s = np.where(whole, last_s - first_s, np.nan)
+        return time_s, np.where(time_s > 0, 60 * wanted / time_s, np.nan)

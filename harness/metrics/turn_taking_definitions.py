@@ -100,7 +100,7 @@ TURN_TAKING_DEFINITIONS: dict[str, Definition] = {
     },
     **_RATES,
 }
-"""Every metric of `harness.metrics.turn_taking_summary`, in its order."""
+"""Every metric of `harness.metrics.turn_taking`, in its order."""
 HEADLINE = (
     "end_of_turn_delay_p50", "end_of_turn_delay_p95", "takeover", "cut_in", "false_interruption", "interruption_recall",
     "stop_p50", "stop_p95", "respond_p50", "talk_over_share",

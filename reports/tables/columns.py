@@ -4,10 +4,11 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
 
 from harness.metrics.class_definitions import in_class, split
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, HEADLINES, OWN_DEFINITIONS, Definition
-from harness.metrics.enough import least_events, too_few
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, share
@@ -296,3 +297,26 @@ def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
 def asked_columns(asked: Sequence[str], main: Sequence[Column]) -> list[Column]:
     """A column for each metric that was asked for."""
     return [column_for(name, main) for name in metric_names(asked, main)]
+
+
+_PERCENTILE = re.compile(r"_p(\d{2,3})$")
+
+
+def least_events(metric: str) -> int:
+    """So many events the metric needs, before it says more than the slowest of them; 1 where it is no percentile.
+
+    Of n events, n × (1 − q) are expected beyond the q-quantile. With less than one there, the percentile is a number
+    between the two largest, as its rank from 0, (n − 1) × q (Hyndman and Fan 1996, type 7, NumPy's default), is above
+    n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100. `NAME_p999` is
+    P99.9.
+    """
+    found = _PERCENTILE.search(metric)
+    if found is None:
+        return 1
+    beyond = 1 - Fraction(int(found[1]), 10 ** len(found[1]))
+    return ceil(1 / beyond)
+
+
+def too_few(metric: str, n: int) -> bool:
+    """Whether a value of the metric over `n` events is one of fewer than it needs; not of none, which is no value."""
+    return 0 < n < least_events(metric)

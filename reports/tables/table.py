@@ -14,7 +14,6 @@ from rich.text import Text
 from harness.experiments.experiment import Experiment
 from harness.live import live_experiment
 from harness.metrics.class_definitions import in_class
-from harness.metrics.enough import least_events, too_few
 from harness.metrics.stats import across_seeds
 from harness.records.results import find_record
 from reports.figures.picture import short
@@ -31,10 +30,12 @@ from reports.tables.columns import (
     asked_columns,
     class_names,
     fewest,
+    least_events,
     legend,
     metric_names,
     of_class,
     shown,
+    too_few,
 )
 
 REPORT_ONLY = (

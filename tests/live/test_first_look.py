@@ -27,7 +27,7 @@ from harness.live.run import measure as live_measure
 from harness.live.run.executor import LiveExecutor
 from harness.live.run.first_look import first_look
 from harness.live.target import TargetParams
-from harness.metrics.live_lag import LAG
+from harness.metrics.live_summary import LAG
 from harness.null_server.server import NullServer
 from harness.serving.starting import starting
 from tests.builders import say, web_server

@@ -23,7 +23,7 @@ from harness.live.run.forecast import on_line
 from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.live_lag import LAG
+from harness.metrics.live_summary import LAG
 from harness.null_server.server import NullServer
 from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
-from harness.metrics.class_tokens import of_log
-from harness.metrics.classes import attainment, steady
+from harness.metrics.classes import attainment, of_log, steady
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.metric import Metric

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from harness.metrics.frame_definitions import definition
 from harness.metrics.requests import request_table
-from harness.metrics.stage_use import stage_use
-from harness.metrics.summary import summarise
+from harness.metrics.summary import stage_use, summarise
 from tests.metrics.event_log import EventLog
 
 COLUMNS = ("stage", "replica", "t_s", "dt_s", "tokens", "prefill_tokens")

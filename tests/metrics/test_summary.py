@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.metric import Metric
-from harness.metrics.rates import effective_rps
 from harness.metrics.requests import request_table
-from harness.metrics.summary import summarise
+from harness.metrics.summary import effective_rps, summarise
 from tests.metrics.event_log import EventLog, steps
 
 
@@ -240,7 +239,7 @@ def test_preemptions_are_missing_where_no_stage_reported():
 
 def test_metrics_need_neither_vllm_nor_torch():
     code = (
-        "import sys; from harness.metrics import stats, summary, sweep;"
+        "import sys; from harness.metrics import stats, summary;"
         "sys.exit(bool({'torch', 'vllm'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

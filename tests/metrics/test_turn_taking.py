@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.call_log import Stretch, overlap_s
-from harness.metrics.turn_taking import PARTS, SERVER_PARTS, turn_taking_table
+from harness.metrics.turn_taking import PARTS, SERVER_PARTS, summarise_turn_taking, turn_taking_table
 from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
-from harness.metrics.turn_taking_summary import summarise_turn_taking
 from tests.metrics.open_call import OpenCalls
 
 

@@ -17,8 +17,7 @@ from harness.client.params import ClientParams
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS
-from harness.metrics.live_lag import LAG
-from harness.metrics.live_summary import summarise_live
+from harness.metrics.live_summary import LAG, summarise_live
 from harness.records.log import EventLog
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary

@@ -14,8 +14,7 @@ import pyarrow as pa
 from harness.experiments.experiment import Experiment, Point
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
-from harness.metrics.turn_taking import turn_taking_table
-from harness.metrics.turn_taking_summary import summarise_turn_taking
+from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
 from tests.metrics.open_call import OpenCalls

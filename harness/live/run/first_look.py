@@ -16,7 +16,7 @@ from harness.live.dialects.dialect import Dialect
 from harness.live.run.scrape import scraper_of
 from harness.live.target import TargetParams
 from harness.live.transport.stranger import PLAIN, asked
-from harness.metrics.live_lag import LAG
+from harness.metrics.live_summary import LAG
 from workloads.errors import UserError
 
 LOADING_S = 600.0

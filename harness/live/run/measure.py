@@ -28,8 +28,7 @@ from harness.live.run.progress import RunProgress
 from harness.live.run.verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.metrics.class_definitions import split
-from harness.metrics.live_batch import batch_metrics, without_batch
-from harness.metrics.live_summary import summarise_live
+from harness.metrics.live_summary import batch_metrics, summarise_live, without_batch
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.log import EventLog

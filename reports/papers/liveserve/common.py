@@ -9,7 +9,7 @@ request of a step and next to nothing for the step. Nothing was fitted to a resu
 """
 
 from engines.deployments.changes import write_scale
-from harness.metrics.rates import effective_rps
+from harness.metrics.summary import effective_rps
 from reports.figures.shared_turns import TurnLog
 from reports.papers.prelude import *
 

@@ -1,6 +1,6 @@
 """Which offered load is the useful one, and why."""
 
-from harness.metrics.sweep import LoadPoint, useful_rps
+from reports.runs.useful import LoadPoint, useful_rps
 
 
 def points(loads: dict[float, list[float | None]]) -> list[LoadPoint]:

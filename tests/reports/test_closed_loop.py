@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.metrics.closed_loop import STAGGERED_RAMP, closed_loop
+from reports.papers.omniinfer.cluster import STAGGERED_RAMP, closed_loop
 
 
 def loop(in_flight: int, requests: int, lengths_s: np.ndarray, fill_s: float = 0.0) -> pd.DataFrame:

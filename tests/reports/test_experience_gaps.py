@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.experience import HUMAN_GAP_S, gaps, one_way_delay
+from reports.live.experience import HUMAN_GAP_S, gaps, one_way_delay
 
 
 def turns(ttfp_s: list[float], status: str | list[str] = "completed", spoken: bool = True) -> pd.DataFrame:

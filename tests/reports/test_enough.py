@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.enough import least_events, too_few
+from reports.tables.columns import least_events, too_few
 
 
 def test_the_usual_percentiles() -> None:
