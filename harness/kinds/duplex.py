@@ -4,8 +4,10 @@ Systems that serve turns serve it behind `engines.turn_taking.listening`. What t
 row in the request table has all that was done for it, whatever it took for its end before.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,14 +20,19 @@ from engines.turn_taking.params import DuplexServerParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
-from harness.kinds.duplex_live import LiveDuplex
-from harness.kinds.turns import TURNS
+from harness.kinds.turns import TURNS, LiveTurns
+from harness.live.target import TargetParams
 from harness.metrics.live_window import Window, counted
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.log import EventLog
 from workloads.errors import UserError
 from workloads.trace import Session, Trace
+
+if TYPE_CHECKING:
+    from harness.client.duplex_user import DuplexServer
+    from harness.live.dialects.dialect import Dialect
+
 
 OF_REPLIES = (
     "arrive",
@@ -41,6 +48,33 @@ OF_REPLIES = (
     "preloaded",
 )
 """What stages and gateway log with the number of a reply."""
+
+
+class LiveDuplex(LiveTurns):
+    """Calls as for turns, but for the endpoint."""
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        super().check_target(target, trace, c)
+        if target.modalities != "audio":
+            raise UserError(
+                f"modalities={target.modalities}: the users of workload {trace.header.generator!r} listen; set "
+                "modalities=audio."
+            )
+        if target.batch is not None:
+            raise UserError(
+                f"no batch goes beside workload {trace.header.generator!r}; leave batch out, or set workload=sharegpt."
+            )
+
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        from harness.live.dialects import for_open_microphone
+
+        return for_open_microphone(target)
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from harness.live.client.duplex_endpoint import DuplexEndpoint
+
+        server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
+        return server
 
 
 class Duplex(LiveDuplex):

@@ -93,7 +93,7 @@ class Frames:
         self._check_loop(c, trace)
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from harness.live.dialects.spoken import for_frames
+        from harness.live.dialects import for_frames
 
         return for_frames(target)
 

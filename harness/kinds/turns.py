@@ -1,9 +1,13 @@
 """Turns: users wait for replies, to which they listen, and which they may interrupt."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
@@ -11,16 +15,157 @@ from engines.deployments import Deployment, deployment_names, load_deployment
 from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
-from harness.kinds.turns_live import LiveTurns, spoken
+from harness.live.target import TargetParams, check_secrets
 from harness.metrics.classes import of_log, passing
 from harness.metrics.jobs import of_jobs
-from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases
+from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.metric import Metric
-from harness.metrics.requests import request_table
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import summarise
 from harness.records.log import EventLog
+from workloads.columns.classes import class_of
+from workloads.columns.jobs import starts
 from workloads.errors import UserError
 from workloads.trace import Trace
+from workloads.transforms.shard import check_shards
+
+if TYPE_CHECKING:
+    from harness.client.session import Server
+    from harness.live.dialects.dialect import Dialect
+
+
+RAMP_S = 2.0
+"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+FASTEST = 10.0
+"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
+SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
+"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
+SPARE = 1.2
+"""An open loop's sessions over those expected within the duration. [chosen]"""
+
+
+class LiveTurns:
+    """Whose users wait for replies."""
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        for url in filter(None, (target.url, target.batch_url)):
+            check_secrets(url)
+        check_shards(trace, target.shards)
+        if target.is_text and "audio" in set(trace.columns()["modality"]):
+            raise UserError(
+                f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
+                "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
+            )
+        if target.synthesizes and not spoken(trace):
+            raise UserError(
+                f"{target.url} makes speech, and the replies of workload {trace.header.generator!r} are read; set "
+                "workload=speech or voice, or give the url of chat completions."
+            )
+        if target.batch is not None and class_of(trace.columns()) is not None:
+            raise UserError(
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
+                "leave batch out, or set workload=sharegpt."
+            )
+
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        from harness.live.dialects import for_turns
+        from harness.live.dialects.synthesis import Synthesis
+
+        if target.text_url is not None:
+            from harness.live.client.beside_endpoint import parted
+
+            trace = parted(trace)[0] or trace
+        return Synthesis(target) if target.synthesizes else for_turns(target, trace)
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from harness.live.client.beside_endpoint import BesideEndpoint
+        from harness.live.client.synthesis_endpoint import SynthesisEndpoint, SynthesisStreamEndpoint
+        from harness.live.client.text_endpoint import TextEndpoint
+        from harness.live.client.turn_endpoint import TurnEndpoint
+
+        if target.text_url is not None:
+            kind = BesideEndpoint
+        elif target.synthesizes:
+            kind = SynthesisEndpoint if target.is_http else SynthesisStreamEndpoint
+        else:
+            kind = TextEndpoint if target.is_text else TurnEndpoint
+        server: Server = kind(trace, target, log, sends, failures)
+        return server
+
+    def floor(self, target: TargetParams) -> str:
+        return "text" if target.is_http else "voice"
+
+    def first_answer(self, target: TargetParams, trace: Trace) -> str:
+        return "TTFP" if not target.is_text and spoken(trace) else "TTFT"
+
+    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Window:
+        columns = trace.columns()
+        users = columns["session"][starts(columns)]  # of a job its main agent
+        if len(users) < len(trace.sessions):
+            events = events.loc[np.isin(events["session"], users)]
+        return steady_window(
+            events,
+            end_s,
+            c=client.c,
+            c_counts=client.c_counts,
+            stop_after_s=client.stop_after_s,
+            sessions=len(users),
+        )
+
+    def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:
+        return requests
+
+    def answered(self, requests: pd.DataFrame) -> np.ndarray:
+        return np.isin(requests["status"], [COMPLETED, BARGED_IN, ABORTED])
+
+    def serve_settings(self, trace: Trace) -> dict[str, Any]:
+        return {}
+
+    def load(
+        self,
+        workload: str,
+        known: Mapping[str, Any],
+        sessions: list[int],
+        rates: list[float] | None,
+        duration_s: float,
+        most: int | None,
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        fixed: dict[str, Any] = {"stop_after_s": duration_s}
+        count = next((name for name in SHORTEST_S if name in known), None)
+        if rates is not None:
+            if "rate" not in known:
+                raise UserError(
+                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
+                )
+            if count:
+                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
+                _check_count(f"--rate {max(rates):g}", duration_s, fixed[count], known[count])
+            return {"rate": rates}, fixed
+        concurrency = most or max(sessions)
+        if "rate" in known:
+            # Requests end sooner than calls, and whoever takes the place of one must have come by then.
+            fixed["rate"] = max(concurrency / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
+        if count:
+            fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+            _check_count(f"{concurrency} calls at once", duration_s, fixed[count], known[count])
+        return {"c": sessions}, fixed
+
+
+def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
+    """UserError for more users than the workload takes."""
+    most = min(
+        (rule.le for rule in field.metadata if getattr(rule, "le", None) is not None), default=math.inf
+    )
+    if users > most:
+        raise UserError(
+            f"{load} for {duration_s:g} s takes {users:,} users, and a run has {most:,} at most; take fewer, or a "
+            "shorter --duration."
+        )
+
+
+def spoken(trace: Trace) -> bool:
+    """Whether any reply is spoken."""
+    return bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
 
 
 class Turns(LiveTurns):

@@ -20,11 +20,8 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.live.client import connection
 from harness.metrics.metric import Metric
-from harness.metrics.turn_taking import turn_taking_table
-from harness.metrics.turn_taking import summarise_turn_taking
-from tests.live import scripted
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
-from harness.records.log import EventLog
+from tests.live import scripted
 from tests.live.scripted import OURS, Call, Peer
 from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips

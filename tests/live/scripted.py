@@ -16,9 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks import clock
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
+from harness.kinds import kind_of
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
 from harness.metrics.requests import request_table
 from harness.records.log import EventLog
@@ -215,7 +214,7 @@ def played(
     log, sends, failures = EventLog(), SendLog(), FailureLog()
 
     async def users(url: str) -> None:
-        endpoint = make_endpoint(trace, TargetParams(url=url, **target), log, sends, failures)
+        endpoint = kind_of(trace).endpoint(trace, TargetParams(url=url, **target), log, sends, failures)
         await endpoint.prepare()
         loop: Any = asyncio.get_running_loop()
         if not virtual:

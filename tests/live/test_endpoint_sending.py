@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from harness.live.client.send_log import SendLog
+from harness.live.client.logs import SendLog
 from harness.live.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.client.failure_log import FailureLog
+from harness.live.client.logs import FailureLog
 
 REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session"])
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
-from harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
-from harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
+from harness.live.run.merge import DONE, FAILURES, SENDS, SUFFIX, ArrowStream, Loss, merge, read_arrow_stream
 from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
 from harness.live.target import TargetParams
 from harness.metrics.requests import FAILED, request_table

@@ -8,7 +8,7 @@ import pytest
 from harness.clocks import clock
 from harness.kinds import named
 from harness.live.client.prompts import spoken_words
-from harness.live.client.synthesis_probe import ask_one_word
+from harness.live.client.synthesis_endpoint import ask_one_word
 from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
 from harness.live.dialects.synthesis import Synthesis
 from harness.live.target import TargetParams

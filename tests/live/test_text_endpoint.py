@@ -11,9 +11,8 @@ import pytest
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks import clock
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
+from harness.kinds import kind_of
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.client.text_endpoint import completions_url
 from harness.live.target import TargetParams
 from harness.records.log import EventLog
@@ -191,7 +190,7 @@ def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
     async def main() -> None:
         server = await asyncio.start_server(endless, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        endpoint = make_endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
+        endpoint = kind_of(trace).endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
         await endpoint.prepare()
         await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
         assert await until(lambda: closed) == [True]

@@ -30,9 +30,8 @@ from engines.endpoint.limits import Limits
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import WallClockLoop
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
+from harness.kinds import kind_of
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
 from harness.metrics.requests import FAILED, UNFINISHED, request_table
 from harness.records.log import EventLog
@@ -149,7 +148,7 @@ class Calls:
         self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
         self._clients = ClientParams.model_validate({"stop_after_s": end_s})
         target = TargetParams.model_validate({"url": url, "dialect": "rehearsal"})
-        self.endpoint = make_endpoint(self.trace, target, self.log, self.sends, self.failures)
+        self.endpoint = kind_of(self.trace).endpoint(self.trace, target, self.log, self.sends, self.failures)
 
     async def play(self) -> None:
         await serve_population(self.trace, self.endpoint, self.log, self._clients)

@@ -6,9 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from harness.client.params import ClientParams
 from harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
-from harness.live.client.failure_log import FailureLog
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.client.microphone import SpeechMessages
-from harness.live.client.send_log import SendLog
 from harness.live.dialects.dialect import Dialect
 from harness.live.target import TargetParams
 from harness.records.log import EventLog

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.dialects.detect import BUSY, FULL, OVERLOADED
 from harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
 from harness.live.dialects.events import Event, Failure, Garbage, Ready

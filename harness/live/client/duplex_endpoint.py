@@ -3,17 +3,202 @@
 One connection and one open microphone for each session; what comes back is decoded and heard, and not only counted.
 """
 
+from binascii import Error, a2b_base64
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+from harness.client.duplex_player import audible
+from harness.client.duplex_user import TURN
 from harness.live.client.base_endpoint import CallEndpoint
 from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
-from harness.live.client.connection import ConnectionContext
-from harness.live.client.duplex_connection import DuplexConnection
-from harness.live.client.open_microphone import Sounds
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.open_microphone import OpenMicrophone, Sounds
+from harness.live.dialects import for_open_microphone
 from harness.live.dialects.detect import resolve
-from harness.live.dialects.spoken import for_open_microphone
+from harness.live.dialects.dialect import Cut
+from harness.live.dialects.events import (
+    Audio,
+    Cleared,
+    Committed,
+    Done,
+    Event,
+    SpeechStarted,
+    SpeechStopped,
+    Started,
+    Text,
+    TokensPlayed,
+)
+from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
+
+
+class _Reply:
+    """`first_s`, `last_s`: when the first and the last sound of it came from the server. `over`: it will say no more,
+    or is not listened to any more."""
+
+    __slots__ = ("done", "first_s", "item", "last_s", "number", "over", "received_s", "response")
+
+    def __init__(self, number: int, response: str | None) -> None:
+        self.number, self.response = number, response
+        self.item: str | None = None
+        self.received_s = 0.0
+        self.first_s, self.last_s = nan, -inf
+        self.done = self.over = False
+
+
+class DuplexConnection(Connection):
+    """One session. The listener is a `harness.client.duplex_user.DuplexUser`."""
+
+    def __init__(self, context: ConnectionContext, session: int, sounds: Sounds, chunk_s: float) -> None:
+        super().__init__(context, session)
+        self._sounds, self._chunk_s = sounds, chunk_s
+        self._microphone: OpenMicrophone | None = None
+        self._replies: list[_Reply] = []
+
+    def begin(self, begin_s: float, tape: CallRecorder | None) -> None:
+        """The user is there."""
+        context = self.context
+        if tape is not None:
+            self.listener.record(tape)
+        self._microphone = OpenMicrophone(
+            context.dialect, self._chunk_s, self.send, context.sends, self.session, begin_s, tape
+        )
+        self.when_ready(self._microphone.start)
+
+    def hear(self, turn: Turn, kind: str, begin_s: float) -> None:
+        """The user of `turn` speaks from `begin_s` on, or its event sounds."""
+        assert self._microphone is not None
+        self._microphone.hear(self._sounds.of(turn, kind == TURN), begin_s)
+        if kind != TURN:
+            self._loop.call_at(begin_s + (turn.event_s or 0.0), self._sounded, turn)
+            return
+        self.turn = turn.turn
+        *pauses, (_, length_s) = turn.stretches
+        for _, to_s in pauses:
+            self._loop.call_at(begin_s + to_s, self._fall_silent, turn, False)
+        self._loop.call_at(begin_s + length_s, self._fall_silent, turn, True)
+
+    def ack(self, number: int, played_s: float, playing: bool, due_s: float) -> None:
+        """How far that reply has been played."""
+        self._ack(self._replies[number], played_s, playing, due_s)
+
+    def played_out(self, number: int) -> None:
+        """That reply was played to its end."""
+        reply = self._replies[number]
+        reply.over = True
+        self._ack(reply, reply.received_s, False, self._loop.time(), done=True)
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        if isinstance(event, Audio):
+            self._on_audio(self._of(event.response, at_s), event, at_s)
+        elif isinstance(event, Text):
+            self.listener.text(self._of(event.response, at_s).number, event.tokens, at_s)
+        elif isinstance(event, Started):
+            self._begin_reply(event.response, at_s)
+        elif isinstance(event, Done):
+            self._done(self._of(event.response, at_s), event, at_s)
+        elif isinstance(event, (Cleared, TokensPlayed)):
+            self._stop(self._of(event.response, at_s), at_s)
+        elif isinstance(event, SpeechStarted):
+            self.listener.told("speech_started", at_s)
+            if self.context.dialect.speech_stops and self._replies:
+                self._stop(self._replies[-1], at_s)
+        elif isinstance(event, SpeechStopped):
+            self.listener.told("speech_stopped", at_s)
+        elif isinstance(event, Committed):
+            self.listener.told("committed", at_s)
+
+    def on_end(self) -> None:
+        if self._microphone is not None:
+            self._microphone.close()
+        for reply in self._replies:
+            self._log_sent(reply)
+
+    def _fall_silent(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> None:
+        if not self.over:
+            for message in self.context.dialect.silence(turn, ends_turn, left):
+                self.send(message)
+
+    def _sounded(self, turn: Turn) -> None:
+        """A sound beside the turn is over: to whatever it is taken for there is only the rest of the reply to say."""
+        left = 1.0
+        if self._replies and turn.reply_audio_s:
+            played_s = self.listener.played_s(self._replies[-1].number, self._loop.time())
+            left = max(0.0, 1 - played_s / turn.reply_audio_s)
+        self._fall_silent(turn, True, left)
+
+    def _of(self, response: str | None, at_s: float) -> _Reply:
+        """The reply that an event is about, or the newest where it does not say."""
+        for reply in reversed(self._replies):
+            if response is None or reply.response == response:
+                return reply
+        return self._begin_reply(response, at_s)
+
+    def _begin_reply(self, response: str | None, at_s: float) -> _Reply:
+        reply = _Reply(len(self._replies), response)
+        self._replies.append(reply)
+        self.listener.reply_begun(reply.number, at_s)
+        return reply
+
+    def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
+        try:
+            pcm = a2b_base64(event.base64)
+        except Error:
+            self.fail("garbage", at_s)
+            return
+        pcm, seconds = pcm[: len(pcm) // 2 * 2], event.size / (2 * (event.rate or self.rate))
+        reply.item = event.item
+        reply.received_s += seconds
+        if audible(seconds, pcm):
+            reply.first_s = at_s if reply.last_s == -inf else reply.first_s
+            reply.last_s = at_s
+        self.listener.audio(reply.number, seconds, at_s, pcm)
+
+    def _done(self, reply: _Reply, event: Done, at_s: float) -> None:
+        if reply.done:
+            return
+        reply.done = True
+        for message in self.context.dialect.receipt(event):
+            self.send(message)
+        self._log_sent(reply)
+        cut = event.status == "cancelled"
+        if not cut and event.status not in ("completed", "incomplete", "transcribed"):
+            self.fail(f"response {event.status}: {event.reason}".removesuffix(": "), at_s)
+            return
+        produced = event.text_tokens, event.audio_tokens
+        for stage, tokens in zip(AR_STAGES, produced, strict=True):
+            if tokens is not None:
+                kind = "abort" if cut else "finish"
+                self.context.log.event(at_s, kind, self.session, reply.number, stage, tokens)
+        if cut:
+            self._stop(reply, at_s)
+        elif not reply.over:
+            self.listener.reply_done(reply.number, at_s)
+
+    def _stop(self, reply: _Reply, at_s: float) -> None:
+        """The player drops what it holds of the reply, and the server is told how far it came."""
+        if reply.over:
+            return
+        reply.over = True
+        played_s = self.listener.played_s(reply.number, at_s)
+        self.listener.stopped(reply.number, at_s)
+        messages = self.context.dialect.interrupt(Cut(reply.response, reply.item, played_s, reply.done))
+        if isinstance(messages, list):
+            self.say("interrupt", messages, at_s)
+
+    def _ack(self, reply: _Reply, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
+        cut = Cut(reply.response, reply.item, played_s, done)
+        self.say("ack", self.context.dialect.ack(cut, playing), due_s)
+
+    def _log_sent(self, reply: _Reply) -> None:
+        """The reply's sound as it came from the server, from its first packet to its last."""
+        if reply.last_s > -inf:
+            length_s = reply.last_s - reply.first_s
+            label, reply.last_s = str(reply.number), -inf
+            self.context.log.event(
+                reply.first_s + length_s, "server_speech", self.session, self.turn, label, length_s
+            )
 
 
 class DuplexEndpoint(CallEndpoint[DuplexConnection]):

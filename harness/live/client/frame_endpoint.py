@@ -9,10 +9,84 @@ from typing import Any
 
 from harness.client.params import ClientParams
 from harness.live.client.base_endpoint import WebSocketEndpoint
-from harness.live.client.frame_connection import FrameConnection
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.microphone import Speech, SpeechMessages
+from harness.live.dialects import for_frames
 from harness.live.dialects.detect import resolve
-from harness.live.dialects.spoken import for_frames
+from harness.live.dialects.events import Event, FrameDone
 from workloads.trace import Turn
+
+
+class FrameConnection(Connection):
+    """One session of frames."""
+
+    def __init__(
+        self, context: ConnectionContext, session: int, frames: tuple[Turn, ...], said: SpeechMessages
+    ) -> None:
+        super().__init__(context, session)
+        self._frames = frames
+        self._said = said
+        self._speech: Speech | None = None
+        self._sent: dict[int, tuple[float, int]] = {}
+
+    def say_frame(self, index: int) -> None:
+        """Begin to send the frame of this index in the session."""
+        if index == len(self._frames):
+            return
+        turn = self._frames[index]
+        assert turn.arrival_s is not None and turn.audio_s is not None
+        begin_s = turn.arrival_s + turn.network_s
+        speech = self._speech = Speech(
+            self._said.of(turn),
+            self._said.chunk_s,
+            begin_s,
+            begin_s + turn.audio_s,
+            self.send,
+            self.context.sends,
+            self.session,
+        )
+
+        def begin(ready_s: float) -> None:
+            for message in self.context.dialect.frame(turn):
+                self.send(message)
+            speech.start(ready_s)
+
+        self.when_ready(begin)
+
+    def complete(self, turn: Turn) -> None:
+        """All of the frame's audio has been captured."""
+        speech, self.turn = self._speech, turn.turn + 1
+        assert speech is not None
+
+        def end(ready_s: float) -> None:
+            del ready_s
+            # Before the send: behind it a busy machine may let the answer arrive first.
+            self._sent[turn.turn] = self._loop.time(), turn.input_tokens
+            speech.finish()
+
+        self.when_ready(end)
+        self.say_frame(turn.turn + 1)
+
+    def on_ready(self, at_s: float) -> None:
+        self.listener.accepted(at_s)
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        if isinstance(event, FrameDone):
+            self._fed(event)
+            self.context.log.event(at_s, "frame_out", self.session, event.frame, value=event.tokens)
+            self.listener.frame(event.frame, event.tokens, at_s)
+
+    def _fed(self, event: FrameDone) -> None:
+        """What was sent up to this frame was fed at once, at the tick for which the newest of it had waited."""
+        frames = [frame for frame in self._sent if frame <= event.frame]
+        sent = [(frame, *self._sent.pop(frame)) for frame in frames]
+        for frame, _, tokens in sent:
+            fed_s = sent[-1][1] + event.waited_s
+            self.context.log.event(fed_s, "fed", self.session, frame, value=tokens)
+
+    def on_end(self) -> None:
+        if self._speech is not None:
+            self._speech.stop()
 
 
 @dataclass(eq=False)

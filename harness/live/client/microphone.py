@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 
-from harness.live.client.send_log import SendLog
+from harness.live.client.logs import SendLog
 from harness.live.dialects.dialect import Dialect
 from workloads.audio.content import pcm_for, tells_what_is_said
 from workloads.audio.synth import synthetic_clips

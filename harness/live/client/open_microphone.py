@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.live.client.send_log import SendLog
+from harness.live.client.logs import SendLog
 from harness.live.dialects.dialect import Dialect
 from workloads.audio.content import event_pcm, pcm_for
 from workloads.columns.duplex_events import TAKES_FLOOR

@@ -8,15 +8,22 @@ speech API; `stream`, which vLLM-Omni 0.30 and SGLang-Omni 0.1.9 want set (`Crea
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from harness.live.client.connection import ConnectionContext
 from harness.live.client.http_endpoint import HttpEndpoint, Requests
 from harness.live.client.prompts import spoken_words
+from harness.live.client.text_probe import LATER, Answer, ask, said_words
+from harness.live.client.turn_connection import TurnConnection
+from harness.live.client.turn_endpoint import TurnEndpoint
+from harness.live.dialects.detect import refused_token, resolve
 from harness.live.dialects.dialect import RATE
+from harness.live.dialects.synthesis import Synthesis
 from harness.live.target import TargetParams
 from harness.live.transport.http import HttpPool
+from workloads.errors import UserError
 from workloads.trace import Session, Turn
 
 BYTES = 2
@@ -76,3 +83,75 @@ def request_body(text: str, target: TargetParams) -> bytes:
         if (value := getattr(target, name)) is not None:
             options[name] = value
     return _encode(options)
+
+
+class SynthesisStreamEndpoint(TurnEndpoint):
+    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
+
+    async def prepare(self) -> None:
+        """Before time 0. UserError where the target cannot be reached."""
+        self.target = await resolve(self.target)
+        dialect = Synthesis(self.target)
+        self._context = ConnectionContext.of(dialect, "turns", self.log, self.sends, self.failures)
+
+    def _make(self, session: int) -> TurnConnection:
+        return SynthesisConnection(self._context, session)
+
+    def speech_start(self, turn: Turn) -> None:
+        """Nothing is sent: a server of speech synthesis does not listen."""
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
+        """Nobody wants to know."""
+        return 0.0
+
+
+class SynthesisConnection(TurnConnection):
+    """One session's utterances."""
+
+    def commit(self, turn: Turn, due_s: float, seed: int) -> None:
+        """Say the reply of `turn`, which was to begin here at `due_s`: at once, or word by word."""
+        self.turn = turn.turn
+        self.await_reply(turn.turn)
+        text = spoken_words(seed, turn)
+        dialect = cast(Synthesis, self.context.dialect)
+        pieces, gap_s = dialect.pieces(text), 1 / (dialect.target.words_per_s or float("inf"))
+
+        def say(k: int, begin_s: float) -> None:
+            while k < len(pieces):
+                at_s = begin_s + k * gap_s
+                if at_s > self._loop.time():
+                    self._loop.call_at(at_s, say, k, begin_s)
+                    return
+                self.say("text", [pieces[k]], at_s)
+                k += 1
+            self.say("commit", [dialect.flush()], begin_s + (k - 1) * gap_s)
+
+        self.when_ready(lambda ready_s: say(0, max(due_s, ready_s)))
+
+
+async def ask_one_word(target: TargetParams) -> None:
+    """UserError when `target` makes no speech, whatever its load. One that is busy, slow or broken is not refused."""
+    answer, reason = await ask(speech_pool(target), request_body("word", target), target)
+    why = None if reason is None else _why_not(target, answer, reason)
+    if why is not None:
+        raise UserError(f"url {target.url} {why}")
+
+
+def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
+    code = answer.code
+    said = f"HTTP status {code}{said_words(answer.body)}"
+    if code in (401, 403):
+        return refused_token(code)
+    if code in (404, 405, 501):
+        return (
+            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or set model."
+        )
+    if 300 <= code < 500 and code not in LATER:
+        return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
+    if code == 200 and not answer.body:
+        return "answers, but with no audio; see the server's log."
+    if code == 200 and answer.body.startswith((b"{", b"data:", b"RIFF", b"ID3")):
+        return "answers, but not with plain samples (response_format pcm); take a server that streams them."
+    if not code and reason:
+        return f"has no speech synthesis there (no HTTP answer: {reason}); correct its address."
+    return None

@@ -8,9 +8,9 @@ import asyncio
 
 from harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
 from harness.live.client.turn_connection import TurnConnection
+from harness.live.dialects import for_turns
 from harness.live.dialects.detect import resolve
 from harness.live.dialects.dialect import CLOSE
-from harness.live.dialects.spoken import for_turns
 from workloads.trace import Turn
 
 

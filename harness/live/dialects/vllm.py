@@ -1,13 +1,15 @@
-"""vLLM's own /v1/realtime (vllm.entrypoints.speech_to_text.realtime), and vLLM-Omni's turn-based one, which adds audio.
+"""vLLM's own /v1/realtime (vllm.entrypoints.speech_to_text.realtime), vLLM-Omni's turn-based one, which adds audio, and
+vLLM-Omni's duplex sessions there (vllm_omni 0.30: clients/duplex.py, entrypoints/openai/realtime).
 
-A commit starts a generation that reads the audio as it comes, and a final commit ends it. Nothing can be cancelled: who
-interrupts hangs up. Of vLLM-Omni, a transcript that ends before any audio has come ends the reply.
+In the first two a commit starts a generation that reads the audio as it comes, and a final commit ends it. Nothing can
+be cancelled: who interrupts hangs up. Of vLLM-Omni's, a transcript that ends before any audio has come ends the reply.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
+from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode, with_query
+from harness.live.dialects.events import Done
 from workloads.trace import Turn
 
 
@@ -40,3 +42,76 @@ class VLLM(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         return CLOSE
+
+
+@dataclass(frozen=True)
+class VLLMOmni(Dialect):
+    """16 kHz in. The server says hello after the client, and is told how far its replies were played."""
+
+    name: ClassVar[str] = "vllm_omni"
+    input_rate: ClassVar[int] = 16_000
+    ready_on: ClassVar[str] = "session.created"
+    answers_hello: ClassVar[bool] = False
+    hears: ClassVar[bool] = True
+
+    def cannot(self, typed: bool) -> str | None:
+        if self.target.turn_detection == "semantic":
+            return "its servers have no semantic turn detection; take turn_detection=server"
+        return super().cannot(typed)
+
+    def url(self) -> str:
+        return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
+
+    @property
+    def server_vad(self) -> bool:
+        return self.target.turn_detection != "client"
+
+    def hello(self) -> list[bytes]:
+        session: dict[str, Any] = {
+            "modalities": ["audio", "text"] if self.target.modalities == "audio" else ["text"],
+            "input_audio_format": "pcm16",
+            "output_audio_format": "pcm16",
+            "turn_detection": self._vad() if self.server_vad else None,
+        }
+        for name, value in (("model", self.target.model), ("voice", self.target.voice)):
+            if value is not None:
+                session[name] = value
+        return [encode("session.update", session=session)]
+
+    def _vad(self) -> dict[str, Any]:
+        silence_ms = self.target.silence_duration_ms
+        about = {} if silence_ms is None else {"silence_duration_ms": silence_ms}
+        return {"type": "server_vad", **about}
+
+    def append(self, pcm: bytes) -> bytes:
+        """Says its rate, as its server takes several."""
+        return super().append(pcm)[:-1] + b',"format":"pcm16","sample_rate_hz":%d}' % self.input_rate
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        if self.server_vad:
+            return []
+        return [encode("input_audio_buffer.commit", final=True, create_response=True)]
+
+    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
+        content = [{"type": "input_text", "text": text}]
+        item = {"type": "message", "role": "user", "content": content}
+        return [encode("conversation.item.create", item=item), encode("response.create")]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        messages = self.ack(cut, playing=False)
+        return messages if self.server_vad else [*messages, *self.cancel(cut)]
+
+    def ack(self, played: Cut, playing: bool) -> list[bytes]:
+        if played.response is None:
+            return []
+        response, item = played.response.encode(), (played.item or f"item_{played.response}").encode()
+        ms = int(1e3 * played.played_s)
+        return [
+            b'{"type":"playback.ack","response_id":"%s","item_id":"%s","played_ms":%d,"committed_ms":%d}'
+            % (response, item, ms, ms)
+        ]
+
+    def receipt(self, done: Done) -> list[bytes]:
+        if done.number is None:
+            return []
+        return [encode("session.event_ack", server_event_seq=done.number)]

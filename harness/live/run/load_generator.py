@@ -11,7 +11,7 @@ on its standard input, and cuts what is under way. On standard output a line of 
     {"t": ...}                      each second, see `harness.live.run.progress`
     {"done": true, "t": ...}        last
 
-and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.arrow_stream`): events.arrows, sends.arrows,
+and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.merge`): events.arrows, sends.arrows,
 failures.arrows, and at the end done.json; and the sound of the first calls, where it is asked for.
 """
 
@@ -33,13 +33,11 @@ import pyarrow as pa
 
 from harness.client.population import serve_population
 from harness.clocks import clock
-from harness.live.client.batch_endpoint import BatchEndpoint, work_off
+from harness.kinds import kind_of
+from harness.live.batch import BatchEndpoint, work_off
 from harness.live.client.duplex_endpoint import DuplexEndpoint
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.run.arrow_stream import SUFFIX, ArrowStream
-from harness.live.run.merge import DONE
+from harness.live.client.logs import FailureLog, SendLog
+from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
 from harness.live.run.progress import ShardProgress, telling
 from harness.records.log import EventLog
@@ -91,7 +89,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
-    make, play_all = (BatchEndpoint, work_off) if plan.batch else (make_endpoint, serve_population)
+    make, play_all = (BatchEndpoint, work_off) if plan.batch else (kind_of(trace).endpoint, serve_population)
     endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()
     tables.flush()

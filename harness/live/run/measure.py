@@ -33,6 +33,7 @@ from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.log import EventLog
 from harness.records.record import LOG, Measurement
+from harness.serving import ServeConfig, ServerProcess
 from workloads.trace import Trace
 
 FLOOR_S = 4.0
@@ -239,3 +240,30 @@ def speaks(target: TargetParams, merged: Merged) -> bool:
     if target.modalities == "text" or target.is_text:
         return False
     return dialects != {"vllm"} or "audio" in merged.events.column("kind").unique().to_pylist()
+
+
+def measure_sockets(point: Point) -> Measurement:
+    """Device sockets: the engines of virtual time behind real sockets. Raises as `measure_live`.
+
+    Starts a server for `point`, plays its users against it, and stops the server, which is a process of its own with
+    the modelled devices on the wall clock. Users reach it in dialect rehearsal, which tells it how long each reply is.
+    Network delays of the trace are added by the clients, as in virtual time.
+    """
+    trace = point.trace()
+    kind = kind_of(trace)
+    timing = kind.timing(point.system, point.server, trace)
+    # Users who hang up are gone a moment later than the next ones come.
+    most = 2 * (point.client.c or len(trace.sessions)) + 8
+    config = ServeConfig.model_validate(
+        {
+            "engine": point.engine,
+            "settings": {**point.server_params, **point.engine_params},
+            "profile": point.profile,
+            "seed": point.seed,
+            "limits": {"max_sessions": most},
+            **kind.serve_settings(trace),
+        }
+    )
+    with ServerProcess(config) as server:
+        said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
+        return measure_target(point, TargetParams.model_validate(said), timing=timing)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyarrow import ipc
 
-from harness.live.run.arrow_stream import SUFFIX, empty_events, read_arrow_stream
 from harness.live.run.plan import read_plan, results_of, shard_trace
+from harness.records.log import EventLog
 from workloads.trace import Trace
 
 DONE = "done.json"
@@ -153,3 +154,61 @@ def _in_time(tables: Sequence[pa.Table], column: str) -> pa.Table:
     """One table by time; what is simultaneous keeps its order, that of the shards and of each one's log."""
     whole = pa.concat_tables(tables)
     return whole.take(pa.array(np.argsort(np.asarray(whole[column]), kind="stable")))
+
+
+SUFFIX = ".arrows"
+
+
+class ArrowStream:
+    """Appends tables of one schema to `path` while a process measures, so that whoever kills it loses the last piece.
+
+    Unlike Parquet, what stands in the stream is readable before it is closed: each table is in the kernel's hands when
+    `append` returns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._writer: ipc.RecordBatchStreamWriter | None = None
+
+    def append(self, table: pa.Table) -> None:
+        """The first piece may be empty: it carries the schema."""
+        if self._writer is None:
+            self._writer = ipc.new_stream(self._file, table.schema)
+        if table.num_rows:
+            self._writer.write_table(table)
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._file.close()
+
+
+def read_arrow_stream(path: Path) -> pa.Table | None:
+    """All whole pieces, whether the writer closed the file or was killed; None without even a schema."""
+    if not path.exists():
+        return None
+    pieces: list[pa.RecordBatch] = []
+    try:
+        with ipc.open_stream(path) as reader:
+            for piece in reader:
+                pieces.append(piece)
+            schema = reader.schema
+    except (pa.ArrowInvalid, OSError):
+        if not pieces:
+            return None
+        schema = pieces[0].schema
+    return _plain(pa.Table.from_batches(pieces, schema))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Dictionaries grow from piece to piece; strings are the same in all."""
+    for i, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(i, column.name, table.column(i).cast(pa.string()))
+    return table
+
+
+def empty_events() -> pa.Table:
+    """An event table without a row, for a process that died before its first piece."""
+    return _plain(EventLog().events())

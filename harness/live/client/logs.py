@@ -1,0 +1,83 @@
+"""What a load generator writes down beside its events: what was sent and when it was due, and what went wrong."""
+
+from array import array
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye", "text")
+
+
+class SendLog:
+    """The quality of the load as far as this process can see it. Append-only rows, flat in memory: 32 bytes a send."""
+
+    def __init__(self) -> None:
+        self._rows = array("d")
+        self._codes = {kind: float(code) for code, kind in enumerate(KINDS)}
+        self._asked = 0
+
+    def __len__(self) -> int:
+        return len(self._rows) // 4
+
+    def add(self, kind: str, session: int, due_s: float, sent_s: float) -> None:
+        """`kind` of `KINDS`; times in s on the loop's clock: when it was to go, and when the send had returned."""
+        self._rows.extend((self._codes[kind], session, due_s, sent_s))
+
+    def table(self, begin: int = 0) -> pa.Table:
+        """Columns kind, session, due_s and slip_s (sent − due, s), in the order of sending, from row `begin` on."""
+        rows = np.array(self._rows[4 * begin :]).reshape(-1, 4)
+        kinds = pa.DictionaryArray.from_arrays(
+            pa.array(rows[:, 0].astype(np.int32)), pa.array(KINDS, pa.string())
+        )
+        return pa.table(
+            {
+                "kind": kinds,
+                "session": rows[:, 1].astype(np.int32),
+                "due_s": rows[:, 2],
+                "slip_s": rows[:, 3] - rows[:, 2],
+            }
+        )
+
+    def recent(self) -> np.ndarray:
+        """Slips (s) since this was last asked."""
+        rows = np.array(self._rows[4 * self._asked :]).reshape(-1, 4)
+        self._asked += len(rows)
+        return rows[:, 3] - rows[:, 2]
+
+
+class FailureLog:
+    """What went wrong between a client and its target, in a few words: closed 1006, error: overloaded, timeout.
+
+    Append-only rows. A failure's turn is the one under way, or the one that would have been next.
+    """
+
+    def __init__(self) -> None:
+        self._t_s, self._turns = array("d"), array("q")
+        self._reasons: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def add(self, t_s: float, session: int, turn: int, reason: str) -> None:
+        """`reason` is a class of failures: a record counts equal ones."""
+        self._t_s.append(t_s)
+        self._turns.extend((session, turn))
+        self._reasons.append(reason)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each reason."""
+        return Counter(self._reasons)
+
+    def table(self, begin: int = 0) -> pa.Table:
+        """Columns t_s (s on the loop's clock), session, turn and reason, in order, from row `begin` on."""
+        turns = np.array(self._turns[2 * begin :]).reshape(-1, 2).astype(np.int32)
+        return pa.table(
+            {
+                "t_s": np.array(self._t_s[begin:]),
+                "session": turns[:, 0],
+                "turn": turns[:, 1],
+                "reason": pa.array(self._reasons[begin:], pa.string()),
+            }
+        )
