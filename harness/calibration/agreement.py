@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 LATENCIES = {"tpot": "tbt_mean_s", "e2e": "e2e_s", "ttft": "ttft_s"}
-"""Columns of a request table (`harness.metrics.requests`)."""
+"""Columns of a request table (`harness.metrics.request_table`)."""
 
 GATED = ("tpot", "e2e")
 MECHANICS_MEDIAN, MECHANICS_P90, MECHANICS_STEPS = 0.02, 0.05, 0.01

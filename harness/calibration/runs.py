@@ -16,7 +16,7 @@ from engines.models import Decoder
 from harness.calibration.agreement import by_turn
 from harness.calibration.step_costs import step_costs
 from harness.experiments.experiment import Point
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
 from workloads.registry import make_trace

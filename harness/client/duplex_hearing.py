@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Protocol
 
+from harness.client.client_params import ClientParams
 from harness.client.duplex_player import Player
-from harness.client.params import ClientParams
 from harness.records.log import EventLog
 from workloads.trace import Session
 

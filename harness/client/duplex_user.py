@@ -11,13 +11,13 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
+from harness.client.client_params import ClientParams
 from harness.client.duplex_hearing import Hearing
 from harness.client.duplex_player import Tape
-from harness.client.params import ClientParams
 from harness.client.session import FAILED
 from harness.client.user import User
 from harness.records.log import EventLog
-from harness.worker import progress
+from harness.worker import point_progress
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.trace import Session, Turn
 
@@ -67,7 +67,7 @@ class DuplexUser(User):
             if not self.params.begins(begin_s):
                 break
             outcome = await self._turn(turn, says, begin_s, coming is not None)
-            progress.turn_over()
+            point_progress.turn_over()
             self._event(FAILED if outcome == FAILED else "turn_done", turn.turn)
             if outcome == FAILED or coming is None:
                 break

@@ -9,10 +9,10 @@ import math
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.user import User
 from harness.records.log import EventLog
-from harness.worker import progress
+from harness.worker import point_progress
 from workloads.trace import Session, Trace, Turn
 
 
@@ -92,7 +92,7 @@ class InteractionClient(User):
         self.due_s = due_s
         self._send(self.server.append, turn)
         self._next += 1
-        progress.turn_over()
+        point_progress.turn_over()
         self._await_frame()
 
     def _hear(

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.session import ABORTED, FAILED, Client, Server
 from harness.records.log import EventLog
 from workloads.columns.jobs import BEGIN, links

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.kinds import kind_of
 from harness.records.log import EventLog
 from workloads.trace import Trace

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.user import User
 from harness.clocks.clock import VirtualClockLoop
 from harness.metrics.playback import Playback
 from harness.records.log import EventLog
-from harness.worker import progress
+from harness.worker import point_progress
 from workloads.trace import Session, Turn
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Client(User):
             outcome = await self._listen(turn, end_s)
         self._release_slot()
         if not self._in_background:
-            progress.turn_over()
+            point_progress.turn_over()
         self._event(outcome if outcome in (FAILED, ABORTED) else "turn_done", turn.turn)
         return outcome
 

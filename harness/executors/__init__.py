@@ -1,5 +1,5 @@
 """Where points run: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), one behind the
-other against an endpoint (`harness.live.run.executor`).
+other against an endpoint (`harness.live.run.live_executor`).
 
 Whatever takes a point to another machine has a `LocalExecutor` run it there, so it is measured in one way only.
 """
@@ -15,7 +15,7 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Point
-    from harness.experiments.order import Order
+    from harness.experiments.run_order import Order
     from harness.records.record import Work
 
 WATCH_S = 0.5

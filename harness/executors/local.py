@@ -24,11 +24,11 @@ from typing import Any
 
 from harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
 from harness.experiments.experiment import Point
-from harness.experiments.order import Order
+from harness.experiments.run_order import Order
 from harness.records import provenance
 from harness.records.record import ERROR, MANIFEST, failed, is_failure, publish, temporary, write_failure
 from harness.worker import fork_server, isolation, vllm_release
-from harness.worker.progress import Share
+from harness.worker.point_progress import Share
 from workloads.atomic_file import is_full
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from harness.executors import WATCH_S, Outcome, no_room
 from harness.executors.local import LocalExecutor
 from harness.experiments.experiment import Point, code_of
-from harness.experiments.order import Order, load_average
+from harness.experiments.run_order import Order, load_average
 from harness.records.record import Work, failed, publish, temporary, write_failure
 from harness.worker import fork_server
 from workloads.atomic_file import is_full

@@ -14,7 +14,7 @@ from workloads.errors import UserError, unknown
 if TYPE_CHECKING:
     from harness.executors import Executor
     from harness.experiments.experiment import Point
-    from harness.experiments.order import Order
+    from harness.experiments.run_order import Order
     from harness.records.record import Work
 
 LOCAL, AUTO = "local", "auto"

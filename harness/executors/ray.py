@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from harness.executors import WATCH_S, Outcome, WorkerExecutor
 from harness.executors.node import Ended, Task, give_up, receive
 from harness.experiments.experiment import Point
-from harness.experiments.order import Order
+from harness.experiments.run_order import Order
 from workloads.errors import UserError
 from workloads.optional import optional
 

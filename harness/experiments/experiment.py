@@ -32,7 +32,7 @@ from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
 from engines.server import ServerParams, check_modelled, resolve
 from harness import kinds
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.experiments.profiles import given_profile, profile_of
 from harness.live.target import TargetParams
 from harness.records.identity import code_hash, roots_of

@@ -17,7 +17,7 @@ from workloads.registry import serves
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from harness.client.params import ClientParams
+    from harness.client.client_params import ClientParams
     from workloads.trace import Trace
 
 GROUP = "rehearsal.kinds"

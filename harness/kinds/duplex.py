@@ -17,8 +17,8 @@ from engines.deployments import Deployment
 from engines.server import ServerParams
 from engines.turn_taking.listening import Listening
 from engines.turn_taking.params import DuplexServerParams
+from harness.client.client_params import ClientParams
 from harness.client.duplex_user import DuplexUser
-from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.kinds.turns import TURNS, LiveTurns
 from harness.live.target import TargetParams

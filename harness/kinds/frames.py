@@ -12,11 +12,11 @@ from engines.calls.params import CallParams
 from engines.deployments import Deployment
 from engines.models.token_ids import frame_tokens
 from engines.server import ServerParams, resolve
+from harness.client.client_params import ClientParams
 from harness.client.interaction import Ending, InteractionServer, serve_interactions
-from harness.client.params import ClientParams
 from harness.live.target import TargetParams, check_secrets
 from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
+from harness.metrics.frame_table import DELIVERED, EMPTY, Beat, frame_table
 from harness.metrics.metric import Metric
 from harness.records.log import EventLog
 from workloads.distributions.speech import audio_tokens

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from engines.deployments import Deployment
     from engines.server import ServerParams
-    from harness.client.params import ClientParams
+    from harness.client.client_params import ClientParams
     from harness.live.dialects.dialect import Dialect
     from harness.live.target import TargetParams
     from harness.metrics.definitions import Definition

@@ -13,14 +13,14 @@ from pydantic import BaseModel
 
 from engines.deployments import Deployment, deployment_names, load_deployment
 from engines.server import ServerParams, resolve
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
-from harness.metrics.classes import of_log, passing
-from harness.metrics.jobs import of_jobs
+from harness.metrics.class_metrics import of_log, passing
+from harness.metrics.job_metrics import of_jobs
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.metric import Metric
-from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
+from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import summarise
 from harness.records.log import EventLog
 from workloads.columns.classes import class_of

@@ -1,6 +1,6 @@
 """How many calls an endpoint holds: the largest number at which every repeat meets every target.
 
-Searched by `harness.slo.bisection`. A number passes when all of its repeats pass. Turns that failed count as infinitely
+Searched by `harness.slo.search`. A number passes when all of its repeats pass. Turns that failed count as infinitely
 late: no endpoint gets faster by dropping its callers. What could not be measured, as a machine was too slow, says
 nothing of the endpoint: such a number is tried again, and where that does not help, the search ends INCONCLUSIVE.
 """
@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.slo.bisection import Bounds
 from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
+from harness.slo.search import Bounds
 from harness.slo.targets import Repeat, Target, name_of, number
 
 CAPACITY = "capacity.json"

@@ -114,8 +114,8 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         None,
     ),
 }
-"""What is known of every class, by `harness.metrics.classes.by_class` and `harness.metrics.classes.of_log`; their
-names have no class yet."""
+"""What is known of every class, by `by_class` and `of_log` of `harness.metrics.class_metrics`; their names have no
+class yet."""
 
 
 def in_class(name: str, metric: str) -> str:

@@ -7,8 +7,8 @@ import re
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, split
 from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS, Definition, stage_use_definitions
+from harness.metrics.kv_pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
 from harness.metrics.wall import AT_WALL, BUCKET_S
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from harness.metrics import pool
+from harness.metrics import kv_pool
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from harness.metrics.frames import DELIVERED, EMPTY, Beat, Kinds
+from harness.metrics.frame_table import DELIVERED, EMPTY, Beat, Kinds
 from harness.metrics.metric import Measured, Metric, known, named, share, statistic
 from harness.metrics.silence import hard_stall, progressive, silence
 from harness.metrics.wall import time_of_wall
@@ -91,15 +91,15 @@ def _pool(frames: pd.DataFrame, steps: pd.DataFrame, log: Kinds) -> dict[str, Me
         unknown = [f"pool_{name}" for name in names]
         unknown += [f"saturation_{name}" for name in ("predicted_s", "measured_s", "error")]
         return {name: (None, 0, 0) for name in unknown}
-    rho = pool.occupancy(steps, np.asarray(frames["due_s"]).max())
-    samples, n, late = np.asarray(rho), len(rho), pool.last_third(rho)
+    rho = kv_pool.occupancy(steps, np.asarray(frames["due_s"]).max())
+    samples, n, late = np.asarray(rho), len(rho), kv_pool.last_third(rho)
     plateau, on_line = float(np.asarray(late).mean()), _on_line(log, np.asarray(late.index)).mean()
-    line = pool.filling(rho)
-    slope = pool.slope(late)
-    measured_s = pool.saturated_s(rho, pd.DataFrame(log.of("alloc_fail")))
-    together = log.of("admitted")["t"].max(initial=0.0) <= pool.FIT_S[0]
-    settled = measured_s is None and slope is not None and abs(slope) <= pool.SETTLED
-    predicted_s = pool.saturation(line) if line is not None and together and not settled else None
+    line = kv_pool.filling(rho)
+    slope = kv_pool.slope(late)
+    measured_s = kv_pool.saturated_s(rho, pd.DataFrame(log.of("alloc_fail")))
+    together = log.of("admitted")["t"].max(initial=0.0) <= kv_pool.FIT_S[0]
+    settled = measured_s is None and slope is not None and abs(slope) <= kv_pool.SETTLED
+    predicted_s = kv_pool.saturation(line) if line is not None and together and not settled else None
     error = None
     if predicted_s is not None and measured_s:
         error = abs(predicted_s - measured_s) / measured_s

@@ -9,7 +9,7 @@ import pandas as pd
 from harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, named, share
-from harness.metrics.requests import BARGED_IN, COMPLETED, turn_keys
+from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
 FLOOR = {

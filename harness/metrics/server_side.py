@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.requests import COMPLETED
+from harness.metrics.request_table import COMPLETED
 from harness.metrics.scraped_histogram import Observed, observed
 
 HISTOGRAMS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.frames import DELIVERED, Beat
+from harness.metrics.frame_table import DELIVERED, Beat
 
 SILENT_FRAMES = 3
 """A session is silent from so many frames without speech in a row on."""

@@ -7,11 +7,19 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
-from harness.metrics.classes import by_class
+from harness.metrics.class_metrics import by_class
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S, stage_use_definitions
 from harness.metrics.metric import Measured, Metric, named, share, statistic
 from harness.metrics.playback import is_continuous
-from harness.metrics.requests import ABORTED, BARGED_IN, CLASS_COLUMNS, COLUMNS, COMPLETED, FAILED, UNFINISHED
+from harness.metrics.request_table import (
+    ABORTED,
+    BARGED_IN,
+    CLASS_COLUMNS,
+    COLUMNS,
+    COMPLETED,
+    FAILED,
+    UNFINISHED,
+)
 from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
 
 # The columns of the request table as arrays; all but the status as floats, NaN where missing.

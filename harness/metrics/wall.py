@@ -6,7 +6,7 @@ Metronome, Figures 1 and 4; defined in part 4 of the specification.
 import numpy as np
 import pandas as pd
 
-from harness.metrics.frames import Beat
+from harness.metrics.frame_table import Beat
 
 BUCKET_S = 10.0
 """Length of the buckets of elapsed time in which latency is judged, as in the paper's figures."""

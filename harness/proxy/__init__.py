@@ -3,7 +3,7 @@
 Any server that takes OpenAI's completions, chat completions or realtime sessions can stand behind it.
 """
 
-from harness.proxy.config import ProxyConfig, check
-from harness.proxy.run import serve
+from harness.proxy.proxy_config import ProxyConfig, check
+from harness.proxy.proxy_server import serve
 
 __all__ = ["ProxyConfig", "check", "serve"]

@@ -3,8 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
 
 from engines.core.lifecycle import Lifecycle, Phase
-from harness.proxy.backend import Backend
-from harness.proxy.pool import Pool
+from harness.proxy.backends import Backend, Pool
 
 OUTCOMES = ("answered", "refused", "retried", "failed", "left")
 """answered: to its end; refused: with an error status; retried: lost or refused before anything of it was seen, and

@@ -14,9 +14,8 @@ import aiohttp
 from aiohttp import web
 
 from engines.core.lifecycle import Lifecycle, Phase
+from harness.proxy.backends import Call, NobodyAnswers, Pool, look
 from harness.proxy.counters import Counters
-from harness.proxy.pool import Call, NobodyAnswers, Pool
-from harness.proxy.probe import look
 
 HOP_BY_HOP = {
     "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",

@@ -31,7 +31,7 @@ WORKER = (
     "harness.worker.measure",
 )
 """What runs a point on every device."""
-CALLER = ("harness.live.run.executor",)
+CALLER = ("harness.live.run.live_executor",)
 """What runs it besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {

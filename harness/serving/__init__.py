@@ -4,9 +4,9 @@ The same engine loop as in a replay, on the wall clock; `engines.endpoint` is it
 vLLM or torch until it serves.
 """
 
-from harness.serving.config import DEVICES, ServeConfig, check, parameters
+from harness.serving.engine_server import Ready, Status, leave, serve
 from harness.serving.process import ServerProcess
-from harness.serving.run import Ready, Status, leave, serve
+from harness.serving.serve_config import DEVICES, ServeConfig, check, parameters
 
 __all__ = [
     "DEVICES",

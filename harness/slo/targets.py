@@ -22,7 +22,7 @@ from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITI
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
-from harness.metrics.requests import BARGED_IN
+from harness.metrics.request_table import BARGED_IN
 from harness.metrics.turn_taking import delays
 from harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
 from workloads.errors import UserError, nearest

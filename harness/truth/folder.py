@@ -13,10 +13,10 @@ from harness.truth import guidellm, inference_perf, vllm_bench
 from harness.truth.document import get, number, read_json, read_yaml
 from harness.truth.inference_perf import read_summary
 from harness.truth.otel import read_spans
-from harness.truth.run import Request, SummaryRun, TruthRun
 from harness.truth.seen import WHOLE, Part, Seen, by_arrival, request
-from harness.truth.summary import is_summary, read_summaries
+from harness.truth.summary_csv import is_summary, read_summaries
 from harness.truth.sweep import split
+from harness.truth.truth_run import Request, SummaryRun, TruthRun
 from harness.truth.vllm_log import read_log, server_of
 from workloads.errors import UserError
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from harness.truth.campaign import GROUPS, PROMPTS
 from harness.truth.document import get, needed, number, read_json
-from harness.truth.run import Server, SharedPrompts, SummaryRun
 from harness.truth.seen import WHOLE, Part, Seen, by_arrival, rate_label
+from harness.truth.truth_run import Server, SharedPrompts, SummaryRun
 from workloads.errors import UserError
 from workloads.files.json_file import parse
 

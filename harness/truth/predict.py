@@ -18,8 +18,8 @@ from engines.models.published import model_of
 from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
 from harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
-from harness.truth.run import LATENCIES, Server, SummaryRun, TruthRun
 from harness.truth.seen import ALL_AT_ONCE
+from harness.truth.truth_run import LATENCIES, Server, SummaryRun, TruthRun
 from workloads.atomic_file import output
 from workloads.errors import UserError
 from workloads.files.yaml_file import shipped_yaml
@@ -165,7 +165,7 @@ def _serve(
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
     from harness.experiments.experiment import Point
-    from harness.metrics.requests import request_table
+    from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
     from harness.worker.replay import replay
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.truth.run import Request
+from harness.truth.truth_run import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
-from harness.worker import progress
+from harness.worker import point_progress
 from harness.worker.parent import end_with_parent
 from workloads.atomic_file import is_full
 
@@ -38,7 +38,11 @@ NO_ROOM = os.EX_IOERR
 
 
 def run_point(
-    work: Work, points_dir: Path, point: Point, environment: dict[str, Any], share: progress.Share | None
+    work: Work,
+    points_dir: Path,
+    point: Point,
+    environment: dict[str, Any],
+    share: point_progress.Share | None,
 ) -> None:
     """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1. `share` is
     told how much of it is done.
@@ -47,7 +51,7 @@ def run_point(
     """
     die_with_starter()
     if share is not None:
-        progress.tell(share)
+        point_progress.tell(share)
     folder = temporary(points_dir, point.id, os.getpid())
     try:
         _run_point(work, folder, points_dir / point.id, point, environment)

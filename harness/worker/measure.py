@@ -25,7 +25,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     device sockets the server and the users have processes of their own.
     """
     if point.device == "sockets":
-        from harness.live.run.measure import measure_sockets  # needs the libraries of live runs
+        from harness.live.run.measure_live import measure_sockets  # needs the libraries of live runs
 
         return measure_sockets(point)
     from harness.worker.replay import replay  # loads vLLM, which only workers need

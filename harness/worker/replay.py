@@ -30,7 +30,7 @@ from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import Fronted
 from harness.records.log import EventLog
-from harness.worker import progress, vllm_release
+from harness.worker import point_progress, vllm_release
 from workloads.deferred import load_all
 from workloads.trace import Trace
 
@@ -77,7 +77,7 @@ def replay(
     vllm_release.check_loaded(point.server.vllm)
     log = EventLog(folder)
     of_users = int(np.isnan(trace.columns()["pool"]).sum())
-    progress.expect(of_users or len(trace))  # what a pool begins nobody knows
+    point_progress.expect(of_users or len(trace))  # what a pool begins nobody knows
     proof = _of_process()
     cost: dict[str, Any] = {}
     measured = as_step_file(point.profile, "the point's profile") if point.profile is not None else None

@@ -84,7 +84,7 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     from engines.devices.host import CALIBRATED_ON
     from harness.truth.folder import read_truth
     from harness.truth.predict import predict
-    from harness.truth.report import report_of, store
+    from harness.truth.truth_report import report_of, store
     from reports.calibration.truth import sentences, tables, write_picture
     from reports.cli.progress import parts
     from reports.tables.plain_tables import print_tables

@@ -19,7 +19,7 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment, Point, Traces
-    from harness.slo.bisection import Bounds
+    from harness.slo.search import Bounds
     from harness.slo.targets import Target
     from reports.live.find import Finding, Tried
 
@@ -172,7 +172,7 @@ class _Space:
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
     from harness.experiments.experiment import is_whole, largest
-    from harness.slo.bisection import Bounds
+    from harness.slo.search import Bounds
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))

@@ -156,7 +156,7 @@ def _brief_engines() -> list[Row]:
 def _engines(names: Sequence[str]) -> list[Row]:
     from engines.registry import ENDPOINT
     from engines.server import ServerParams
-    from harness.client.params import ClientParams
+    from harness.client.client_params import ClientParams
     from harness.live.target import TargetParams
 
     client = _parameters("client", ClientParams)

@@ -179,7 +179,7 @@ def _asked(
     experiment: Experiment, slo: str | None, searched: tuple[Target, ...], price: float | None
 ) -> Asked:
     """UserError for targets that are none, or that no such run can meet."""
-    from harness.live.slo import check_targets, default_targets, served
+    from harness.live.live_slo import check_targets, default_targets, served
     from harness.slo.targets import parse_targets
     from reports.live.live_verdict import Asked
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.executors import Outcome
-from harness.live.run.progress import RunProgress
+from harness.live.run.run_progress import RunProgress
 from reports.figures.picture import counted
 
 LINE_S = 5.0

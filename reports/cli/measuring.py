@@ -19,7 +19,7 @@ from workloads.optional import install_command
 if TYPE_CHECKING:
     from harness.executors import Executor, Outcome
     from harness.experiments.experiment import Experiment, Point
-    from harness.experiments.order import Order
+    from harness.experiments.run_order import Order
     from harness.records.results import Collection
 
 
@@ -69,7 +69,7 @@ def measured(
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
     from engines.devices.names import SOCKET_DEVICES
-    from harness.experiments.order import shuffled
+    from harness.experiments.run_order import shuffled
     from harness.records import results
 
     devices = {point.device for point in points}
@@ -113,7 +113,7 @@ def _executed(
     """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
     finished = len(points) - len(todo)
     if points[0].device == "live":
-        from harness.live.run.executor import LiveExecutor
+        from harness.live.run.live_executor import LiveExecutor
         from reports.cli.live_view import live_view
 
         with live_view(len(points), finished) as (see, show):

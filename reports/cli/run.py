@@ -124,7 +124,7 @@ def run(
     work = _of_cards(cards, chosen) if cards else _of_experiment(chosen, profile)
     at_a_time = points_at_a_time(work.points, jobs, place)
     if dry_run:
-        from harness.experiments.order import shuffled
+        from harness.experiments.run_order import shuffled
 
         show_points(shuffled(work.points, seed).points, form)
         return

@@ -104,9 +104,9 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
 
     from harness import serving
     from harness.proxy import ProxyConfig
-    from harness.proxy.config import check_router
-    from harness.serving.fleet import fleet
+    from harness.proxy.proxy_config import check_router
     from harness.serving.listening import bound, interruptible
+    from harness.serving.process import fleet
     from reports.cli import proxy
 
     serving.check(config)

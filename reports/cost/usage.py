@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from engines.deployments import Deployment
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.metrics.definitions import DISTRIBUTIONS
 from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
 from harness.metrics.playback import is_continuous
-from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.request_table import BARGED_IN, COMPLETED
 from harness.metrics.stats import across_seeds
 from harness.records.record import Record
 from harness.slo.targets import Target

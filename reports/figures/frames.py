@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.metrics import pool as kv_pool
-from harness.metrics.frames import DELIVERED
+from harness.metrics import kv_pool
+from harness.metrics.frame_table import DELIVERED
 from harness.metrics.wall import BUCKET_S, bucket_latencies
 from reports.figures.style import HEALTHY, INK, MUTED, Look
 from reports.runs.measured import Measured

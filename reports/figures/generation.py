@@ -7,7 +7,7 @@ interrupts.
 from collections.abc import Sequence
 from typing import Any
 
-from harness.metrics.requests import COMPLETED
+from harness.metrics.request_table import COMPLETED
 from reports.claims.paper import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.reply import ReplyLog

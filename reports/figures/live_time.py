@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.metrics.requests import FAILED
+from harness.metrics.request_table import FAILED
 from reports.claims.paper import Published
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture, setting

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.truth.report import Report
+from harness.truth.truth_report import Report
 from reports.figures.picture import Picture
 from reports.figures.style import INK, MUTED, WIDTH_IN
 
@@ -28,7 +28,7 @@ BAND = 0.10
 
 
 def draw(report: Report, requests: pd.DataFrame) -> Picture:
-    """`requests`: as `harness.truth.report.store` keeps them."""
+    """`requests`: as `harness.truth.truth_report.store` keeps them."""
     from matplotlib.figure import Figure
 
     title = "Virtual time held against real servers"

@@ -57,7 +57,7 @@ class SharedTurn:
     turn: int
     points: Mapping[Variant, Measured]
     rows: Mapping[Variant, Mapping[str, Any]]
-    """Its row of the request table, see `harness.metrics.requests.COLUMNS`."""
+    """Its row of the request table, see `harness.metrics.request_table.COLUMNS`."""
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.metrics.playback import CONTINUITY_GAP_S
-from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.request_table import BARGED_IN, COMPLETED
 from reports.claims.paper import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns

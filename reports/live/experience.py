@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.requests import FAILED
+from harness.metrics.request_table import FAILED
 from reports.figures.picture import short
 from reports.runs.measured import Measured, Run, by_seed
 from reports.tables.columns import MISSING, Column
@@ -25,7 +25,7 @@ from reports.tables.columns import MISSING, Column
 HUMAN_GAP_S = 0.2
 """[config: Stivers et al. 2009, of ten languages: medians from 0 to 0.3 s, most near 0.2 s]"""
 LONG_GAP_S = 0.8
-"""Beyond which builders of voice agents find that callers notice. [chosen: as in `harness.live.slo`]"""
+"""Beyond which builders of voice agents find that callers notice. [chosen: as in `harness.live.live_slo`]"""
 G114_S = (0.150, 0.400)
 """One-way delay: transparent up to the first, not to be planned for beyond the second. [config: ITU-T G.114]"""
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from harness.live.capacity import Capacity, answer, judge
 from harness.records.record import Record
 from harness.records.results import find_record
-from harness.slo.bisection import Bounds
-from harness.slo.finding import Search
+from harness.slo.search import Bounds, Search
 from harness.slo.targets import Repeat, Target
 from reports.cost.energy import Energy, energy, energy_note, written
 from reports.cost.usage import hardware, money, usage

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from harness.live.capacity import Capacity, answer
-from harness.live.slo import default_targets, served
+from harness.live.live_slo import default_targets, served
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import write_json
 from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Judgement, Observed, Verdict, judge, span

@@ -14,7 +14,7 @@ from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from harness.truth.run import LATENCIES
+from harness.truth.truth_run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
 from reports.runs.measured import Measured, Run

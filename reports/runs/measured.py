@@ -105,7 +105,7 @@ class Measured:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row per turn that metrics are over, see `harness.metrics.requests.COLUMNS`."""
+        """One row per turn that metrics are over, see `harness.metrics.request_table.COLUMNS`."""
         return counted(self.all_requests)
 
     @cached_property

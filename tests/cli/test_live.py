@@ -12,9 +12,9 @@ from rich.console import Console
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Point, expand, load_experiment
-from harness.live.run import executor
+from harness.live.run import live_executor
 from harness.live.run import measure as live_measure
-from harness.live.run.progress import RunProgress, ShardProgress, telling
+from harness.live.run.run_progress import RunProgress, ShardProgress, telling
 from harness.records.log import EventLog
 from harness.records.record import InvalidPoint, Measurement, load_record
 from reports import cli
@@ -116,7 +116,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise InvalidPoint("the generator was late", found)
         return found
 
-    monkeypatch.setattr(executor, "measure_live", measure)
+    monkeypatch.setattr(live_executor, "measure_live", measure)
     return asked
 
 

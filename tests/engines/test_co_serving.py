@@ -9,7 +9,7 @@ import pytest
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.kinds.turns import TURNS
-from harness.metrics.classes import attainment, steady
+from harness.metrics.class_metrics import attainment, steady
 from harness.metrics.metric import Metric
 from harness.worker.replay import Replay
 from tests.engines.replays import replay

@@ -14,7 +14,7 @@ from engines.registry import ENGINES
 from engines.speaking.library import SPEAKING
 from engines.systems.conserve.params import KvParams, SchedulerParams
 from harness.experiments.experiment import Experiment, expand
-from harness.serving.config import ServeConfig, parameters
+from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay
 from harness.worker.replay import replay as play
 from tests.engines.calls import frames

@@ -11,7 +11,7 @@ from engines.models import yaml_files
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from engines.stock.arguments import StockParams
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.kinds import kind_of
 from harness.metrics.stages import STAGES
 from tests.engines.replays import replay

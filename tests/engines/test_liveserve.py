@@ -16,7 +16,7 @@ from engines.systems.liveserve.params import Params
 from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
 from engines.systems.liveserve.slack import Batch
 from engines.systems.liveserve.urgency import U0, U1, U2
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
 

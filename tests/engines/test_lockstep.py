@@ -25,7 +25,7 @@ from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import beside_replicas
 from engines.systems.omniinfer.placement_params import ReplicaParams
 from harness.clocks.clock import run
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay
 from tests.engines import replays
 from tests.engines.test_lazy_decode import assert_same

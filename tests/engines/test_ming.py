@@ -12,7 +12,7 @@ from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.speaking.reply import Progress, Reply
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.test_replay import check_events, events_of, turn
 from workloads.errors import UserError

@@ -9,9 +9,9 @@ import pytest
 
 from engines.deployments import load_deployment
 from engines.server import ServerParams, resolve
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.truth.replayed import trace_of
-from harness.truth.run import Request
+from harness.truth.truth_run import Request
 from tests.engines.replays import replay
 from workloads.errors import UserError
 

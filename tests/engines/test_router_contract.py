@@ -17,8 +17,8 @@ from engines.deployments import load_deployment
 from engines.registry import ENGINES, ROUTINGS
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply
-from harness.proxy.backend import Backend
-from harness.proxy.config import check_router
+from harness.proxy.backends import Backend
+from harness.proxy.proxy_config import check_router
 from tests.engines import outside_router
 from tests.engines.replays import cut_short, replay, voice_trace
 from workloads.errors import UserError

@@ -16,7 +16,7 @@ import pyarrow as pa
 from harness.executors import Outcome
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.records.record import MANIFEST, InvalidPoint, Measurement, load_record
-from harness.worker import progress
+from harness.worker import point_progress
 from workloads.registry import make_trace
 
 
@@ -46,9 +46,9 @@ def experiment(seeds: int, **grid: list) -> Experiment:
 
 def measure_once_seen(seen: Path, point: Point, folder: Path) -> Measurement:
     """Says that it is half done, and goes on when `seen` is there."""
-    progress.expect(4)
-    progress.turn_over()
-    progress.turn_over()
+    point_progress.expect(4)
+    point_progress.turn_over()
+    point_progress.turn_over()
     while not seen.exists():
         time.sleep(0.01)
     return measure(point)

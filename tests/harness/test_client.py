@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.client.session import Client
 from harness.clocks.clock import run
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
 from tests import builders
 from workloads.errors import UserError, validate

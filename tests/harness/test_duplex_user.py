@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.client.client_params import ClientParams
 from harness.client.duplex_player import JOINED_S, Player, audible
 from harness.client.duplex_user import DuplexUser
-from harness.client.params import ClientParams
 from harness.clocks.clock import run
 from harness.records.log import EventLog
 from tests import builders

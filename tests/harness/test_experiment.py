@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.experiments import experiment as module
 from harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
 from harness.live.target import TargetParams

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.slo.bisection import Bounds
-from harness.slo.finding import Interval, Search
+from harness.slo.search import Bounds, Interval, Search
 
 EXACT = 10**9
 

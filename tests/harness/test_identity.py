@@ -100,9 +100,9 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("harness/metrics/summary.py", ALL),
         ("workloads/generators/voice.py", ALL),
         ("workloads/replays/azure.py", set()),
-        ("harness/live/run/measure.py", SOCKETS),
+        ("harness/live/run/measure_live.py", SOCKETS),
         ("harness/live/run/load_generator.py", SOCKETS),
-        ("harness/serving/run.py", SOCKETS),
+        ("harness/serving/engine_server.py", SOCKETS),
         ("engines/endpoint/websocket_server.py", SOCKETS),
         ("engines/devices/real.py", {point for point in ALL if point[0] == "cpu"}),
         (

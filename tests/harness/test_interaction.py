@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
 from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
+from harness.metrics.frame_table import Beat, frame_table
 from harness.records.log import EventLog
 from harness.worker.measure import InvalidPoint, check_send_lag
 from workloads.registry import make_trace

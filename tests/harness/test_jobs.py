@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
-from harness.metrics.jobs import of_jobs
-from harness.metrics.requests import request_table
+from harness.metrics.job_metrics import of_jobs
+from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
 from harness.records.recorded import recorded
 from tests.harness.servers import Answering

@@ -5,10 +5,10 @@ import time
 
 import pandas as pd
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
 from tests.builders import typed_turn
 from tests.harness.servers import Answering

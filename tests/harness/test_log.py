@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.experiments.experiment import Experiment, Point, expand
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.records import log as log_module
 from harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.records.record import write_tables

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.executors.local import LocalExecutor
-from harness.experiments.order import Order, shuffled
+from harness.experiments.run_order import Order, shuffled
 from harness.records.record import load_record
 from harness.records.results import unfinished
 from tests.harness import fakes

@@ -14,7 +14,7 @@ import pytest
 
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
 from harness.experiments.experiment import Experiment, expand
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay
 from tests.engines.calls import Calls, frames, serve
 from tests.engines.replays import replay

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
-from harness.metrics.requests import ABORTED, COMPLETED, request_table
+from harness.metrics.request_table import ABORTED, COMPLETED, request_table
 from harness.records.log import EventLog
 from harness.records.recorded import recorded
 from tests.builders import typed_turn

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.worker import progress
+from harness.worker import point_progress
 from tests.engines.replays import replay
 from workloads.registry import make_trace
 
@@ -20,6 +20,6 @@ def test_at_its_end_all_planned_turns_are_over(
     monkeypatch: pytest.MonkeyPatch, engine: str, workload: str, settings: dict
 ) -> None:
     share = SimpleNamespace(value=0.0)
-    monkeypatch.setattr(progress, "_share", share)
+    monkeypatch.setattr(point_progress, "_share", share)
     replay(engine, {}, {}, {}, make_trace(workload, settings, 0), 0)
     assert share.value == pytest.approx(1)

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from harness.proxy import ProxyConfig
-from harness.proxy.run import running
+from harness.proxy.proxy_server import running
 from harness.serving.listening import bound
 from tests.waiting import until
 

@@ -13,13 +13,13 @@ import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.kinds import kind_of
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
 from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips

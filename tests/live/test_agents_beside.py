@@ -6,9 +6,9 @@ import pytest
 
 from harness.experiments.experiment import expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure as live_measure
-from harness.live.run.measure import measure_live
-from harness.null_server.server import NullServer
+from harness.live.run import measure_live as live_measure
+from harness.live.run.measure_live import measure_live
+from harness.null_server.null_server import NullServer
 from tests.live.test_run import FLOOR
 from tests.workloads import agent_files
 from tests.workloads.agent_files import STEPS

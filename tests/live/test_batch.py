@@ -12,10 +12,10 @@ import pytest
 
 from harness.experiments.experiment import Experiment, expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure as live_measure
-from harness.live.run.executor import LiveExecutor
-from harness.live.run.progress import RunProgress
-from harness.null_server.server import NullServer
+from harness.live.run import measure_live as live_measure
+from harness.live.run.live_executor import LiveExecutor
+from harness.live.run.run_progress import RunProgress
+from harness.null_server.null_server import NullServer
 from harness.records.record import load_record
 from harness.records.results import claim, write_summary
 from reports.pages.html import write_report

@@ -24,11 +24,11 @@ from harness.live.dialects import detect, dialect_of
 from harness.live.live_experiment import live_experiment
 from harness.live.run import first_look as first_look_module
 from harness.live.run import measure as live_measure
-from harness.live.run.executor import LiveExecutor
 from harness.live.run.first_look import first_look
+from harness.live.run.live_executor import LiveExecutor
 from harness.live.target import TargetParams
 from harness.metrics.live_summary import LAG
-from harness.null_server.server import NullServer
+from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting
 from tests.builders import say, web_server
 from tests.live.scripted import HEAD, OURS, SESSION, Call, chunked, over_http

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.executors import Outcome
 from harness.experiments.experiment import expand
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
-from harness.live.run.progress import RunProgress
+from harness.live.run.run_progress import RunProgress
 from harness.metrics.live_window import WHOLE, Window
 from harness.records.log import EventLog
 from reports.cli.live_view import live_view

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.metrics.frames import Beat, frame_table
+from harness.metrics.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
 from workloads.audio.content import pcm_for
 from workloads.errors import UserError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.run import measure as live_measure
-from harness.null_server.server import NullServer
+from harness.live.run import measure_live as live_measure
+from harness.null_server.null_server import NullServer
 from tests.conftest import Rehearse
 
 pytestmark = pytest.mark.usefixtures("unrendered")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.run.merge import DONE, FAILURES, SENDS, SUFFIX, ArrowStream, Loss, merge, read_arrow_stream
 from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
 from harness.live.target import TargetParams
-from harness.metrics.requests import FAILED, request_table
+from harness.metrics.request_table import FAILED, request_table
 from harness.metrics.summary import summarise
 from harness.records.log import EventLog
 from workloads.errors import UserError

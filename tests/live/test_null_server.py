@@ -11,7 +11,7 @@ import pytest
 from harness.clocks.clock import run
 from harness.live.transport.http import HttpPool
 from harness.live.transport.websocket import connect
-from harness.null_server.server import NullServer
+from harness.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
@@ -214,7 +214,7 @@ def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
 
 def test_it_refuses_what_it_does_not_know():
     wrong = subprocess.run(
-        [sys.executable, "-m", "harness.null_server.server", "music"],
+        [sys.executable, "-m", "harness.null_server.null_server", "music"],
         capture_output=True,
         text=True,
     )

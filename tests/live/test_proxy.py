@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from engines.composition import Routing
 from engines.core.router import Target
-from harness.proxy import config
+from harness.proxy import proxy_config
 from tests.engines import outside_router
 from tests.live.proxied import (
     SSE,
@@ -247,7 +247,7 @@ FIXED = Routing("fixed", "to one server", There, rule=Fixed)
 
 @in_a_loop
 async def test_a_rule_is_made_with_its_parameters(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(config.ROUTINGS, FIXED.name, FIXED)
+    monkeypatch.setitem(proxy_config.ROUTINGS, FIXED.name, FIXED)
     for settings, place in (({}, 0), ({"place": 1}, 1)):
         async with proxied(whole, whole, router="fixed", settings=settings) as proxy:
             for _ in range(2):
@@ -266,7 +266,7 @@ async def test_a_rule_is_made_with_its_parameters(monkeypatch: pytest.MonkeyPatc
 def test_parameters_that_a_rule_does_not_have_or_take_are_refused(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, int], sentence: str
 ):
-    monkeypatch.setitem(config.ROUTINGS, FIXED.name, FIXED)
-    asked = config.ProxyConfig(urls=("http://127.0.0.1:1",), router="fixed", settings=settings)
+    monkeypatch.setitem(proxy_config.ROUTINGS, FIXED.name, FIXED)
+    asked = proxy_config.ProxyConfig(urls=("http://127.0.0.1:1",), router="fixed", settings=settings)
     with pytest.raises(UserError, match=re.escape(sentence)):
-        config.check(asked)
+        proxy_config.check(asked)

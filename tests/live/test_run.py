@@ -16,15 +16,15 @@ import pytest
 from harness.executors import Outcome
 from harness.experiments.experiment import Point, expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure as live_measure
-from harness.live.run.executor import LiveExecutor
+from harness.live.run import measure_live as live_measure
 from harness.live.run.first_look import check_answers
 from harness.live.run.forecast import on_line
-from harness.live.run.progress import RunProgress
+from harness.live.run.live_executor import LiveExecutor
+from harness.live.run.run_progress import RunProgress
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_summary import LAG
-from harness.null_server.server import NullServer
+from harness.null_server.null_server import NullServer
 from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server
 from tests.waiting import wait_until

@@ -122,7 +122,7 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
         os.kill(os.getpid(), number)
         raise AssertionError("the signal was not taken")
 
-    monkeypatch.setattr("harness.serving.run._serve", loads)
+    monkeypatch.setattr("harness.serving.engine_server._serve", loads)
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == 0
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.kinds import kind_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
-from harness.live.run.verdict import FailedPoint, check_machines, check_server, check_window
+from harness.live.run.run_verdict import FailedPoint, check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.records.log import EventLog
 from harness.records.record import InvalidPoint, Measurement

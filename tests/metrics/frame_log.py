@@ -6,7 +6,7 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
-from harness.metrics.frames import Beat, frame_table
+from harness.metrics.frame_table import Beat, frame_table
 from harness.records.log import EventLog
 
 B = 2.0

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
-from harness.metrics.classes import attainment, of_log, steady
+from harness.metrics.class_metrics import attainment, of_log, steady
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.metric import Metric
-from harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
+from harness.metrics.request_table import CLASS_COLUMNS, COLUMNS, request_table
 from harness.metrics.summary import summarise
 from tests.metrics.event_log import EventLog, steps
 

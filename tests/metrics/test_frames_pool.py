@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.pool import filling, last_third, occupancy, saturated_s, saturation, slope
+from harness.metrics.kv_pool import filling, last_third, occupancy, saturated_s, saturation, slope
 from tests.metrics.frame_log import steps_of
 
 NO_FAILS = pd.DataFrame({"t": [], "value": []})

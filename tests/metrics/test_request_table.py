@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.metrics.requests import COLUMNS, request_table
+from harness.metrics.request_table import COLUMNS, request_table
 from tests.metrics.event_log import EventLog
 
 

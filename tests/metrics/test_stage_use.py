@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.metrics.frame_definitions import definition
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.metrics.summary import stage_use, summarise
 from tests.metrics.event_log import EventLog
 

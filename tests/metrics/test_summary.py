@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.metric import Metric
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.metrics.summary import effective_rps, summarise
 from tests.metrics.event_log import EventLog, steps
 

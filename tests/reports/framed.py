@@ -17,7 +17,7 @@ from engines.calls.params import CallParams
 from harness.experiments.experiment import Experiment, Point
 from harness.kinds.frames import FRAMES
 from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
+from harness.metrics.frame_table import Beat, frame_table
 from harness.records.log import EventLog
 from harness.records.record import Measurement
 from tests.reports.written import Fails, never, write_points, write_run

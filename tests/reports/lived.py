@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiments.experiment import Experiment, Point
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.metrics.summary import summarise
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.record import Measurement

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiments.experiment import Experiment, Point
-from harness.metrics.requests import request_table
+from harness.metrics.request_table import request_table
 from harness.metrics.summary import summarise
 from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps

@@ -27,13 +27,13 @@ import pandas as pd
 import psutil
 
 from engines.endpoint.limits import Limits
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import WallClockLoop
 from harness.kinds import kind_of
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
-from harness.metrics.requests import FAILED, UNFINISHED, request_table
+from harness.metrics.request_table import FAILED, UNFINISHED, request_table
 from harness.records.log import EventLog
 from harness.serving import ServeConfig, ServerProcess
 from tests.selftest.fault_clients import FAULTS

@@ -14,8 +14,8 @@ from engines.models import load_model
 from harness.truth.folder import read_truth
 from harness.truth.predict import Failed, Prediction, _beside, _serve, predict, served_model
 from harness.truth.replayed import asynchronous
-from harness.truth.report import REQUESTS, report_of
-from harness.truth.run import Request, Server, SummaryRun, TruthRun
+from harness.truth.truth_report import REQUESTS, report_of
+from harness.truth.truth_run import Request, Server, SummaryRun, TruthRun
 from reports.calibration.truth import sentences, tables
 from reports.cli import app
 from reports.pages.provenance import known, known_error

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.client.microphone import SpeechMessages

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.client.base_endpoint import BaseEndpoint
 from harness.live.client.text_endpoint import TextEndpoint
 from harness.live.client.turn_endpoint import TurnEndpoint

@@ -7,7 +7,7 @@ servers of ours take such sessions.
 from dataclasses import dataclass
 from typing import Any
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.client.base_endpoint import WebSocketEndpoint
 from harness.live.client.connection import Connection, ConnectionContext
 from harness.live.client.microphone import Speech, SpeechMessages

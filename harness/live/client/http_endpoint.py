@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.client.base_endpoint import BaseEndpoint
 from harness.live.dialects.detect import resolve
 from harness.live.target import TargetParams

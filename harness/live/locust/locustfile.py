@@ -25,10 +25,10 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from harness.experiments.experiment import Point, expand, load_experiment
-from harness.experiments.order import Order
+from harness.experiments.run_order import Order
 from harness.live.locust.master import Master
 from harness.live.locust.worker import Worker
-from harness.live.run.executor import LiveExecutor
+from harness.live.run.live_executor import LiveExecutor
 from harness.records import results
 from workloads.errors import UserError
 

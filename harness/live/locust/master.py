@@ -17,18 +17,18 @@ import gevent
 from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
 from harness.live.locust.plan_transfer import pack_shard, recordings_of
 from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
-from harness.live.run.measure import FLOOR_S, measurement_of, repeat
+from harness.live.run.measure_live import FLOOR_S, measurement_of, repeat
 from harness.live.run.merge import Loss, merge
 from harness.live.run.plan import results_of, write_plan
+from harness.live.run.run_verdict import check_machines, check_server, check_window
 from harness.live.run.scrape import scraper_of
-from harness.live.run.verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.records.record import LOG, Measurement
 from workloads.errors import UserError
@@ -77,7 +77,7 @@ class _Shard:
 
 
 class Master:
-    """The master's side of a run; `measure` is what `harness.live.run.executor` calls for a point."""
+    """The master's side of a run; `measure` is what `harness.live.run.live_executor` calls for a point."""
 
     def __init__(self, environment: Environment) -> None:
         assert isinstance(environment.runner, MasterRunner)
@@ -99,7 +99,7 @@ class Master:
     def measure(
         self, point: Point, show: Show | None, timeout_s: float, say: Callable[[str], None]
     ) -> Measurement:
-        """Measures as `harness.live.run.measure.measure_live` does, from the hosts of all workers."""
+        """Measures as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
         target, trace, client = point.target, point.trace(), point.client

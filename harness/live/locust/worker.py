@@ -230,7 +230,7 @@ class _Part:
                 self._count(status)
 
     def _count(self, status: dict[str, Any]) -> None:
-        """Into Locust's statistics, from a status of `harness.live.run.progress`."""
+        """Into Locust's statistics, from a status of `harness.live.run.run_progress`."""
         self.on_line = status["sessions"]
         for seconds in status["ttfp_s"]:
             self._worker.request("turn", "time to first packet", seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from engines.endpoint.websocket_server import METRICS_PATH
-from harness.live.batch import batch_target
+from harness.live.batch_beside import batch_target
 from harness.live.client.beside_endpoint import text_target
 from harness.live.client.synthesis_endpoint import ask_one_word
 from harness.live.client.text_probe import ask_one_document, ask_one_token

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import write_plan
-from harness.live.run.progress import RunProgress
+from harness.live.run.run_progress import RunProgress
 from harness.live.target import TargetParams
-from harness.null_server.server import NullServer
+from harness.null_server.null_server import NullServer
 from workloads.audio import content
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance

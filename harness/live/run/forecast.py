@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.turns import by_pool
 from harness.metrics.live_window import Window
 from workloads.trace import Session, Trace

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from harness.live.run.merge import Loss, Merged, merge
 from harness.live.run.plan import Plan, results_of
-from harness.live.run.progress import RunProgress
+from harness.live.run.run_progress import RunProgress
 from harness.live.run.scrape import scraper_of
 from harness.records.provenance import ROOT
 from harness.records.record import LOG

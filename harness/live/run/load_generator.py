@@ -8,7 +8,7 @@ on its standard input, and cuts what is under way. On standard output a line of 
 
     {"ready": true}                 after which it waits
     {"error": "...", "user": bool}  instead; user: the user can mend it
-    {"t": ...}                      each second, see `harness.live.run.progress`
+    {"t": ...}                      each second, see `harness.live.run.run_progress`
     {"done": true, "t": ...}        last
 
 and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.merge`): events.arrows, sends.arrows,
@@ -34,12 +34,12 @@ import pyarrow as pa
 from harness.client.population import serve_population
 from harness.clocks import clock
 from harness.kinds import kind_of
-from harness.live.batch import BatchEndpoint, work_off
+from harness.live.batch_beside import BatchEndpoint, work_off
 from harness.live.client.duplex_endpoint import DuplexEndpoint
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
-from harness.live.run.progress import ShardProgress, telling
+from harness.live.run.run_progress import ShardProgress, telling
 from harness.records.log import EventLog
 from workloads.errors import UserError
 

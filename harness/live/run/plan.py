@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.live.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.trace import Trace

@@ -7,8 +7,8 @@ anchors of the baseline and no result; `slo_check` says in each card how far the
 
 import re
 
-from harness.metrics.classes import attainment
-from harness.metrics.requests import FAILED
+from harness.metrics.class_metrics import attainment
+from harness.metrics.request_table import FAILED
 from reports.papers.prelude import *
 from workloads.generators import burstgpt_fit
 
@@ -29,7 +29,7 @@ ALONE, BOTH, APART, BOUND = "online alone", "with batch", "prefill apart", "boun
 
 TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
 """P99 over online requests, P99 over all their inter-token times, and offline tokens per second, prompts included, in
-the steady state (`harness.metrics.classes.steady`)."""
+the steady state (`harness.metrics.class_metrics.steady`)."""
 
 SYNTHETIC: dict[str, Any] = {
     "deployment": "llama_8b_h100",

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from harness.metrics.playback import Playback, is_continuous
-from harness.metrics.requests import BARGED_IN
+from harness.metrics.request_table import BARGED_IN
 from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"

@@ -1,6 +1,6 @@
 """Appendix B: a session that reaches the model's longest context takes the others with it, and a window is no help."""
 
-from harness.metrics.frames import FAILED
+from harness.metrics.frame_table import FAILED
 from reports.papers.metronome.common import *
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"

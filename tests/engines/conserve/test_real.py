@@ -13,7 +13,7 @@ def co_serve(resume: str) -> None:
     from engines.builder import Parts
     from engines.registry import ENGINES
     from engines.server import ServerParams, resolve
-    from harness.client.params import ClientParams
+    from harness.client.client_params import ClientParams
     from harness.client.population import serve_population
     from harness.clocks import clock
     from harness.records.log import EventLog

@@ -10,7 +10,7 @@ import pytest
 from harness.executors.local import LocalExecutor
 from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
 from harness.experiments.experiment import Experiment, Point, code_of, expand
-from harness.experiments.order import Order
+from harness.experiments.run_order import Order
 from harness.records.record import Work, load_record
 from reports.cards.card import Card, chosen
 from tests.harness import fakes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.client.params import ClientParams
+from harness.client.client_params import ClientParams
 from harness.client.session import Client
 from harness.live.client.text_endpoint import TextEndpoint
 from harness.live.target import TargetParams

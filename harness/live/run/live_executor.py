@@ -10,10 +10,10 @@ from pathlib import Path
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Point
-from harness.experiments.order import Order
+from harness.experiments.run_order import Order
 from harness.live.run.launch import Show
-from harness.live.run.measure import measure_live
-from harness.live.run.verdict import FailedPoint
+from harness.live.run.measure_live import measure_live
+from harness.live.run.run_verdict import FailedPoint
 from harness.records import provenance
 from harness.records.record import (
     LOG,

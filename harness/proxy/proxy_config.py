@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engines.composition import Routing
 from engines.registry import ROUTINGS
-from harness.serving.config import check_entrance
+from harness.serving.serve_config import check_entrance
 from workloads.errors import UserError, nearest, validate
 from workloads.optional import install_command
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
-from harness.live.batch import batch_client, batch_target, batch_trace, in_class
+from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
 from harness.live.client.call_recorder import CALL, session_of
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
@@ -24,8 +24,8 @@ from harness.live.run.forecast import expected_phases, on_line, phases_of
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
-from harness.live.run.progress import RunProgress
-from harness.live.run.verdict import check_machines, check_server, check_window
+from harness.live.run.run_progress import RunProgress
+from harness.live.run.run_verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.metrics.class_definitions import split
 from harness.metrics.live_summary import batch_metrics, summarise_live, without_batch
@@ -46,7 +46,7 @@ def measure_live(
     """Measure a point of device live, whose server parameters are a `TargetParams`.
 
     UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
-    measured, as `harness.live.run.verdict` says. `say` is given what the generators printed.
+    measured, as `harness.live.run.run_verdict` says. `say` is given what the generators printed.
     """
     trace = point.trace()
     kind, tell = kind_of(trace), show or (lambda progress: None)

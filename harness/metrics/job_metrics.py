@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.metrics.definitions import MEANINGS, STATISTICS
 from harness.metrics.metric import Metric, statistic
-from harness.metrics.requests import COMPLETED
+from harness.metrics.request_table import COMPLETED
 from workloads.columns.jobs import Waits, job_of
 
 

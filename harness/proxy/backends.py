@@ -1,13 +1,66 @@
-"""Who waits for a server, who has one, and which servers live."""
+"""The servers behind the proxy: who waits for one, who has one, and which of them live."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
 
 from engines.composition import Routing
 from engines.core.lifecycle import Lifecycle, Phase
+from engines.core.prefix_index import PrefixIndex, block_hashes
 from engines.core.router import SortingRouter
-from harness.proxy.backend import Backend
+
+BLOCK_BYTES = 256
+"""[chosen] of a prompt's text that are hashed together: some 64 tokens of English, a few blocks of vLLM's."""
+
+MAX_RUNNING = 64
+"""[chosen] requests at which a server counts as fully loaded where no limit is set."""
+
+MAX_BYTES = 4 * 32_768
+"""[chosen] bytes of prompts under way at which it does: 32,768 tokens of English."""
+
+
+class Backend:
+    """A server as far as the proxy knows it: by what it has sent there, and whether it answers.
+
+    Implements `engines.core.router.Target` for prompts that are bytes: a proxy has no tokenizer.
+
+    `alive`: answers. `in_flight`: requests and sessions that it has now.
+    """
+
+    block_size = BLOCK_BYTES
+
+    def __init__(self, url: str, max_in_flight: int | None) -> None:
+        self.url = url.rstrip("/")
+        self.alive = True
+        self.in_flight = 0
+        self.max_running = max_in_flight or MAX_RUNNING
+        self.max_tokens = MAX_BYTES
+        self._limit = max_in_flight
+        self._index = PrefixIndex()
+
+    @property
+    def free(self) -> bool:
+        """Whether it may be given one more."""
+        return self.alive and (self._limit is None or self.in_flight < self._limit)
+
+    def died(self) -> None:
+        """What it had cached is gone with it."""
+        self.alive = False
+        self._index.clear()
+
+    def cached_prefix(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> int:
+        """Counts cached tokens as far as requests that were sent there tell."""
+        return self.block_size * self._index.depth(self.block_hashes(prompt))
+
+    def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
+        return block_hashes(prompt, self.block_size)
+
+    def prefix_index(self) -> PrefixIndex:
+        return self._index
 
 
 class NobodyAnswers(Exception):
@@ -99,3 +152,31 @@ class Pool:
             self.backends[place].in_flight += 1
             call.life.enter(Phase.PREFILL_SCHEDULED, now)
             call.given.set_result(place)
+
+
+PROBE_S = 1.0
+"""[chosen] between two looks at every server."""
+
+LOOK = aiohttp.ClientTimeout(total=5.0)
+"""[chosen] in which a server that lives answers; one that does not is slow, and left as it is."""
+
+
+async def look(pool: Pool, client: aiohttp.ClientSession, place: int) -> None:
+    """At one server."""
+    backend = pool.backends[place]
+    try:
+        async with client.get(f"{backend.url}/health", timeout=LOOK) as answer:
+            alive = answer.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    except aiohttp.ClientConnectorError:
+        alive = False
+    except (aiohttp.ClientError, TimeoutError, ConnectionError):
+        return  # whether it lives shows the next look
+    if alive != backend.alive:
+        (pool.found if alive else pool.lost)(place)
+
+
+async def keep_looking(pool: Pool, client: aiohttp.ClientSession) -> None:
+    """At all of them, for ever."""
+    while True:
+        await asyncio.gather(*(look(pool, client, place) for place in range(len(pool.backends))))
+        await asyncio.sleep(PROBE_S)

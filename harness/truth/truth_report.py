@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.records.provenance import environment
 from harness.records.record import write_json
 from harness.truth.predict import Failed, Prediction
-from harness.truth.run import LATENCIES, SummaryRun
+from harness.truth.truth_run import LATENCIES, SummaryRun
 
 REPORT, REQUESTS = "truth.json", "requests.parquet"
 SCHEMA_VERSION = 1

@@ -12,14 +12,12 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
-from harness.proxy.backend import Backend
-from harness.proxy.config import ProxyConfig, check, rule
+from harness.proxy.backends import Backend, Pool, keep_looking
 from harness.proxy.counters import Counters
 from harness.proxy.forward import Forward, error
-from harness.proxy.pool import Pool
-from harness.proxy.probe import keep_looking
-from harness.serving.config import token
+from harness.proxy.proxy_config import ProxyConfig, check, rule
 from harness.serving.listening import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.serve_config import token
 
 CONNECT_S = 5.0
 """[chosen] in which a server must take a connection."""

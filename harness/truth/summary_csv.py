@@ -22,7 +22,7 @@ from harness.truth.campaign import (
     WORKLOADS,
 )
 from harness.truth.document import needed
-from harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
+from harness.truth.truth_run import METRICS, Server, SharedPrompts, SummaryRun
 from workloads.errors import UserError, existing_file, nearest
 from workloads.files.json_file import read_text
 

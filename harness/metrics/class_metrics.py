@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
 from harness.metrics.metric import Measured, Metric, statistic
-from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
+from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
 from workloads.columns.classes import class_of
 
 Turns = Mapping[str, np.ndarray]
@@ -171,8 +171,7 @@ def passing(
 def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
     """The metrics of every class, by name; empty for a trace without classes.
 
-    `events` and `trace` as `harness.metrics.requests.request_table` takes them, `requests` the part of its table that
-    counts.
+    `events` and `trace` as `harness.metrics.request_table` takes them, `requests` the part of its table that counts.
     """
     if "request_class" not in requests or requests.empty:
         return {}
