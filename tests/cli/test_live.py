@@ -13,7 +13,7 @@ from rich.console import Console
 from harness.executors import Outcome
 from harness.experiments.experiment import Point, expand, load_experiment
 from harness.live.run import live_executor
-from harness.live.run import measure as live_measure
+from harness.live.run import measure_live as live_measure
 from harness.live.run.run_progress import RunProgress, ShardProgress, telling
 from harness.records.log import EventLog
 from harness.records.record import InvalidPoint, Measurement, load_record

@@ -23,7 +23,7 @@ from harness.live.client.text_probe import ask_one_token
 from harness.live.dialects import detect, dialect_of
 from harness.live.live_experiment import live_experiment
 from harness.live.run import first_look as first_look_module
-from harness.live.run import measure as live_measure
+from harness.live.run import measure_live as live_measure
 from harness.live.run.first_look import first_look
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.target import TargetParams
