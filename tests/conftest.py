@@ -1,9 +1,10 @@
 """Loaded before any test, so torch keeps to the one thread that engines ask for: it reads this once."""
 
 import functools
+import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,47 @@ settings.load_profile("untimed")
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: tests of servers and of other programs wait most of their time."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Imports make millions of objects and drop few: a quarter of the time went into looking for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # else libraries complain at the end about what they find left
+
+
+LONGEST = (
+    "tests/test_install.py",
+    "tests/harness/executors/test_ray.py",
+    "tests/examples/test_examples.py",
+    "tests/calibration/test_fidelity_gate.py",
+    "tests/engines/test_fast_paths.py",
+    "tests/cli/test_find.py",
+    "tests/cli/test_nightly.py",
+    "tests/live/test_locust.py",
+    "tests/live/test_foreign.py",
+)
+"""[chosen] of the files with slow tests: they install a wheel, start other programs, or play whole searches."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests begin first, the longest before all: whoever begins one at the end is waited for."""
+    place = {file: i for i, file in enumerate(LONGEST)}
+    slow = {_file(item) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: place.get(_file(item), len(place)) if _file(item) in slow else len(place) + 1)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 Rehearse = Callable[..., tuple[int, str, str]]
