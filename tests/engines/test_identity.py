@@ -138,9 +138,13 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
 ALL_OFF = {"scheduling": False, "eviction": "off", "preload": False}
 
 
-@pytest.mark.parametrize(("engine", "params"), [("vllm_omni", {}), ("liveserve", ALL_OFF)])
 @pytest.mark.parametrize(
-    ("caching", "blocks", "host_gb"), [(False, 2000, 0), (True, 64, 0), (True, 64, 4), (True, 64, 0.1)]
+    ("engine", "params", "caching", "blocks", "host_gb"),
+    [
+        ("vllm_omni", {}, False, 2000, 0),
+        ("vllm_omni", {}, True, 64, 0.1),
+        ("liveserve", ALL_OFF, True, 64, 4),
+    ],
 )
 def test_policy_off_is_stock_vllm(
     monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float
@@ -154,7 +158,7 @@ def test_policy_off_is_stock_vllm(
         "prefix_caching": caching,
         "kv_pool_blocks": blocks,
         "host_kv_gb": host_gb,
-        "lazy_steps": False,  # tests/engines/test_lazy_decode.py: the same results with them
+        "lazy_steps": False,  # tests/engines/test_fast_paths.py: the same results with them
     }
     run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages
