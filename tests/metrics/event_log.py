@@ -7,7 +7,6 @@ import pandas as pd
 TURN_END_S = 1.0
 TEXT_TOKENS = 10
 PROMPT_TOKENS = 100
-FRAME_S = 0.08
 
 
 class EventLog:

@@ -25,25 +25,22 @@ from harness.executors.local import LocalExecutor
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.records.record import load_record
 from harness.worker.measure import measure
+from tests.perf import beside
+from tests.perf.beside import EIGHT, VOICE
 
-VOICE = {"rate": 20.0, "p": 0.3}
-EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
-TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
-SHORT = {"prompt_tokens": 64, "prompt_sigma": 0.0, "reply_tokens": 8, "reply_sigma": 0.0}
 CALLS = {"deployment": "qwen3_omni_pro6000", "duration_s": 120.0}
 LOADS: list[tuple[str, list[str], str, dict[str, Any]]] = [
     # Callers at once, and calls in all: enough for most of the run to be at that load.
     ("16 callers, 2 GPUs", ["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 16, "sessions": 48}),
-    ("128 callers, 2 GPUs", ["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 128, "sessions": 192}),
+    ("128 callers, 2 GPUs", *beside.LOADS["128"]),
     ("16 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 16, "sessions": 32}),
     ("64 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 64, "sessions": 96}),
     ("256 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 256, "sessions": 320}),
-    ("1024 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 1024, "sessions": 1152}),
-    ("text, 100 requests/s", ["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
-    # What a million of them take grows with their number, so that it shows here in what so many take.
-    ("20,000 short texts", ["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
+    ("1024 callers, 8 GPUs", *beside.LOADS["1024"]),
+    ("text, 100 requests/s", *beside.LOADS["text"]),
+    ("20,000 short texts", *beside.LOADS["short"]),
     *((f"{n} calls", ["metronome"], "metronome", {**CALLS, "sessions": n}) for n in (32, 128, 512)),
-    ("batch of 200", ["vllm_omni_wo"], "offline", {"deployment": "llama_8b_1gpu", "requests": 200}),
+    ("batch of 200", *beside.LOADS["batch"]),
 ]
 PRODUCED = ("token", "frame_out")
 """Kinds of event whose values add up to all tokens."""
