@@ -1,19 +1,13 @@
 """A thinker that hears, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
 
 import importlib.util
-import multiprocessing
-import os
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from engines.core import vllm_adapter as vllm
-from engines.core.stage import Stage
-from engines.models import AudioEncoder, Decoder
+from engines.models import AudioEncoder
 from engines.models.omni import AUDIO, AUDIO_END, AUDIO_START, omni_folder
+from tests.engines.multimodal import OUTPUT, Results, measured, small_stage, stock_llm
 from tests.workloads.audio.conftest import SHARED_AUDIO
 from workloads.audio.library import open_recording
 from workloads.audio.synth import SyntheticClip
@@ -21,32 +15,11 @@ from workloads.audio.synth import SyntheticClip
 pytestmark = pytest.mark.slow
 
 RATE = 16_000
-OUTPUT = 12
-DECODER = Decoder(
-    layers=2,
-    hidden=128,
-    heads=4,
-    kv_heads=2,
-    head_dim=32,
-    dtype_bytes=4,
-    vocab=512,
+STAGE = small_stage(
     experts=4,
     experts_per_token=2,
     expert_ffn=64,
     audio_encoder=AudioEncoder(layers=2, hidden=64, heads=2, ffn=128, channels=16),
-)
-STAGE = Stage(
-    name="thinker",
-    decoder=DECODER,
-    gpus=((0,),),
-    memory_share=0.3,
-    max_num_seqs=8,
-    max_num_batched_tokens=64,  # less than a clip: sound is prefilled in chunks
-    max_model_len=1024,
-    max_tokens=64,
-    prefix_caching=True,
-    block_size=32,
-    kv_blocks=128,
 )
 
 
@@ -60,119 +33,46 @@ def speech() -> list[np.ndarray]:
     return [clip.pcm(RATE).astype(np.float32) / 32768 for clip in clips]
 
 
-@dataclass
-class Results:
-    """Token ids by case: what vLLM's `LLM` gave and what we gave; per case of ours, what the scheduler encoded."""
-
-    stock: dict[str, list[int]] = field(default_factory=dict)
-    stock_prompts: dict[str, list[int]] = field(default_factory=dict)
-    ours: dict[str, list[int]] = field(default_factory=dict)
-    prompts: dict[str, list[int]] = field(default_factory=dict)
-    encoded: dict[str, int] = field(default_factory=dict)
-    cached: dict[str, int] = field(default_factory=dict)
-    identifiers: list[str] = field(default_factory=list)
-    cut: list[tuple[list[int], list[tuple[int, int]]]] = field(default_factory=list)
-    interrupted: bool = False
-    torchvision: bool = False
-
-
-def measure() -> Results:
-    """Both executions, in a process of their own: vLLM keeps much in globals."""
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    }
-
-    results, sounds = Results(), speech()
-    _ours(results, sounds)
-    _stock(results, sounds)
-    results.torchvision = "torchvision" in sys.modules
-    return results
-
-
-def _ours(results: Results, sounds: list[np.ndarray]) -> None:
+def _ours(results: Results) -> None:
     from engines.core.vllm_adapter.audio_input import AudioProcessor
     from engines.core.vllm_adapter.execution import ModelExecutor
     from engines.core.vllm_adapter.multimodal import last
 
-    executor = ModelExecutor(STAGE)
+    executor, sounds = ModelExecutor(STAGE), speech()
     hearing = AudioProcessor(executor.config)
-
-    def serve(prompts: dict[str, tuple[list[int], list]], interrupt: str = "") -> None:
-        for name, (ids, features) in prompts.items():
-            request = vllm.make_request(name, ids, OUTPUT, 0.0, STAGE.block_size, features=features)
-            executor.scheduler.add_request(request)
-            results.prompts[name], results.ours[name], results.encoded[name] = ids, [], 0
-        while executor.scheduler.has_unfinished_requests():
-            scheduled = executor.scheduler.schedule()
-            for name, inputs in scheduled.scheduled_encoder_inputs.items():
-                results.encoded[name] += len(inputs)
-            for new in scheduled.scheduled_new_reqs:
-                results.cached[new.req_id] = new.num_computed_tokens
-            executor.interruption.begin()
-            if interrupt in scheduled.scheduled_encoder_inputs and not results.interrupted:
-                executor.interruption.ask(frozenset({interrupt}))
-                results.interrupted = True
-            for name, tokens, _ in executor.step(scheduled):
-                results.ours[name] += tokens
-        executor.flush()
-
     first, second, again = (hearing.process(pcm, RATE) for pcm in (*sounds, sounds[0].copy()))
     results.identifiers = [heard.features[0].identifier for heard in (first, second, again)]
-    serve(
-        {"first": (first.token_ids, first.features), "second": (second.token_ids, second.features)},
-        interrupt="second",
-    )
+    clips = {
+        name: (heard.token_ids, heard.features) for name, heard in (("first", first), ("second", second))
+    }
+    results.serve(executor, clips, interrupt="second")
     history = first.token_ids + results.ours["first"]
     features = [*again.features, *second.at(len(history))]
-    serve({"both": (history + second.token_ids, features)})
     prompt = history + second.token_ids
+    results.serve(executor, {"both": (prompt, features)})
     for room in (len(prompt) - 10, len(prompt)):
         ids, rest = last(prompt, features, room)
         results.cut.append((ids, [(f.mm_position.offset, f.mm_position.length) for f in rest]))
     executor.close()
 
 
-def _stock(results: Results, sounds: list[np.ndarray]) -> None:
-    from vllm import LLM, SamplingParams, TokensPrompt
-
-    llm = LLM(
-        model=omni_folder(DECODER, STAGE.max_model_len),
-        load_format="rehearsal_random",
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=STAGE.max_model_len,
-        max_num_seqs=STAGE.max_num_seqs,
-        block_size=STAGE.block_size,
-        limit_mm_per_prompt={"image": 0, "video": 0},
-    )
+def _stock(results: Results) -> None:
+    llm = stock_llm(STAGE, omni_folder(STAGE.decoder, STAGE.max_model_len), image=0, video=0)
     said = llm.get_tokenizer().encode(AUDIO_START + AUDIO + AUDIO_END)
-    first, second = ((pcm, RATE) for pcm in sounds)
-    prompts = {
-        "first": (said, [first]),
-        "second": (said, [second]),
-        "both": (said + results.ours["first"] + said, [first, second]),
-    }
-    for name, (ids, sound) in prompts.items():
-        prompt = TokensPrompt(prompt_token_ids=ids, multi_modal_data={"audio": sound})
-        params = SamplingParams(max_tokens=OUTPUT, ignore_eos=True, temperature=0.0)
-        (output,) = llm.generate([prompt], params, use_tqdm=False)
-        results.stock[name] = list(output.outputs[0].token_ids)
-        results.stock_prompts[name] = list(output.prompt_token_ids or [])
+    first, second = ((pcm, RATE) for pcm in speech())
+    both = said + results.ours["first"] + said
+    prompts = {"first": (said, [first]), "second": (said, [second]), "both": (both, [first, second])}
+    results.generate(llm, {name: (ids, {"audio": heard}) for name, (ids, heard) in prompts.items()})
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measure).result()
+    return measured(_ours, _stock)
 
 
 @pytest.mark.parametrize("case", ["first", "second", "both"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
-    assert results.prompts[case] == results.stock_prompts[case]
-    assert len(results.ours[case]) == OUTPUT
-    assert results.ours[case] == results.stock[case]
+    results.check(case)
 
 
 def test_a_second_of_speech_is_thirteen_tokens_between_two_marks(results: Results):

@@ -1,45 +1,17 @@
 """A model that sees, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
 
 import importlib.util
-import multiprocessing
-import os
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from engines.core import vllm_adapter as vllm
-from engines.core.stage import Stage
-from engines.models import AudioEncoder, Decoder, VisionEncoder
+from engines.models import AudioEncoder, VisionEncoder
 from engines.models.vision import IMAGE, VISION_END, VISION_START, vision_folder
+from tests.engines.multimodal import OUTPUT, Results, measured, small_stage, stock_llm
 
-OUTPUT = 12
-DECODER = Decoder(
-    layers=2,
-    hidden=128,
-    heads=4,
-    kv_heads=2,
-    head_dim=32,
-    dtype_bytes=4,
-    vocab=512,
-    ffn=256,
-    vision_encoder=VisionEncoder(layers=2, hidden=64, heads=2, ffn=128),
-)
-STAGE = Stage(
-    name="thinker",
-    decoder=DECODER,
-    gpus=((0,),),
-    memory_share=0.3,
-    max_num_seqs=8,
-    max_num_batched_tokens=64,  # less than a picture: it is prefilled in chunks
-    max_model_len=1024,
-    max_tokens=64,
-    prefix_caching=True,
-    block_size=32,
-    kv_blocks=128,
-)
+STAGE = small_stage(ffn=256, vision_encoder=VisionEncoder(layers=2, hidden=64, heads=2, ffn=128))
+DECODER = STAGE.decoder
 INSTRUCTION = list(b"Open the clock.")
 SIZES = {"square": (280, 280), "wide": (112, 420), "odd": (150, 201)}
 """Height and width in pixels; the last is scaled to whole patches."""
@@ -54,35 +26,6 @@ def screenshots() -> dict[str, np.ndarray]:
     return found
 
 
-@dataclass
-class Results:
-    """Token ids by case: what vLLM's `LLM` gave and what we gave; per case of ours, what the scheduler encoded."""
-
-    stock: dict[str, list[int]] = field(default_factory=dict)
-    stock_prompts: dict[str, list[int]] = field(default_factory=dict)
-    ours: dict[str, list[int]] = field(default_factory=dict)
-    prompts: dict[str, list[int]] = field(default_factory=dict)
-    encoded: dict[str, int] = field(default_factory=dict)
-    cached: dict[str, int] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
-    identifiers: list[str] = field(default_factory=list)
-    torchvision: bool = False
-
-
-def measure() -> Results:
-    """Both executions, in a process of their own: vLLM keeps much in globals."""
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    }
-    results = Results()
-    _ours(results)
-    _stock(results)
-    results.torchvision = "torchvision" in sys.modules
-    return results
-
-
 def _ours(results: Results) -> None:
     from engines.core.vllm_adapter.execution import ModelExecutor
     from engines.core.vllm_adapter.image_input import ImageProcessor
@@ -92,72 +35,37 @@ def _ours(results: Results) -> None:
     shown = {name: seeing.process(pixels) for name, pixels in screenshots().items()}
     again = seeing.process(screenshots()["square"])
     results.identifiers = [piece.features[0].identifier for piece in (shown["square"], shown["wide"], again)]
-
-    def serve(prompts: dict[str, tuple[list[int], list]]) -> None:
-        for name, (ids, features) in prompts.items():
-            request = vllm.make_request(name, ids, OUTPUT, 0.0, STAGE.block_size, features=features)
-            executor.scheduler.add_request(request)
-            results.prompts[name], results.ours[name] = ids, []
-            results.encoded[name] = results.steps[name] = 0
-        while executor.scheduler.has_unfinished_requests():
-            scheduled = executor.scheduler.schedule()
-            for name, inputs in scheduled.scheduled_encoder_inputs.items():
-                results.encoded[name] += len(inputs)
-            for new in scheduled.scheduled_new_reqs:
-                results.cached[new.req_id] = new.num_computed_tokens
-            for name in scheduled.num_scheduled_tokens:
-                results.steps[name] += 1
-            for name, tokens, _ in executor.step(scheduled):
-                results.ours[name] += tokens
-        executor.flush()
-
-    serve({name: (piece.token_ids + INSTRUCTION, piece.features) for name, piece in shown.items()})
+    prompts = {name: (piece.token_ids + INSTRUCTION, piece.features) for name, piece in shown.items()}
+    results.serve(executor, prompts)
     # The next step of an episode: the screen before, what was done, and the screen after.
     before, after = shown["square"], shown["wide"]
     history = before.token_ids + INSTRUCTION + results.ours["square"]
-    serve({"next": (history + after.token_ids, [*again.features, *after.at(len(history))])})
+    features = [*again.features, *after.at(len(history))]
+    results.serve(executor, {"next": (history + after.token_ids, features)})
     executor.close()
 
 
 def _stock(results: Results) -> None:
     from PIL.Image import fromarray
-    from vllm import LLM, SamplingParams, TokensPrompt
 
-    llm = LLM(
-        model=vision_folder(DECODER, STAGE.max_model_len),
-        load_format="rehearsal_random",
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=STAGE.max_model_len,
-        max_num_seqs=STAGE.max_num_seqs,
-        block_size=STAGE.block_size,
-        limit_mm_per_prompt={"video": 0},
-    )
+    llm = stock_llm(STAGE, vision_folder(DECODER, STAGE.max_model_len), video=0)
     shows = llm.get_tokenizer().encode(VISION_START + IMAGE + VISION_END)
     pictures = {name: fromarray(pixels) for name, pixels in screenshots().items()}
     prompts = {name: (shows + INSTRUCTION, [picture]) for name, picture in pictures.items()}
     history = shows + INSTRUCTION + results.ours["square"]
     prompts["next"] = (history + shows, [pictures["square"], pictures["wide"]])
-    for name, (ids, images) in prompts.items():
-        prompt = TokensPrompt(prompt_token_ids=ids, multi_modal_data={"image": images})
-        params = SamplingParams(max_tokens=OUTPUT, ignore_eos=True, temperature=0.0)
-        (output,) = llm.generate([prompt], params, use_tqdm=False)
-        results.stock[name] = list(output.outputs[0].token_ids)
-        results.stock_prompts[name] = list(output.prompt_token_ids or [])
+    results.generate(llm, {name: (ids, {"image": images}) for name, (ids, images) in prompts.items()})
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measure).result()
+    return measured(_ours, _stock)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*SIZES, "next"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
-    assert results.prompts[case] == results.stock_prompts[case]
-    assert len(results.ours[case]) == OUTPUT
-    assert results.ours[case] == results.stock[case]
+    results.check(case)
 
 
 @pytest.mark.slow
