@@ -155,12 +155,3 @@ def test_the_mode_and_the_kind_of_index_are_the_parameters():
     bench.speaks(1, 10, 0.0)
     assert not bench.kv.preloads and not bench.counters
     assert type(bench.store.index).__name__ == "TailScan"
-
-
-# Preload: admission
-
-
-# Preload: loading and its ends
-
-
-# False starts

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,49 +83,6 @@ def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
             assert len(index) == sum(bool(owners) for owners in oracle.idle.values())
     expected = oracle.pop(99)
     assert [index.pop(99) for index in indexes] == [expected] * len(indexes)
-
-
-@pytest.mark.parametrize("make", INDEXES)
-def test_victims_come_from_the_latest_session_and_from_its_end(make):
-    index = make()
-    for position in range(3):
-        index.add(10 + position, {1: position})
-        index.add(20 + position, {2: position})
-    index.key(1, 5.0)
-    index.key(2, 50.0)
-    assert index.pop(2) == [22, 21]
-    assert index.pop(2) == [20, 12]
-    assert index.later_than(4.9) == 2
-    assert index.later_than(5.0) == 0, "strictly later"
-
-
-@pytest.mark.parametrize("make", INDEXES)
-def test_a_shared_block_stays_for_the_owner_that_needs_it_first(make):
-    index = make()
-    index.add(1, {1: 0, 2: 0})
-    index.add(2, {2: 1})
-    index.key(1, 5.0)
-    index.key(2, 50.0)
-    assert index.pop(1) == [2]
-    assert index.later_than(10.0) == 0
-    index.key(1, None)
-    assert index.pop(1) == [], "one owner is protected"
-    index.key(1, math.inf)
-    assert index.later_than(10.0) == 1, "the owner that closed needs it no more, the other one later"
-    assert index.pop(1) == [1]
-
-
-@pytest.mark.parametrize("make", INDEXES)
-def test_protected_and_unknown_sessions_lose_nothing_and_closed_ones_go_first(make):
-    index = make()
-    for session in range(4):
-        index.add(session, {session: 0})
-    index.key(1, 1e9)
-    index.key(2, None)
-    index.key(3, math.inf)
-    assert index.pop(9) == [3, 1], "session 0 has no next use, session 2 is protected"
-    index.key(2, 0.0)
-    assert index.pop(9) == [2]
 
 
 @given(turns=st.integers(1, 60))

@@ -123,13 +123,9 @@ def test_only_sessions_that_hear_the_same_share_a_prefix():
         step = run.steps[(run.steps["t_s"] == first[1])].iloc[0]
         return int(step["tokens"])
 
-    assert prefilled(lambda session, frame: frame) == AUDIO - 16 + prefilled_by_the_other()
-    assert prefilled(lambda session, frame: 100 * session + frame) == AUDIO + prefilled_by_the_other()
-
-
-def prefilled_by_the_other() -> int:
-    """Tokens of the session that is on line already, in the step in which the other one joins."""
-    return AUDIO
+    # In that step the session that is on line already computes a chunk as well.
+    assert prefilled(lambda session, frame: frame) == AUDIO - 16 + AUDIO
+    assert prefilled(lambda session, frame: 100 * session + frame) == 2 * AUDIO
 
 
 def test_a_chunk_has_the_tokens_of_its_audio():

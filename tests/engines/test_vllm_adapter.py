@@ -4,6 +4,7 @@ import inspect
 import itertools
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import vllm.v1.core.kv_cache_metrics as metrics_module
@@ -21,27 +22,22 @@ from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
 from tests.engines.stage import add, make_scheduler, step
 from tests.engines.test_identity import digest
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "running",
-        "waiting",
-        "kv_holding_waiting",
-        "requests",
-        "max_num_scheduled_tokens",
-        "max_num_active_reqs",
-        "block_size",
-        "kv_cache_manager",
-        "num_waiting_for_streaming_input",
-        "deferred_waiting",
-        "kv_event_publisher",
-        "finished_req_ids",
-        "max_model_len",
-    ],
+SCHEDULER = (
+    "running waiting kv_holding_waiting requests max_num_scheduled_tokens max_num_active_reqs block_size "
+    "kv_cache_manager num_waiting_for_streaming_input deferred_waiting kv_event_publisher finished_req_ids "
+    "max_model_len"
 )
-def test_scheduler_attribute(name: str):
-    assert hasattr(make_scheduler(Scheduler), name)
+REQUEST = (
+    "num_tokens num_computed_tokens num_output_tokens max_tokens has_encoder_inputs append_output_token_ids "
+    "_block_hasher request_id"
+)
+
+
+def test_attributes():
+    scheduler, request = make_scheduler(Scheduler), vllm.make_request("r", [1, 2, 3], 4, 0.0)
+    assert isinstance(request, Request)
+    for held, names in ((scheduler, SCHEDULER), (request, REQUEST)):
+        assert [name for name in names.split() if not hasattr(held, name)] == []
 
 
 def test_kv_events_can_be_switched_on_before_the_first_request():
@@ -59,44 +55,32 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
     assert index.depth(hashes) == len(index) == 1, "told at the end of a step, in order: cleared, then stored"
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
-        ("schedule", ["self", "throttle_prefills"]),
-        ("update_from_output", ["self", "scheduler_output", "model_runner_output"]),
-        ("_reserve_prefill_lookahead", ["self", "request", "num_computed_tokens", "num_new_tokens"]),
-        ("add_request", ["self", "request"]),
-        ("finish_requests", ["self", "request_ids", "finished_status"]),
-        ("_free_request_blocks", ["self", "request"]),
-        ("_free_blocks", ["self", "request"]),
-        ("_update_request_as_session", ["self", "session", "update"]),
-        ("_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
-    ],
+ADDED = "self request_id new_computed_blocks num_local_computed_tokens num_external_computed_tokens"
+FOUND = (
+    "block_hashes max_length kv_cache_group_ids block_pool kv_cache_spec drop_eagle_block alignment_tokens"
 )
-def test_scheduler_method(method: str, parameters: list[str]):
-    assert list(inspect.signature(getattr(Scheduler, method)).parameters) == parameters
 
 
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
-        ("_remove_blocks_in_range", ["self", "request_id", "first_block", "last_block"]),
-        ("get_num_skipped_tokens", ["self", "num_computed_tokens"]),
-        ("_get_num_evictable_blocks", ["blocks"]),
-        (
-            "add_local_computed_blocks",
-            [
-                "self",
-                "request_id",
-                "new_computed_blocks",
-                "num_local_computed_tokens",
-                "num_external_computed_tokens",
-            ],
-        ),
+        (Scheduler.schedule, "self throttle_prefills"),
+        (Scheduler.update_from_output, "self scheduler_output model_runner_output"),
+        (Scheduler._reserve_prefill_lookahead, "self request num_computed_tokens num_new_tokens"),
+        (Scheduler.add_request, "self request"),
+        (Scheduler.finish_requests, "self request_ids finished_status"),
+        (Scheduler._free_request_blocks, "self request"),
+        (Scheduler._free_blocks, "self request"),
+        (Scheduler._update_request_as_session, "self session update"),
+        (Scheduler._preempt_request, "self request timestamp drop_stale_output"),
+        (SlidingWindowManager._remove_blocks_in_range, "self request_id first_block last_block"),
+        (SlidingWindowManager.get_num_skipped_tokens, "self num_computed_tokens"),
+        (SlidingWindowManager._get_num_evictable_blocks, "blocks"),
+        (SlidingWindowManager.add_local_computed_blocks, ADDED),
     ],
 )
-def test_sliding_window_method(method: str, parameters: list[str]):
-    assert list(inspect.signature(getattr(SlidingWindowManager, method)).parameters) == parameters
+def test_method(method: Any, parameters: str):
+    assert " ".join(inspect.signature(method).parameters) == parameters
 
 
 @pytest.mark.parametrize(
@@ -104,44 +88,15 @@ def test_sliding_window_method(method: str, parameters: list[str]):
     [
         (
             "get_num_blocks_to_allocate",
-            ["self", "request_id", "num_tokens", "new_computed_blocks", "total_computed_tokens"],
+            "self request_id num_tokens new_computed_blocks total_computed_tokens",
         ),
-        (
-            "find_longest_cache_hit",
-            [
-                "block_hashes",
-                "max_length",
-                "kv_cache_group_ids",
-                "block_pool",
-                "kv_cache_spec",
-                "drop_eagle_block",
-                "alignment_tokens",
-            ],
-        ),
-        ("reachable_block_mask", ["start_block", "end_block", "alignment_tokens", "kv_cache_spec"]),
+        ("find_longest_cache_hit", FOUND),
+        ("reachable_block_mask", "start_block end_block alignment_tokens kv_cache_spec"),
     ],
 )
-def test_sliding_window_method_begins(method: str, first: list[str]):
-    assert list(inspect.signature(getattr(SlidingWindowManager, method)).parameters)[: len(first)] == first
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "num_tokens",
-        "num_computed_tokens",
-        "num_output_tokens",
-        "max_tokens",
-        "has_encoder_inputs",
-        "append_output_token_ids",
-        "_block_hasher",
-        "request_id",
-    ],
-)
-def test_request_attribute(name: str):
-    request = vllm.make_request("r", [1, 2, 3], 4, 0.0)
-    assert isinstance(request, Request)
-    assert hasattr(request, name)
+def test_sliding_window_method_begins(method: str, first: str):
+    names = list(inspect.signature(getattr(SlidingWindowManager, method)).parameters)
+    assert names[: len(first.split())] == first.split()
 
 
 def test_running_is_a_plain_list_served_from_the_front():
