@@ -26,24 +26,9 @@ from workloads.registry import make_trace
 fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 ODD = [
-    "",
-    " ",
-    "nan",
-    "inf",
-    "-inf",
-    "-1",
-    "1e300",
-    "1e19",
-    "0",
-    "0.5",
-    "True",
-    "x",
-    "é",
-    "1_0",
-    "0x1",
-    "12.0",
-]
-ODD += ['"', "'", "\x00", "\u2028", ","]
+    "", " ", "nan", "inf", "-inf", "-1", "1e300", "1e19", "0", "0.5", "True", "x", "é", "1_0", "0x1", "12.0",
+    '"', "'", "\x00", "\u2028", ",",
+]  # fmt: skip
 cell = st.sampled_from(ODD) | st.integers(-5, 10**11).map(str) | st.floats().map(str) | st.text(max_size=6)
 SPLITS = ',"\r\n\x00\u2028'
 plain = (
@@ -53,14 +38,8 @@ plain = (
     | st.text(st.characters(exclude_characters=SPLITS, exclude_categories=["Cs"]), max_size=6)
 )
 """Cells that neither end nor begin others."""
-scalar = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**30), 10**30)
-    | st.floats()
-    | st.text(max_size=6)
-    | st.sampled_from(ODD)
-)
+scalar = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=6)
+scalar |= st.sampled_from(ODD)
 json_value = st.recursive(
     scalar,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -88,12 +67,18 @@ def good_or_told(load: Callable[[], Any]) -> Any:
         return None
 
 
-def accounted(trace: Any, rows: int) -> None:
-    """Rows in = turns out + rows that a note counts as skipped or dropped."""
-    lost = sum(
-        int(note.split(" ")[0]) for note in trace.header.notes if "skipped: " in note or "dropped: " in note
-    )
-    assert len(trace) + lost == rows
+def lost(notes: list[str]) -> int:
+    """Rows that notes count as passed over."""
+    words = ("skipped", "dropped", "left out")
+    return sum(int(note.split(" ")[0]) for note in notes if any(word in note for word in words))
+
+
+def both_ways(read: Callable[..., Any], path: Path) -> tuple[Any, list[str]]:
+    """What `read` gives with bad rows skipped, None when it refuses, and what it notes; refused without is fine, as
+    long as it is said."""
+    notes: list[str] = []
+    good_or_told(lambda: read(path, [], False))
+    return good_or_told(lambda: read(path, notes, True)), notes
 
 
 def all_ways(name: str, path: Path, **params: Any) -> Any:
@@ -102,27 +87,23 @@ def all_ways(name: str, path: Path, **params: Any) -> Any:
     return good_or_told(lambda: make_trace(name, {"path": str(path), "skip_bad": True, **params}, 0))
 
 
-@fuzz
-@given(name=st.sampled_from(sorted(FILES)), data=st.data())
-def test_damaged_files(folder: Path, name: str, data: st.DataObject) -> None:
+@st.composite
+def damaged(draw: st.DrawFn, text: str) -> bytes:
     """A good file with bytes cut out, doubled or overwritten."""
+    raw = bytearray((text * draw(st.integers(1, 3))).encode())
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(raw)))
+        other = st.binary(max_size=4) | st.sampled_from([b"\n", b'"', b",", b"\r", b"{"])
+        raw[at : at + draw(st.integers(0, 5))] = draw(other)
+    return bytes(raw)
+
+
+@settings(fuzz, max_examples=200)
+@given(name=st.sampled_from(sorted(FILES)), data=st.data())
+def test_damaged_files_and_files_of_any_bytes(folder: Path, name: str, data: st.DataObject) -> None:
     file, text = FILES[name]
-    raw = bytearray((text * data.draw(st.integers(1, 3))).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw)))
-        raw[at : at + data.draw(st.integers(0, 5))] = data.draw(
-            st.binary(max_size=4) | st.sampled_from([b"\n", b'"', b",", b"\r", b"{"])
-        )
-    (folder / file).write_bytes(bytes(raw))
+    (folder / file).write_bytes(data.draw(damaged(text) | st.binary(max_size=60)))
     all_ways(name, folder / file, **({"shape": "vcsum"} if name == "offline" else {}))
-
-
-@fuzz
-@given(data=st.binary(max_size=60), name=st.sampled_from(sorted(FILES)))
-def test_files_of_any_bytes(folder: Path, data: bytes, name: str) -> None:
-    path = folder / FILES[name][0]
-    path.write_bytes(data)
-    all_ways(name, path, **({"shape": "vcsum"} if name == "offline" else {}))
 
 
 @fuzz
@@ -137,7 +118,8 @@ def test_csv_rows_are_all_accounted_for(folder: Path, name: str, data: st.DataOb
     path.write_text("\n".join([",".join(CSV[name]), *rows]) + "\n", "utf-8")
     trace = all_ways(name, path)
     if trace is not None:
-        accounted(trace, sum(bool(line.replace(",", "").strip()) for line in rows))
+        wanted = sum(bool(line.replace(",", "").strip()) for line in rows)
+        assert len(trace) + lost(trace.header.notes) == wanted
 
 
 @fuzz
@@ -152,7 +134,7 @@ def test_json_lines_are_all_accounted_for(folder: Path, data: st.DataObject) -> 
     path.write_text("\n".join([*(json.dumps(value) for value in values), ""]))
     trace = all_ways("mooncake", path)
     if trace is not None and not (isinstance(values[0], list)):
-        accounted(trace, len(values))
+        assert len(trace) + lost(trace.header.notes) == len(values)
 
 
 @fuzz
@@ -168,8 +150,7 @@ def test_conversations_of_any_shape(folder: Path, values: list[Any]) -> None:
         [{"prompt": value, "output_tokens": value} for value in values],
     ):
         (folder / "talk.json").write_text(json.dumps(talk))
-        for skip in (False, True):
-            good_or_told(lambda skip=skip: read_sharegpt(folder / "talk.json", [], skip))
+        both_ways(read_sharegpt, folder / "talk.json")
 
 
 @fuzz
@@ -181,11 +162,8 @@ def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> No
     )
     talks = [[{"from": who, "value": text} for who, text in talk] for talk in talks]
     (folder / "talk.json").write_text(json.dumps([{"conversations": talk} for talk in talks]))
-    notes: list[str] = []
-    found = good_or_told(lambda: read_sharegpt(folder / "talk.json", notes))
-    if found is not None:
-        left_out = sum(int(note.split(" ")[0]) for note in notes if "left out" in note)
-        assert 2 * len(found.turn) + left_out == sum(map(len, talks))
+    found, notes = both_ways(read_sharegpt, folder / "talk.json")
+    assert found is None or 2 * len(found.turn) + lost(notes) == sum(map(len, talks))
 
 
 @fuzz
@@ -206,12 +184,8 @@ def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> No
 def test_questions_are_all_accounted_for(folder: Path, questions: list[Any], nested: bool) -> None:
     entry = {"questions": questions, "video_path": "v"}
     (folder / "q.json").write_text(json.dumps([[entry]] if nested else [entry]))
-    notes: list[str] = []
-    good_or_told(lambda: read_streamingbench(folder / "q.json", []))
-    found = good_or_told(lambda: read_streamingbench(folder / "q.json", notes, True))
-    if found is not None:
-        lost = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note or "dropped" in note)
-        assert len(found.time_s) + lost == len(questions)
+    found, notes = both_ways(read_streamingbench, folder / "q.json")
+    assert found is None or len(found.time_s) + lost(notes) == len(questions)
 
 
 @fuzz
@@ -226,8 +200,7 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
     good = json.loads(FILES["offline"][1])
     lines = [json.dumps(good | value if isinstance(value, dict) else value) for value in values]
     (folder / "v.txt").write_text("\n".join(lines))
-    for skip in (False, True):
-        good_or_told(lambda skip=skip: read_vcsum(folder / "v.txt", [], skip))
+    both_ways(read_vcsum, folder / "v.txt")
 
 
 @fuzz
@@ -237,11 +210,8 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
 def test_documents_of_any_shape(folder: Path, rows: list[dict[str, Any]]) -> None:
     good = {"context": "x", "input": "", "answers": ["y"]}
     (folder / "d.jsonl").write_text("\n".join(json.dumps(good | row) for row in rows))
-    good_or_told(lambda: read_longbench(folder / "d.jsonl", []))
-    notes: list[str] = []
-    found = good_or_told(lambda: read_longbench(folder / "d.jsonl", notes, True))
-    skipped = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note)
-    assert found is None or len(found[0]) + skipped == len(rows)
+    found, notes = both_ways(read_longbench, folder / "d.jsonl")
+    assert found is None or len(found[0]) + lost(notes) == len(rows)
 
 
 @fuzz
@@ -256,8 +226,7 @@ def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, d
         lengths["600"] = (MULTIMODAL if damaged in MULTIMODAL else lengths["0"]) | {damaged: table}
     (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
     (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
-    for skip in (False, True):
-        good_or_told(lambda skip=skip: read_servegen(folder, [], skip))
+    both_ways(read_servegen, folder)
 
 
 @fuzz
@@ -275,13 +244,10 @@ def test_tasks_of_any_shape(folder: Path, task: Any, steps: Any, text: str) -> N
     (apps / "ground_truth_length.json").write_text(json.dumps({"a_1": steps, "a_2": 3}))
     good = {"task": "Set an alarm.", "task_id": "a_2"}
     (apps / "clock.yaml").write_text(yaml.safe_dump({"tasks": [good, task]}), "utf-8")
-    good_or_told(lambda: read_androidlab(apps, []))
-    notes: list[str] = []
-    found = good_or_told(lambda: read_androidlab(apps, notes, True))
-    skipped = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note)
-    assert found is not None and len(found.steps) + skipped == 2
+    found, notes = both_ways(read_androidlab, apps)
+    assert found is not None and len(found.steps) + lost(notes) == 2
     (apps / "clock.yaml").write_text(text, "utf-8")
-    good_or_told(lambda: read_androidlab(apps, [], True))
+    both_ways(read_androidlab, apps)
 
 
 @fuzz
