@@ -21,6 +21,7 @@ from tests.builders import REHEARSE, settings
 from tests.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
+from tests.reports.written import write_points
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -40,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Point]]]:
             assert place.local
             rounds.append(points)
             with claim(out, owner) as points_dir:
-                served.fill(points_dir, points, fails)
+                write_points(points_dir, points, served.measure, fails)
                 write_summary(out, [*before, *(point.id for point in points)])
             return any(map(fails, points))
 

@@ -1,6 +1,6 @@
 """A small figure card and its results, from the scripted servers: every number is known in advance."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from reports.figures.style import engine_looks, style
 from reports.runs.measured import Run, over_seeds
 from tests.reports import served
 from tests.reports.served import bench
-from tests.reports.written import Fails, never
+from tests.reports.written import Fails, Measure, never, write_points
 
 GROUP = "liveserve"
 
@@ -82,11 +82,11 @@ def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def serve_cards(
-    folder: Path, cards: list[Figure], fails: Fails = never, fill: Callable[..., None] = served.fill
+    folder: Path, cards: list[Figure], fails: Fails = never, measure: Measure = served.measure
 ) -> Path:
     """Measure every point of the cards with scripted servers; those that `fails` names fail."""
     collection, points = expanded(cards[0].group, {card.name: dict(card.experiments) for card in cards})
     with claim(folder, collection) as points_dir:
-        fill(points_dir, points, fails)
+        write_points(points_dir, points, measure, fails)
         write_summary(folder, collection.points)
     return folder

@@ -5,13 +5,12 @@ its cap with nothing. Bounded, it stays at `PLATEAU`. With a controller on, the 
 number is known in advance.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from engines.calls.params import CallParams
 from harness.experiments.experiment import Experiment, Point
@@ -20,7 +19,7 @@ from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frame_table import Beat, frame_table
 from harness.records.log import EventLog
 from harness.records.record import Measurement
-from tests.reports.written import Fails, never, write_points, write_run
+from tests.reports.written import Fails, measurement, never, write_run
 from workloads.trace import Trace
 
 LATENCY_S, FIRST_S = {"vllm_realtime": 0.004, "recycling": 0.015}, 0.3
@@ -45,12 +44,7 @@ def calls(**changes) -> Experiment:
 
 def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
     """Measure every point of `experiment` with the scripted gateway; those that `fails` names fail."""
-    return write_run(folder, experiment, _measure, fails)
-
-
-def fill(points_dir: Path, points: Sequence[Point], fails: Fails) -> None:
-    """Write the records of those of these points that have none."""
-    write_points(points_dir, points, _measure, fails)
+    return write_run(folder, experiment, measure, fails)
 
 
 def full_s(point: Point) -> float:
@@ -60,25 +54,15 @@ def full_s(point: Point) -> float:
     return FULL_S * point.params["duration_s"] / 120 * (1 if point.seed % 2 == 0 else 2)
 
 
-def _measure(point: Point) -> Measurement:
+def measure(point: Point) -> Measurement:
     trace = point.trace()
     assert isinstance(point.system, CallParams)
     beat = FRAMES.timing(point.system, point.server, trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
-    events = pa.Table.from_pandas(_log(trace, point, beat, end_s), preserve_index=False)
-    steps = _steps(point, end_s)
-    frames = frame_table(events.to_pandas(), pd.DataFrame(trace.columns()), beat)
-    metrics = summarise_frames(frames, steps.to_pandas(), events.to_pandas(), end_s, beat)
-    return Measurement(
-        trace=trace,
-        events=events,
-        steps=steps,
-        requests=frames,
-        metrics={name: asdict(metric) for name, metric in metrics.items()},
-        counters={"ticks": 1},
-        proof={},
-        cost={"wall_s": 1.0, "simulated_s": end_s},
-    )
+    events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
+    frames = frame_table(events, pd.DataFrame(trace.columns()), beat)
+    metrics = summarise_frames(frames, steps, events, end_s, beat)
+    return replace(measurement(trace, events, steps, frames, metrics, end_s), counters={"ticks": 1})
 
 
 def _log(trace: Trace, point: Point, beat: Beat, end_s: float) -> pd.DataFrame:
@@ -121,7 +105,7 @@ def _rows(trace: Trace, point: Point, beat: Beat, end_s: float) -> Iterator[tupl
             yield number * budget_s + latency_s, "cap", -1, number, "", CAP
 
 
-def _steps(point: Point, end_s: float) -> pa.Table:
+def _steps(point: Point, end_s: float) -> pd.DataFrame:
     log, wall_s = EventLog(), full_s(point)
     for t in np.arange(0.0, min(end_s, wall_s + 1), 0.5):
         share = min(1.0, t / wall_s) if np.isfinite(wall_s) else PLATEAU * min(1.0, t / 10)
@@ -129,4 +113,4 @@ def _steps(point: Point, end_s: float) -> pa.Table:
         log.step(
             t, 0.02, "thinker", 0, 5, 5, 0, running, 10 - 2 * running, 0, round(BLOCKS * share), BLOCKS, 0
         )
-    return log.steps()
+    return log.steps().to_pandas()

@@ -5,7 +5,7 @@ and hangs up on every tenth of the others. From `BROKEN_AT` calls on the generat
 in advance.
 """
 
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from harness.records.log import EventLog
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps
-from tests.reports.written import here
+from tests.reports.written import here, measurement
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -73,8 +73,7 @@ def measured(point: Point, more: bool = True) -> Measurement:
     log, failures = EventLog(), []
     end_s = _play(trace, point.params["c"], log, failures)
     log.event(end_s, "run_end", -1, -1)
-    events = log.events()
-    frame = events.to_pandas()
+    frame = log.events().to_pandas()
     client = ClientParams.model_validate({"c": point.params["c"]})
     window = TURNS.target_timing(trace, client, frame, end_s)
     turns = pd.DataFrame(trace.columns())
@@ -93,15 +92,8 @@ def measured(point: Point, more: bool = True) -> Measurement:
         window=window,
         scrape=_scrape(end_s).to_pandas() if more else None,
     )
-    metrics = {name: asdict(metric) for name, metric in {**live, **ordinary}.items()}
-    return Measurement(
-        trace=trace,
-        events=events,
-        steps=pa.Table.from_pandas(no_steps(), preserve_index=False),
-        requests=requests,
-        metrics=metrics,
-        counters={},
-        proof={},
+    return replace(
+        measurement(trace, frame, no_steps(), requests, {**live, **ordinary}, end_s),
         cost={"wall_s": end_s, "simulated_s": end_s, **({"floor": floor} if more else {})},
         more={"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})},
     )

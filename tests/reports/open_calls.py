@@ -4,12 +4,9 @@ The server takes a silence of `silence_duration_ms` for the end and starts to so
 each call; whatever it hears over a reply silences it after 0.3 s.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from harness.experiments.experiment import Experiment, Point
 from harness.metrics.request_table import request_table
@@ -18,7 +15,7 @@ from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
 from tests.metrics.open_call import OpenCalls
-from tests.reports.written import Fails, never, write_points, write_run
+from tests.reports.written import measurement, never, write_run
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.registry import make_trace
 from workloads.trace import Session
@@ -39,12 +36,7 @@ def experiment(**changes) -> Experiment:
 
 
 def serve(folder: Path, wanted: Experiment) -> Path:
-    return write_run(folder, wanted, _measure, never)
-
-
-def fill(points_dir: Path, points: Sequence[Point], fails: Fails) -> None:
-    """Write the records of those of these points that have none."""
-    write_points(points_dir, points, _measure, fails)
+    return write_run(folder, wanted, measure, never)
 
 
 def latency_s(c: int) -> float:
@@ -52,7 +44,7 @@ def latency_s(c: int) -> float:
     return 0.2 + 0.01 * c
 
 
-def _measure(point: Point) -> Measurement:
+def measure(point: Point) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     patience_s = point.params["silence_duration_ms"] / 1000
     log = OpenCalls()
@@ -64,16 +56,8 @@ def _measure(point: Point) -> Measurement:
     table = turn_taking_table(events, turns)
     requests = request_table(events, turns)
     metrics = {**summarise(requests, no_steps(), end_s), **summarise_turn_taking(table)}
-    return Measurement(
-        trace=trace,
-        events=pa.Table.from_pandas(events, preserve_index=False),
-        steps=pa.Table.from_pandas(no_steps(), preserve_index=False),
-        requests=requests.merge(table, on=["session", "turn"]),
-        metrics={name: asdict(metric) for name, metric in metrics.items()},
-        counters={},
-        proof={},
-        cost={"wall_s": 1.0, "simulated_s": end_s},
-    )
+    rows = requests.merge(table, on=["session", "turn"])
+    return measurement(trace, events, no_steps(), rows, metrics, end_s)
 
 
 def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float) -> None:

@@ -5,19 +5,17 @@ other session late; the other engine answers sooner and stays `LEAD_S` ahead of 
 known in advance, and nothing is loaded that a report does not need.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from harness.experiments.experiment import Experiment, Point
 from harness.metrics.request_table import request_table
 from harness.metrics.summary import summarise
 from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
-from tests.reports.written import Fails, never, write_points, write_run
+from tests.reports.written import Fails, measurement, never, write_run
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn
 
@@ -46,19 +44,14 @@ def bench(**changes) -> Experiment:
 
 def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
     """Measure every point of `experiment` with the scripted servers; those that `fails` names fail."""
-    return write_run(folder, experiment, _measure, fails)
-
-
-def fill(points_dir: Path, points: Sequence[Point], fails: Fails) -> None:
-    """Write the records of those of these points that have none."""
-    write_points(points_dir, points, _measure, fails)
+    return write_run(folder, experiment, measure, fails)
 
 
 _answered: dict[tuple, Measurement] = {}
 """The same users are asked in many tests, and are answered once."""
 
 
-def _measure(point: Point) -> Measurement:
+def measure(point: Point) -> Measurement:
     asked = point.engine, point.trace_hash, point.params["c"], TTFP_S[point.engine]
     if asked not in _answered:
         _answered[asked] = _answer(point)
@@ -73,16 +66,7 @@ def _answer(point: Point) -> Measurement:
     requests = request_table(log, pd.DataFrame(trace.columns()))
     steps = no_steps()
     metrics = summarise(requests, steps, end_s, entry="thinker")
-    return Measurement(
-        trace=trace,
-        events=pa.Table.from_pandas(log, preserve_index=False),
-        steps=pa.Table.from_pandas(steps, preserve_index=False),
-        requests=requests,
-        metrics={name: asdict(metric) for name, metric in metrics.items()},
-        counters={},
-        proof={},
-        cost={"wall_s": 1.0, "simulated_s": end_s},
-    )
+    return measurement(trace, log, steps, requests, metrics, end_s)
 
 
 _COLUMNS = {

@@ -12,7 +12,6 @@ from reports.tables.columns import asked_columns, columns, legend, parse_columns
 from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -63,22 +62,6 @@ def test_any_metric_can_be_asked_for_by_name() -> None:
         ("audio_ttfp_p95", "TTFP P95", "ms"),
         ("ttft_p95", "TTFT P95", "ms"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ("ttfp_p75", "near it are 'ttfp_p50', 'ttfp_p90'"),
-        ("continuty", "near it are 'continuity'"),
-        ("qqqq", "--json has every name"),
-        ("p75", "p50, p90, p95, p99 by themselves"),
-        (" , ", "names no metric"),
-    ],
-)
-def test_an_unknown_name_is_one_sentence_with_those_near_it(asked: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as error:
-        parse_columns(asked)
-    assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:

@@ -29,7 +29,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Group:
         )
         for figure in cards.group("duplex")
     ]
-    return load_group(serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, fill=open_calls.fill))
+    return load_group(
+        serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, measure=open_calls.measure)
+    )
 
 
 def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_and_at_many(measured: Group):

@@ -41,7 +41,7 @@ def thinker_alone() -> Iterator[Step]:
 
 def run_of(folder: Path, steps: list[Step], engines: list[str]) -> Run:
     def measure(point: Point) -> Measurement:
-        return replace(served._measure(point), steps=pa.Table.from_pylist(steps))
+        return replace(served.measure(point), steps=pa.Table.from_pylist(steps))
 
     experiment = served.bench(engines=engines, grid={"c": [8, 16]}, seeds=[0])
     return load_run(write_run(folder, experiment, measure, never))

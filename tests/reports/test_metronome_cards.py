@@ -50,7 +50,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "figures", lambda: {card.name: card for card in [*shipped, *probes]})
         whole, failed = (
-            load_group(serve_cards(folder / name, shipped, lambda point, fails=fails: fails, framed.fill))
+            load_group(serve_cards(folder / name, shipped, lambda point, fails=fails: fails, framed.measure))
             for name, fails in (("whole", False), ("failed", True))
         )
         render_nothing(patch)

@@ -19,13 +19,13 @@ from reports.papers.live import calls, parity
 from tests.reports import framed, served
 from tests.reports.figure_card import serve_cards
 from tests.reports.page import Page
-from tests.reports.written import Fails, never
+from tests.reports.written import Fails, Measure, never
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
 
-def measured(folder: Path, fails: Fails = never) -> Group:
+def measured(folder: Path, fails: Fails = never, measure: Measure = served.measure) -> Group:
     """The card with fewer users, both sides answered by the scripted servers, which know no device."""
     card = cards.figures()["live-parity"]
     small = replace(
@@ -35,7 +35,7 @@ def measured(folder: Path, fails: Fails = never) -> Group:
             for panel, each in card.experiments.items()
         },
     )
-    return load_group(serve_cards(folder, [small], fails))
+    return load_group(serve_cards(folder, [small], fails, measure))
 
 
 @pytest.mark.parametrize("card", (parity, calls), ids=("turns", "calls"))
@@ -56,15 +56,13 @@ def test_sides_that_agree_are_reproduced_and_drawn(tmp_path: Path) -> None:
 
 
 def test_a_side_that_answers_later_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = served._measure
-
     def later(point: Point):
         late = 0.05 if point.device == "sockets" else 0.0
         monkeypatch.setattr(served, "TTFP_S", {"vllm_omni": 0.3 + late, "liveserve": 0.2 + late / 10})
-        return answers(point)
+        return served.measure(point)
 
-    monkeypatch.setattr(served, "_measure", later)
-    verdicts = {claim.claim.id: claim.verdict for claim in measured(tmp_path / "run").claims}
+    group = measured(tmp_path / "run", measure=later)
+    verdicts = {claim.claim.id: claim.verdict for claim in group.claims}
     assert verdicts["vllm_omni-audio_ttfp_p50"] == NOT_REPRODUCED  # 350 ms beside 300
     assert verdicts["liveserve-audio_ttfp_p50"] == REPRODUCED  # 205 ms beside 200
 
@@ -95,7 +93,7 @@ def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -
     monkeypatch.setattr(
         framed, "full_s", lambda point: inf if point.engine == "metronome" else walls[point.device]
     )
-    return load_group(serve_cards(folder, [cards.figures()["live-calls"]], fill=framed.fill))
+    return load_group(serve_cards(folder, [cards.figures()["live-calls"]], measure=framed.measure))
 
 
 def test_calls_that_go_alike_are_reproduced_and_drawn(

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         def measure(point: Point) -> Measurement:
             later = point.engine == "liveserve" and point.params["vllm"] == RELEASES[-1]
             patch.setitem(served.TTFP_S, "liveserve", 0.3 if later else 0.2)
-            return served._measure(point)
+            return served.measure(point)
 
         write_points(points_dir, points, measure, never)
         write_summary(folder, collection.points)

@@ -1,15 +1,21 @@
 """Results directories whose points are made by a function of the test, without workers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+
 from harness.experiments.experiment import Experiment, Point, expand
+from harness.metrics.metric import Metric
 from harness.records.provenance import environment
 from harness.records.record import Measurement, failed, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.harness.fakes import without_sums
+from workloads.trace import Trace
 
 Measure = Callable[[Point], Measurement]
 Fails = Callable[[Point], bool]
@@ -21,6 +27,21 @@ here = cache(environment)
 def never(point: Point) -> bool:
     """Of points that fail: none."""
     return False
+
+
+def measurement(
+    trace: Trace,
+    events: pd.DataFrame,
+    steps: pd.DataFrame,
+    requests: pd.DataFrame,
+    metrics: Mapping[str, Metric],
+    end_s: float,
+) -> Measurement:
+    """Of a run of so many simulated seconds in one of the machine's."""
+    tables = (pa.Table.from_pandas(table, preserve_index=False) for table in (events, steps))
+    values = {name: asdict(metric) for name, metric in metrics.items()}
+    cost = {"wall_s": 1.0, "simulated_s": end_s}
+    return Measurement(trace, *tables, requests=requests, metrics=values, counters={}, proof={}, cost=cost)
 
 
 def write_run(folder: Path, experiment: Experiment, measure: Measure, fails: Fails) -> Path:
