@@ -83,3 +83,15 @@ class Bench:
 
 def play(main: Callable[[], Coroutine[Any, Any, Bench]]) -> Bench:
     return run(main(), virtual=True)
+
+
+def played(scenario: Callable[[Bench], None], on_arrival: Arrival | None = None, **limits: Any) -> Bench:
+    """A bench to whose end everything has run that `scenario` asks of it."""
+
+    async def main() -> Bench:
+        bench = Bench(on_arrival, **limits)
+        scenario(bench)
+        await bench.settle()
+        return bench
+
+    return play(main)

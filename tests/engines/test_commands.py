@@ -8,7 +8,7 @@ import pytest
 
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate, abort_at_layer
 from engines.core.request import StageRequest
-from tests.engines.replica_bench import Bench, play, request
+from tests.engines.replica_bench import Bench, play, played, request
 
 
 class Under:
@@ -28,14 +28,11 @@ def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
 def first_step_s() -> float:
     """Seconds of the first step of two requests that nobody disturbs."""
 
-    async def main() -> Bench:
-        bench = Bench()
+    def scenario(bench: Bench) -> None:
         bench.engine.submit(request("stays"))
         bench.engine.submit(request("leaves"))
-        await bench.settle()
-        return bench
 
-    (begun_s, ended_s, requests), *_ = play(main).steps()
+    (begun_s, ended_s, requests), *_ = played(scenario).steps()
     assert (begun_s, requests) == (0.0, 2)
     return ended_s
 
@@ -45,15 +42,12 @@ def test_an_abort_during_a_step_leaves_at_its_end_or_at_the_next_layer(on_arriva
     whole_s = first_step_s()
     leaves = request("leaves")
 
-    async def main() -> Bench:
-        bench = Bench(on_arrival)
+    def scenario(bench: Bench) -> None:
         bench.engine.submit(request("stays"))
         bench.engine.submit(leaves)
         bench.at(0.3 * whole_s, bench.engine.abort, leaves)
-        await bench.settle()
-        return bench
 
-    bench = play(main)
+    bench = played(scenario, on_arrival)
     assert bench.said() == {"stays": 20} and "leaves" not in bench.finished
     [aborted_s], (_, ended_s, _) = bench.events("abort"), bench.steps()[0]
     assert aborted_s == pytest.approx(ended_s)
@@ -69,14 +63,11 @@ def test_a_step_of_nobody_else_ends_at_the_layer():
     whole_s = first_step_s()
     leaves = request("leaves")
 
-    async def main() -> Bench:
-        bench = Bench(abort_at_layer)
+    def scenario(bench: Bench) -> None:
         bench.engine.submit(leaves)
         bench.at(0.3 * whole_s, bench.engine.abort, leaves)
-        await bench.settle()
-        return bench
 
-    bench = play(main)
+    bench = played(scenario, abort_at_layer)
     assert not bench.tokens and bench.events("abort")[0] < 0.9 * whole_s
 
 
@@ -109,15 +100,12 @@ def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
 def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
     whole_s = first_step_s()
 
-    async def main() -> Bench:
-        bench = Bench(lambda command, step: ("0.0.nobody", "9.9.talker"))
+    def scenario(bench: Bench) -> None:
         bench.engine.submit(request("stays"))
         bench.engine.submit(request("leaves"))
         bench.at(0.3 * whole_s, bench.engine.submit, request("late"))
-        await bench.settle()
-        return bench
 
-    bench = play(main)
+    bench = played(scenario, lambda command, step: ("0.0.nobody", "9.9.talker"))
     assert bench.steps()[0][1] == pytest.approx(whole_s)
     assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
 
@@ -155,8 +143,7 @@ def test_nothing_is_asked_between_steps():
 
 
 def test_commands_are_applied_in_the_order_in_which_they_came():
-    async def main() -> Bench:
-        bench = Bench()
+    def scenario(bench: Bench) -> None:
         gone = request("gone")
         bench.engine.submit(gone)
         bench.engine.abort(gone)
@@ -165,24 +152,19 @@ def test_commands_are_applied_in_the_order_in_which_they_came():
         bench.engine.abort(stays)  # nor who has not come
         bench.engine.submit(stays)
         assert bench.engine.load == 2, "those count that it has yet to take in"
-        await bench.settle()
-        return bench
 
-    bench = play(main)
+    bench = played(scenario)
     assert bench.said() == {"stays": 20}
     assert len(bench.events("abort")) == 1
 
 
 def test_of_a_session_that_closes_before_its_request_is_taken_in_nothing_is_remembered():
-    async def main() -> Bench:
-        bench = Bench(prefix_caching=True)
+    def scenario(bench: Bench) -> None:
         bench.engine.submit(request("one", 7))
         bench.engine.forget(7)
         bench.engine.submit(request("two", 8))
-        await bench.settle()
-        return bench
 
-    bench = play(main)
+    bench = played(scenario, prefix_caching=True)
     histories = bench.engine.scheduler.histories
     assert histories.get(7) is None and histories.get(8) is not None
     assert bench.said() == {"one": 20, "two": 20}
@@ -206,13 +188,10 @@ def test_what_a_truncation_lets_go_of_cannot_be_hit_again():
 def test_a_prompt_that_leaves_no_room_for_a_token_is_refused():
     """vLLM's scheduler would keep it waiting for ever."""
 
-    async def main() -> Bench:
-        bench = Bench()
+    def scenario(bench: Bench) -> None:
         room = bench.engine.replica.stage.max_model_len - 1
         bench.engine.submit(request("fits", prompt=room, tokens=1))
         with pytest.raises(ValueError, match=rf"0\.0\.long has a prompt of .* takes {room} at most"):
             bench.engine.submit(request("long", prompt=room + 1, tokens=1))
-        await bench.settle()
-        return bench
 
-    assert play(main).said() == {"fits": 1}
+    assert played(scenario).said() == {"fits": 1}
