@@ -81,6 +81,7 @@ FILES: dict[str, str | bytes] = {
     "nocol.csv": "Timestamp,Model,Request tokens,Total tokens,Log Type\n1,ChatGPT,10,30,API log\n",
     "ten.csv": BURST + "1,ChatGPT,10,20,30,API log\n2,ChatGPT,ten,20,30,API log\n",
     "heads.csv": BURST,
+    "good.csv": BURST + "1,ChatGPT,10,20,30,Conversation log\n",
     "none.csv": "",
     "open.yaml": "name: [",
     "engless.yaml": "name: x\nworkload: voice\n",
@@ -96,6 +97,9 @@ FILES: dict[str, str | bytes] = {
     "int4.json": json.dumps(CONFIG | {"quantization_config": {"quant_method": "awq"}}),
     "typed.yaml": EXPERIMENT.replace("voice", "poisson").replace("liveserve", "vllm_omni")
     + "set: {modality: text, reply: text, requests: 2}\n",
+    "calls.yaml": "name: x\nworkload: metronome\nengines: [metronome]\n"
+    "set: {sessions: 2, duration_s: 8, deployment: qwen3_omni_pro6000}\n",
+    "gui.yaml": "name: x\nworkload: gui\nengines: [nova]\nset: {requests: 2, deployment: cogagent_a6000}\n",
     "unsourced.yaml": "stages: {thinker: {layers: 3}}\n",
     "anchor.yaml": "a: &a [*a]\n",
     "bin.yaml": "\0\1",

@@ -17,7 +17,6 @@ from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
 from engines.server import ServerParams, resolve
 from harness.clocks.clock import run
-from workloads.errors import UserError
 
 QWEN = load_model("qwen3_omni_30b_a3b")
 H200 = load_gpu("h200")
@@ -125,15 +124,6 @@ def test_a_fact_without_a_source_is_refused():
         values({"layers": {"value": 48}})
     with pytest.raises(ValueError, match="source"):
         values({"layers": 48})
-
-
-def test_unknown_model_gpu_and_deployment_offer_the_nearest():
-    with pytest.raises(UserError, match="h200"):
-        load_gpu("h20")
-    with pytest.raises(UserError, match="qwen3_omni_30b_a3b"):
-        load_model("qwen3_omni_30b")
-    with pytest.raises(UserError, match="qwen3_omni_2gpu"):
-        load_deployment("qwen3_omni_2gpus")
 
 
 COST = StepCost(before_s=0.001, layer_s=0.002, layers=10, after_s=0.003)

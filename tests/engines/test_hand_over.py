@@ -21,7 +21,6 @@ from harness.clocks.clock import run
 from harness.records.log import EventLog
 from tests.engines import replays
 from tests.engines.stage import BLOCK_BYTES, TALKER, make_stage
-from workloads.errors import UserError
 from workloads.registry import make_trace
 
 BANDWIDTH = 1000 * BLOCK_BYTES
@@ -332,18 +331,6 @@ def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice(
     assert (first["kind"] == "turn_done").sum() == 30
     tokens = first[(first["kind"] == "token")].groupby("session")["value"].sum()
     assert (tokens == [session.turns[0].output_tokens for session in trace.sessions]).all()
-
-
-def test_one_without_the_other_is_refused(trace):
-    with pytest.raises(UserError, match="set decode too"):
-        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2)
-
-
-def test_stages_beside_others_cannot_be_divided(trace):
-    with pytest.raises(UserError, match="has other stages on their GPUs"):
-        replays.run(trace, "vllm_omni_wo", server={"deployment": "omni_tiny"}, prefill=2, decode=1)
-    with pytest.raises(UserError, match="has 4 of them beside other stages"):
-        replays.run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_8gpu"}, prefill=2, decode=1)
 
 
 @pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])

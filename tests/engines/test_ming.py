@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.devices.available import check
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
@@ -15,7 +14,6 @@ from engines.speaking.reply import Progress, Reply
 from harness.metrics.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.test_replay import check_events, events_of, turn
-from workloads.errors import UserError
 from workloads.trace import Trace
 
 MING = {"deployment": "ming_flash_omni_8gpu"}
@@ -141,11 +139,6 @@ def test_frames_belong_to_the_text_that_they_voice(text: int, frames: int):
     assert (ends[0], ends[-1]) == (0, frames)
     assert all(before <= after for before, after in pairwise(ends))
     assert all(reply.text_heard(end) >= tokens for tokens, end in enumerate(ends))
-
-
-def test_segments_and_split_models_run_on_the_virtual_device_only():
-    with pytest.raises(UserError, match="modelled only"):
-        check("cpu", SERVED)
 
 
 def test_the_length_of_a_segment_can_be_swept():

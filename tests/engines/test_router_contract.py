@@ -180,11 +180,3 @@ def test_an_unknown_router_is_named_with_the_closest_one(choice: str):
         ENGINES["vllm_omni"].model({choice: "loyl"})
     with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*loyal"):
         ENGINES["omniinfer"].model({choice: "xyz"})
-
-
-def test_what_goes_by_the_prompt_is_not_for_calls():
-    for rule in ("least_work", "prefix_match", "dynamo", "omniproxy", "omniproxy_load", "omniproxy_oss"):
-        with pytest.raises(
-            UserError, match=f"^routing={rule} cannot serve frames: it goes by the whole prompt"
-        ):
-            ENGINES["metronome"].model({"routing": rule})

@@ -21,9 +21,7 @@ from engines.devices.sharing import (
     partitioned,
     traffic,
 )
-from engines.server import ServerParams, resolve
 from harness.clocks.clock import run
-from workloads.errors import UserError
 
 A6000 = load_gpu("a6000")
 SMS = A6000.sms
@@ -170,18 +168,3 @@ def test_a_shared_step_is_the_step_of_the_roofline(name: str):
             if deployment.gpu.sms:
                 whole_s = alone_s(deployment.gpu, shared)
                 assert math.isclose(whole_s, roofline.step(work, 1.25).total_s, rel_tol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("vocoder=0.5", "not talker on the same GPU"),
-        ("talker=0.9,vocoder=0.2", "1.1 of one GPU"),
-        ("speaker=0.9", "'speaker'"),
-    ],
-)
-def test_shares_that_cannot_be(text: str, says: str):
-    with pytest.raises(UserError, match=says):
-        resolve(ServerParams.model_validate({"sm_shares": text}))
-    with pytest.raises(ValueError, match="share 2"):
-        ServerParams.model_validate({"sm_shares": "talker=2"})

@@ -1,10 +1,6 @@
 """A talker that reads its session's history: what it keeps between turns it need not compute again."""
 
-import pytest
-
-from engines.server import ServerParams, resolve
 from tests.engines.replays import run, voice_trace
-from workloads.errors import UserError
 
 BLOCK = 16
 
@@ -43,12 +39,3 @@ def test_its_pool_overflows_to_the_host_and_what_is_needed_next_comes_back_early
     assert counters["talker.preload_issued"] > 0
     lru = run(trace, "liveserve", server=server, preload=False, eviction="off").counters
     assert "talker.preload_issued" not in lru
-
-
-@pytest.mark.parametrize(
-    ("deployment", "why"),
-    [("ming_flash_omni_8gpu", "speaks each segment by itself"), ("llama_8b_1gpu", "has no talker")],
-)
-def test_a_talker_without_history_is_refused(deployment: str, why: str):
-    with pytest.raises(UserError, match=why):
-        resolve(ServerParams.model_validate({"deployment": deployment, "talker_history": True}))

@@ -24,34 +24,6 @@ def refusal(name: str, params: dict) -> str:
     return sentence
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "sentence"),
-    [
-        ("poison", {}, "unknown workload 'poison'. Did you mean 'poisson'?"),
-        ("xyz", {}, f"unknown workload 'xyz'. Choose from: {', '.join(sorted(WORKLOADS))}."),
-        ("voice", {"turnz": 3}, "workload voice: unknown parameter 'turnz'. Did you mean 'turns'?"),
-        (
-            "poisson",
-            {"cv": 2},
-            "workload poisson: unknown parameter 'cv'. Choose from: lengths, max_prompt_tokens, ",
-        ),
-        ("poisson", {"rate": "fast"}, "parameter 'rate' should be a valid number"),
-        ("poisson", {"rate": "fast"}, "got 'fast'."),
-        ("poisson", {"rate": 0}, "parameter 'rate' should be greater than or equal to 0.000001, got 0."),
-        ("poisson", {"rate": float("inf")}, "parameter 'rate' should be a finite number, got inf."),
-        ("poisson", {"requests": 1.5}, "parameter 'requests' should be a valid integer"),
-        ("poisson", {"modality": "video"}, "parameter 'modality' should be 'audio' or 'text', got 'video'."),
-        ("gamma", {"cv": -1}, "parameter 'cv' should be greater than or equal to 0.01, got -1."),
-        ("voice", {"p": 1.2}, "parameter 'p' should be less than or equal to 1, got 1.2."),
-        ("poisson", {"p": 0.5, "reply": "text"}, "reply=text has none; set reply=speech or p=0."),
-        ("burstgpt", {}, "parameter 'path' is required (the file to replay); give it a value."),
-        ("burstgpt", {"path": 5}, "workload burstgpt: parameter 'path' is not a valid path, got 5."),
-    ],
-)
-def test_parameters(name: str, params: dict, sentence: str) -> None:
-    assert sentence in refusal(name, params)
-
-
 def test_seed() -> None:
     with pytest.raises(UserError, match="seed must be 0 or more, got -1"):
         make_trace("voice", {}, -1)

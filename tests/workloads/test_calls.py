@@ -133,17 +133,6 @@ def test_content_is_shared_only_where_the_same_is_heard() -> None:
     assert np.all(together == together[0]) and len(set(together[0].tolist())) == together.shape[1]
 
 
-def test_a_session_too_late_for_a_frame_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"session 596 would come at 298.5 s and stay 1.5 s, .* set frame_s lower"
-    ):
-        make_trace("metronome", {"sessions": 600, "rate": 2}, 0)
-    with pytest.raises(UserError, match=r"session 0 would come at 0.015625 s and stay 1 s"):
-        make_trace("metronome", {"stay_s": 1}, 0)
-    with pytest.raises(UserError, match=r"p"):
-        make_trace("metronome", {"p": 0.5}, 0)
-
-
 def test_arrivals_are_those_of_sessions_and_not_of_frames() -> None:
     found = statistics(make_trace("metronome", {"rate": 8}, 0))["arrivals"]
     assert (found["n"], found["rate_per_s"], found["span_s"]) == (

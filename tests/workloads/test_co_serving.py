@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from workloads.columns.classes import in_order
-from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.statistics.arrival_statistics import gap_cv, rate
 
@@ -75,22 +74,6 @@ def test_co_serving_without_what_is_new_has_the_hash_and_the_parameters_from_bef
     header = make_trace("co_serving", {}, 0).header
     assert header.hash.startswith("00e07edbacebf097")
     assert not {"online", "chat", "pool", "pool_tps", "path", "input_tokens"} & set(header.params)
-
-
-@pytest.mark.parametrize(
-    ("params", "told"),
-    [
-        ({"pool": 4, "documents": 7}, "leave one of them out"),
-        ({"pool_tps": 5.0}, "set pool too"),
-        ({"input_tokens": 5}, "set both or leave both out"),
-        ({"input_tokens": 5, "output_tokens": 5, "chat": "burstgpt"}, "leave one out"),
-        ({"online": "burstgpt", "cv": 2.0}, "leave one out"),
-        ({"path": "x.jsonl"}, "set shape to which it is"),
-    ],
-)
-def test_two_ways_to_say_what_co_serving_is_are_refused(params: dict, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        make_trace("co_serving", params, 0)
 
 
 LENGTHS_AND_TIMES = ("arrival_s", "input_tokens", "output_tokens", "network_s")

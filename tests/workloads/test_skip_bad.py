@@ -96,25 +96,6 @@ def test_json_lines(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"start_s": "busiest"}, "start_s=busiest needs duration_s, the length of the window; set it"),
-        ({"start_s": -1.0}, "start_s=-1.0 lies before the record; set 0 or more"),
-        ({"start_s": 50.0}, "no request between 50 s and inf s of 0 s; choose another start_s or duration_s"),
-        (
-            {"peak_rate": 4, "time_scale": 2},
-            "peak_rate and time_scale both set the speed; leave one of them out",
-        ),
-        ({"peak_rate": 4}, "a peak of 4/s over 10 s takes 40 requests and there are 1"),
-    ],
-)
-def test_windows_and_peaks_that_cannot_be(csv_file: Write, params: dict, sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        make_trace("burstgpt", {"path": str(csv_file(HEADER + GOOD)), **params}, 0)
-    assert sentence in str(error.value)
-
-
 def test_a_window_leaves_out_what_comes_before_and_after(csv_file: Write) -> None:
     rows = "".join(f"s{i % 3},{t},10,20\n" for i, t in enumerate([0, 1, 2, 50, 51, 52, 53, 90]))
     path = str(csv_file("session_id,t,query,output\n" + rows))

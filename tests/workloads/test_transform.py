@@ -134,24 +134,10 @@ def test_steps_make_valid_traces_that_repeat(share: float, factor: float, seed: 
     assert len(result.header.notes) == len(TALK.header.notes) + 3
 
 
-@pytest.mark.parametrize(
-    ("step", "sentence"),
-    [
-        (lambda: thin(TALK, 0), "share must be above 0 and at most 1, got 0"),
-        (lambda: scale_time(TALK, float("inf")), "factor must be above 0 and finite, got inf"),
-        (
-            lambda: cut(TALK, 1e6, 2e6),
-            "no session begins between 1e[+]06 s and 2e[+]06 s; the trace's begin between",
-        ),
-        (lambda: merge([]), "nothing to merge"),
-        (lambda: merge([CALLS, TALK]), "'voice' is made of turns and 'metronome' of frames"),
-        (lambda: classify(CALLS, "a"), "calls in frames have no request classes"),
-        (lambda: classify(TALK, ""), "the class has no name"),
-        (lambda: classify(TALK, "On line"), "request_class is On line; must be a-z"),
-        (lambda: loop(TALK, 0), "times must be at least 1, got 0"),
-        (lambda: loop(TALK, 2, 0.0), "period_s must be above 0 and finite, got 0"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(step, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        step()
+def test_what_no_command_asks_for_is_refused() -> None:
+    with pytest.raises(UserError, match="nothing to merge"):
+        merge([])
+    with pytest.raises(UserError, match="times must be at least 1, got 0"):
+        loop(TALK, 0)
+    with pytest.raises(UserError, match="period_s must be above 0 and finite, got 0"):
+        loop(TALK, 2, 0.0)

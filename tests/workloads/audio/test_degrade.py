@@ -129,20 +129,6 @@ def test_a_trace_says_what_is_heard_and_keeps_its_turns() -> None:
     assert not set(said(degraded)) & set(said(plain))
 
 
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"snr_db": 61}, "parameter 'snr_db' should be less than or equal to 60, got 61."),
-        ({"reverb_s": 0}, "parameter 'reverb_s' should be greater than or equal to 0.05, got 0."),
-        ({"codec": "amr"}, "parameter 'codec' should be 'g711', got 'amr'."),
-    ],
-)
-def test_parameters(params: dict, sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        make_trace("speech", params, 0)
-    assert sentence in str(error.value)
-
-
 def test_without_librosa_the_trace_is_refused_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "librosa", None)
     with pytest.raises(
