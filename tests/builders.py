@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workloads.trace import Turn
+import numpy as np
+
+from workloads.trace import Trace, Turn
 
 REHEARSE = [sys.executable, "-c", "from reports.cli import main; main()"]
 """The command as a process of its own; its arguments follow."""
@@ -79,3 +81,9 @@ def say(handler: BaseHTTPRequestHandler, text: str, status: int = 200) -> None:
     handler.send_response(status)
     handler.end_headers()
     handler.wfile.write(text.encode())
+
+
+def starts(trace: Trace) -> np.ndarray:
+    """When the sessions of a trace begin, in s."""
+    columns = trace.columns()
+    return columns["arrival_s"][columns["turn"] == 0]

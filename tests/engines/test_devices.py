@@ -1,4 +1,4 @@
-"""The virtual device: step times against hand arithmetic and anchors, queues, interruption between layers."""
+"""The virtual device: step times against hand arithmetic and anchors, queues, interruption between layers, GPUs."""
 
 import asyncio
 from dataclasses import replace
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from engines.deployments import load_deployment
 from engines.deployments.changes import with_pool
-from engines.devices.hardware import load_gpu
+from engines.devices.hardware import gpu_called, gpu_names, load_gpu
 from engines.devices.kernels.choose import shipped
 from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
-from engines.server import ServerParams, resolve
+from engines.server import NO_GPUS, ServerParams, resolve
 from harness.clocks.clock import run
 
 QWEN = load_model("qwen3_omni_30b_a3b")
@@ -191,3 +191,30 @@ def test_copies_queue_beside_compute():
         return [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
 
     assert run(main(), virtual=True) == pytest.approx([0.02, 0.03, 1.02])
+
+
+def test_every_one_loads_and_can_be_chosen() -> None:
+    told = str(ServerParams.model_fields["gpu"].description)
+    for name in gpu_names():
+        gpu = load_gpu(name)
+        assert 0 < gpu.pcie_bandwidth < gpu.bandwidth and gpu.flops / gpu.bandwidth > 1, name
+        assert (f" {name}," in told or f" {name};" in told) == (name not in NO_GPUS)
+
+
+def test_a_new_generation_is_faster() -> None:
+    for older, newer in (("a100", "h100"), ("h100", "b200"), ("b200", "gb200"), ("a6000", "l40s")):
+        assert load_gpu(older).flops < load_gpu(newer).flops
+        assert load_gpu(older).bandwidth < load_gpu(newer).bandwidth
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA L40S", "l40s"),
+    ],
+)
+def test_names_of_others(theirs: str, ours: str) -> None:
+    assert gpu_called(theirs) == ours

@@ -1,5 +1,7 @@
-"""The queue of free blocks under vLLM's own KV cache manager: who loses blocks, and that none is ever lost."""
+"""The queue of free blocks under vLLM's own KV cache manager, who loses blocks and that none is ever lost; the eviction
+index against brute force (T-m), from heap and from scan."""
 
+import math
 from functools import cache
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from engines.core import vllm_adapter as vllm
 from engines.core.kv_manager import EvictionMode
 from engines.core.vllm_adapter.free_queue import install
+from engines.systems.liveserve import next_use
 from engines.systems.liveserve.next_use import NextUseIndex
 from engines.systems.liveserve.tail_scan import TailScan
 from tests.engines.stage import make_scheduler
@@ -211,3 +214,108 @@ def test_no_block_stays_behind_an_evicted_prefix(events, shared):
             assert owned == set(range(stage.cached(session))), (session, len(history))
     finally:
         stage.close()
+
+
+INDEXES = [NextUseIndex, TailScan]
+
+
+class Oracle:
+    """The rule said once more, as slowly as can be: sort all idle blocks and take from the end."""
+
+    def __init__(self):
+        self.idle: dict[int, dict[int, int]] = {}
+        self.needed: dict[int, float | None] = {}
+
+    def candidates(self):
+        """(next use, its owner) by block; not of blocks that must stay."""
+        found = {}
+        for block, owners in self.idle.items():
+            uses = [(self.needed.get(session), session) for session in owners]
+            if uses and all(use is not None for use, _ in uses):
+                found[block] = sorted(uses)[0]
+        return found
+
+    def pop(self, count):
+        def order(candidate):
+            block, (use, session) = candidate
+            return (-use, -session, -self.idle[block][session], block)
+
+        victims = [block for block, _ in sorted(self.candidates().items(), key=order)[:count]]
+        for block in victims:
+            del self.idle[block]
+        return victims
+
+    def later_than(self, moment):
+        return sum(use > moment for use, _ in self.candidates().values())
+
+
+OWNERS_OF = st.integers(0, 4)
+NEXT_USES = st.sampled_from([0.0, 1.0, 1.5, 2.0, 7.0, math.inf])
+OWNERS = st.dictionaries(OWNERS_OF, st.integers(0, 5), max_size=3)
+INDEX_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 30), OWNERS),
+        st.tuples(st.just("discard"), st.integers(0, 30), st.none()),
+        st.tuples(st.just("key"), OWNERS_OF, st.one_of(st.none(), NEXT_USES)),
+        st.tuples(st.just("pop"), st.integers(0, 4), st.none()),
+        st.tuples(st.just("later_than"), NEXT_USES, st.none()),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=300)
+@given(INDEX_EVENTS)
+def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
+    oracle, indexes = Oracle(), [make() for make in INDEXES]
+    for verb, what, value in events:
+        if verb == "add":
+            if what in oracle.idle:
+                continue  # only a block that is not idle can become idle
+            oracle.idle[what] = value
+            for index in indexes:
+                index.add(what, value)
+        elif verb == "discard":
+            oracle.idle.pop(what, None)
+            for index in indexes:
+                index.discard(what)
+        elif verb == "key":
+            oracle.needed[what] = value
+            for index in indexes:
+                index.key(what, value)
+        else:
+            expected = getattr(oracle, verb)(what)
+            assert [getattr(index, verb)(what) for index in indexes] == [expected] * len(indexes)
+        for index in indexes:
+            assert len(index) == sum(bool(owners) for owners in oracle.idle.values())
+    expected = oracle.pop(99)
+    assert [index.pop(99) for index in indexes] == [expected] * len(indexes)
+
+
+@given(turns=st.integers(1, 60))
+def test_memory_does_not_grow_with_the_turns_of_a_session(turns):
+    index = NextUseIndex()
+    for turn in range(turns):
+        index.key(1, float(turn))
+        for block in range(20):
+            index.discard(block)
+            index.add(block, {1: block})
+    assert len(index._sessions[1].stack) <= 2 * 20 + 64
+    assert len(index._order) <= 2 + 64
+    assert index.pop(20) == list(range(19, -1, -1))
+
+
+def test_memory_does_not_grow_with_the_sessions_that_have_closed(monkeypatch):
+    monkeypatch.setattr(next_use, "REMEMBERED", 10)
+    index = NextUseIndex()
+    index.add(0, {0: 0, 1: 0})
+    index.key(1, 5.0)
+    index.key(0, math.inf)
+    for session in range(2, 300):
+        index.key(session, float(session))
+        index.add(session, {session: 0})
+        index.key(session, math.inf)
+        assert index.pop(1) == [session]
+    assert len(index._sessions) <= 12 and len(index._order) <= 2 * 12 + next_use.SLACK + 1
+    index.add(300, {0: 0})
+    assert index.pop(2) == [300, 0], "an owner that was forgotten does not protect a block"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.metrics.call_log import Stretch, overlap_s
 from harness.metrics.turn_taking import PARTS, SERVER_PARTS, summarise_turn_taking, turn_taking_table
 from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
-from tests.metrics.open_call import OpenCalls
+from tests.metrics.event_log import OpenCalls
 
 
 def measured(call: OpenCalls, name: str) -> tuple[float | None, int, int]:

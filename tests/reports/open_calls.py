@@ -13,8 +13,8 @@ from harness.metrics.request_table import request_table
 from harness.metrics.summary import summarise
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from harness.records.record import Measurement
+from tests.metrics.event_log import OpenCalls
 from tests.metrics.event_log import steps as no_steps
-from tests.metrics.open_call import OpenCalls
 from tests.reports.written import measurement, never, write_run
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.registry import make_trace

@@ -1,8 +1,11 @@
-"""The sentence that answers what an experiment asks."""
+"""The first lines of a report: what a run answers, and the highest load that qualifies, with the reason."""
 
 import pytest
 
 from reports.runs.answer import Finished, answer, find_answer
+from reports.runs.measured import load_run
+from reports.runs.useful import useful_loads
+from tests.reports.served import bench, serve
 
 
 def points(
@@ -66,3 +69,25 @@ def test_classes_ask_for_the_most_urgent_one(share: float):
         said
         == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
     )
+
+
+def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):
+    run = load_run(serve(tmp_path / "run", bench()))
+    useful = useful_loads(run)
+    assert useful is not None
+    assert useful["axes"] == ["p"]
+    assert len(useful["rows"]) == len(run.variants) * len(run.values("p"))
+    for row in useful["rows"]:
+        variant = run.variants[row["variant"]]
+        loads = {
+            f"{value:.3f}"
+            for c in run.values("c")
+            for point in run.at(variant, c=c)
+            if (value := point.value("completed_rps")) is not None
+        }
+        assert row["value"] in loads or (row["value"] == "–" and "no load qualifies" in row["reason"])
+
+
+def test_without_a_varied_load_there_is_nothing_to_say(tmp_path):
+    one_load = bench(grid={"p": [0.0]}, set={**bench().set, "c": 4})
+    assert useful_loads(load_run(serve(tmp_path / "run", one_load))) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.workloads.session_starts import starts
+from tests.builders import starts
 from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
 from workloads.errors import UserError
 from workloads.registry import make_trace

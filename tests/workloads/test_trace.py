@@ -227,6 +227,17 @@ def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
     assert "barge_in" in header["streams"]
 
 
+NOISE = {"event": "noise", "event_after_s": 1.0, "event_s": 1.0}
+
+
+def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
+    turn = replace(TURN, pause_after_s=1.0, pause_s=0.5, **NOISE)
+    trace = Trace.from_turns([turn])
+    trace.save(tmp_path / "t.parquet")
+    assert Trace.load(tmp_path / "t.parquet").sessions[0].turns == (turn,)
+    assert trace != Trace.from_turns([replace(turn, event="backchannel")])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -253,6 +264,12 @@ def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
         ({"ttft_deadline_s": 0.0}, "ttft_deadline_s is 0.0; must be more than 0 s"),
         ({"tbt_deadline_s": -1.0}, "tbt_deadline_s is -1.0; must be more than 0 s"),
         ({"tbt_deadline_s": float("inf")}, "tbt_deadline_s is inf; must be finite and not negative"),
+        ({"pause_s": 0.5}, "pause_after_s is None; goes with pause_s"),
+        ({"pause_after_s": 2.6, "pause_s": 0.5}, "pause_s is 0.5; must end before the turn does"),
+        (NOISE | {"event": "cough"}, "event is cough; must be one of interruption"),
+        (NOISE | {"event_s": None}, "event_s is None; goes with event"),
+        ({"event_after_s": 1.0}, "goes with event"),
+        (NOISE | {"reply_audio_s": None}, "needs a spoken reply"),
     ],
 )
 def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.builders import starts
 from tests.golden.pinned import check_trace
-from tests.workloads.session_starts import starts
 from tests.workloads.small_files import FILES
 from workloads.distributions.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
 from workloads.errors import UserError

@@ -1,4 +1,4 @@
-"""Full-duplex streams: distinct, staggered, lazy, with keys that follow the content."""
+"""Full-duplex streams, distinct, staggered, lazy, with keys that follow the content; workload `metronome` over them."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.workloads.audio.conftest import Record
 from workloads.audio import library as library_module
 from workloads.audio.duplex import Part, Stream, continuous
 from workloads.audio.library import Held, Library
 from workloads.audio.synth import SyntheticClip, synthetic_clips
 from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
 
 RATE = 16_000
 CLIPS = synthetic_clips()[:12]
@@ -90,3 +93,29 @@ def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.Monk
     for stream in streams:
         next(stream.chunks(0.02))
         assert held.bytes <= max(300_000, 30 * RATE * 2)
+
+
+def first_contents(trace: Trace) -> set[float]:
+    columns = trace.columns()
+    return set(columns["content"][columns["turn"] == 0].tolist())
+
+
+def test_a_few_recordings_give_128_different_streams(recordings: Path) -> None:
+    params = {"path": str(recordings), "skip_bad": True}
+    trace = make_trace("metronome", params, 0)
+    assert len(first_contents(trace)) == 128
+    assert any(note.startswith("audio: ") and note.endswith("without pause") for note in trace.header.notes)
+    made_up = make_trace("metronome", {}, 0)
+    assert np.array_equal(trace.columns()["output_tokens"], made_up.columns()["output_tokens"])
+    assert not np.array_equal(trace.columns()["content"], made_up.columns()["content"])
+
+
+def test_contents_follow_the_recordings_and_too_few_are_refused(record: Record) -> None:
+    folder = record("a.wav", index=3).parent
+    params = {"path": str(folder), "sessions": 10, "duration_s": 10}
+    one = make_trace("metronome", params, 0)
+    assert make_trace("metronome", params, 0) == one
+    record("a.wav", index=4)
+    assert not first_contents(one) & first_contents(make_trace("metronome", params, 0))
+    with pytest.raises(UserError, match=r"s of recordings give no 5000 different streams; give more"):
+        make_trace("metronome", params | {"sessions": 5000, "rate": 5000}, 0)
