@@ -155,12 +155,12 @@ def _predict(planned: _Planned, out: Path, step_times: str) -> Prediction:
     run, folder = planned.run, out / planned.run.name
     columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
     path = str(folder / DEPLOYMENT)
-    latencies, source = in_fresh_process(folder / LOG, _serve, path, columns, planned.prefixes, step_times)
+    latencies, source = in_fresh_process(folder / LOG, serve, path, columns, planned.prefixes, step_times)
     requests = latencies.assign(part=_parts(run, len(latencies)))
-    return Prediction(run, _beside(run, requests), source, planned.gpu, planned.assumed)
+    return Prediction(run, beside(run, requests), source, planned.gpu, planned.assumed)
 
 
-def _serve(
+def serve(
     path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
@@ -198,7 +198,7 @@ def _parts(run: TruthRun | SummaryRun, count: int) -> list[str]:
     return labels
 
 
-def _beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
+def beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
     """With what was measured of each; of an experiment in sum nothing is."""
     numbered = requests.assign(request=np.arange(len(requests)))
     if isinstance(run, SummaryRun):

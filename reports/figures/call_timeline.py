@@ -95,7 +95,7 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
     begins, ends = ends - lengths - origin, ends - origin
     spans = list(zip(begins.tolist(), ends.tolist(), strict=True))
     drawn: set[str] = set()
-    sound = _saved(point, session, float(begins[user].min()))
+    sound = saved_call(point, session, float(begins[user].min()))
     for row in np.flatnonzero(user):
         name = label.iloc[row]
         own = SPEECH if name in SAYS else _BESIDE.get(name, MUTED)
@@ -129,7 +129,7 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
     return drawn
 
 
-def _saved(point: Measured, session: int, first_s: float) -> list[tuple[np.ndarray, np.ndarray]]:
+def saved_call(point: Measured, session: int, first_s: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """Times in s and the loudest of each 20 ms of both sides, from 0 to 1, where the call was kept.
 
     The file's clock is set by the user's first sound, which is where the log has it.

@@ -47,7 +47,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     for (variant, (gpu, steps)), panel in zip(tables.items(), axes, strict=True):
         within = steps.loc[(steps["t_s"] < end_s) & (steps["t_s"] + steps["dt_s"] > begin_s)]
         if divided:
-            _over_sms(panel, within, begin_s, looks, sms or _most_at_once(within))
+            _over_sms(panel, within, begin_s, looks, sms or most_at_once(within))
         else:
             _in_lanes(panel, within, begin_s, looks)
         panel.set_title(f"{variant.label}, {gpu}")
@@ -108,7 +108,7 @@ def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str,
     panel.set_ylabel("SMs")
 
 
-def _most_at_once(steps: pd.DataFrame) -> float:
+def most_at_once(steps: pd.DataFrame) -> float:
     """SMs that were in use together at most."""
     begins, ends = steps["t_s"], steps["t_s"] + steps["dt_s"]
     changes = np.concatenate([steps[SMS], -steps[SMS]])

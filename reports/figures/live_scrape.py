@@ -113,7 +113,7 @@ def chosen(table: pd.DataFrame) -> list[str]:
 
 
 def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
-    series = list(_series(table, name))
+    series = list(series_of(table, name))
     shown = few(sorted(series, key=lambda pair: -np.nanmax(np.abs(pair[1])))[:_LINES])
     title, factor = readable(name)
     for (label, values), colour in zip(shown, colours(len(shown)), strict=True):
@@ -139,7 +139,7 @@ def readable(name: str) -> tuple[str, float]:
     return f"{text[:1].upper()}{text[1:]}{f', {unit}' if unit else ''}", factor
 
 
-def _series(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:
+def series_of(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:
     """A name's series by the labels that tell them apart; of a counter the rate between polls."""
     rows = table.loc[(table["name"] == name) & table["value"].notna()]
     labelled = {text: json.loads(text) for text in dict.fromkeys(rows["labels"].astype(str))}

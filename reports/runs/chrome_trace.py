@@ -50,8 +50,8 @@ def write(record: Record, file: BinaryIO | GzipFile) -> int:
 def events(record: Record) -> Iterator[Event]:
     """The steps in the order in which they ended, then the requests in that of the log."""
     processes = Processes(deployment_of(record.point))
-    yield from StepSlices(processes).events(_rows(record.folder / "steps.parquet"))
-    yield from RequestSlices(processes).events(_rows(record.folder / "events.parquet"))
+    yield from StepSlices(processes).events(rows_of(record.folder / "steps.parquet"))
+    yield from RequestSlices(processes).events(rows_of(record.folder / "events.parquet"))
 
 
 def _about(record: Record) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _about(record: Record) -> dict[str, Any]:
     return {"point": point.id, "engine": point.engine, "workload": point.workload, "seed": point.seed}
 
 
-def _rows(path: Path) -> Rows:
+def rows_of(path: Path) -> Rows:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(PIECE):
             yield from pa.Table.from_batches([batch]).to_pylist()

@@ -18,8 +18,8 @@ class Loyal(Router):
 
     def __init__(self, replicas: Sequence[Target], params: Any) -> None:
         self.load = [0] * len(replicas)
-        self._most = params.moves_from
-        self._at: dict[int, int] = {}
+        self.most = params.moves_from
+        self.at: dict[int, int] = {}
 
     def route(
         self,
@@ -29,9 +29,9 @@ class Loyal(Router):
         among: Sequence[int] | None = None,
     ) -> int:
         may = range(len(self.load)) if among is None else among
-        replica = self._at.get(session)
-        if replica is None or replica not in may or self.load[replica] >= self._most:
-            replica = self._at[session] = min(may, key=lambda i: self.load[i])
+        replica = self.at.get(session)
+        if replica is None or replica not in may or self.load[replica] >= self.most:
+            replica = self.at[session] = min(may, key=lambda i: self.load[i])
         self.load[replica] += 1
         return replica
 
@@ -39,7 +39,7 @@ class Loyal(Router):
         self.load[replica] -= 1
 
     def forget(self, session: int) -> None:
-        self._at.pop(session, None)
+        self.at.pop(session, None)
 
 
 COMPONENTS = (Routing("loyal", "where the session was, below a load", LoyalParams, rule=Loyal),)

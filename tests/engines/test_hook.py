@@ -1,5 +1,6 @@
 """A hook of the pipeline follows every reply, and changes nothing unless it holds one."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ class Late(Hook):
         self.pipeline, self.seconds = pipeline, seconds
 
     def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
-        self.pipeline._loop.call_later(self.seconds, self.pipeline.send, reply, request)
+        asyncio.get_running_loop().call_later(self.seconds, self.pipeline.send, reply, request)
         return True
 
 

@@ -168,7 +168,7 @@ def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings
     replay("vllm_omni", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=built.append)
     routers = built[0].gateway.pipeline.routers
     assert [type(each) for each in routers.values()] == [outside_router.Loyal] * 2
-    assert all(each.load == [0] * 4 and not each._at for each in routers.values())
+    assert all(each.load == [0] * 4 and not each.at for each in routers.values())
     assert ENGINES["metronome"].model({"routing": "loyal"})(routing="loyal").moves_from == 4
     check_router("least_load")
 

@@ -241,11 +241,11 @@ def test_the_command_writes_what_a_viewer_opens(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, _rows
+from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, rows_of
 folder, count = Path(sys.argv[1]), 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):
-    count += sum(1 for _ in part(Processes(None)).events(_rows(folder / f"{name}.parquet")))
+    count += sum(1 for _ in part(Processes(None)).events(rows_of(folder / f"{name}.parquet")))
 print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 

@@ -81,8 +81,8 @@ def test_steps_that_divide_a_gpu_lie_beside_one_another_and_never_over(tmp_path:
 def test_who_takes_what_others_leave_fills_a_gpu_no_further():
     rows = [step("vision", 0.0, 1.0, sms=84.0), step("decode", 1.0, 1.0, sms=84.0)]
     table = pa.Table.from_pylist(rows).to_pandas()
-    assert gpu._most_at_once(table) == 84.0
-    assert gpu._most_at_once(table.assign(t_s=np.array([0.0, 0.5]))) == 168.0
+    assert gpu.most_at_once(table) == 84.0
+    assert gpu.most_at_once(table.assign(t_s=np.array([0.0, 0.5]))) == 168.0
 
 
 def test_a_run_without_steps_has_no_picture(tmp_path: Path):

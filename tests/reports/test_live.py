@@ -234,7 +234,6 @@ def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
 
 def test_the_slip_curves_are_the_tails_of_their_messages(run: Run) -> None:
     picture = live_slip.draw(run)
-    assert isinstance(picture, Picture)
     (axes,) = picture.figure.axes
     curves = [line for line in axes.get_lines() if "c\xa0" in str(line.get_label())]
     assert len(curves) == 3
@@ -259,7 +258,6 @@ def test_sessions_on_line_never_exceed_the_places(run: Run) -> None:
 def test_the_run_as_it_went_is_of_the_busiest_load_that_counts(run: Run) -> None:
     assert {dict(load.cell)["c"] for load in live.busiest(run)} == {8}
     picture = live_time.draw(run)
-    assert isinstance(picture, Picture)
     upper, lower = picture.figure.axes
     point = live.one(at(run, 8).points)
     dots = next(line for line in upper.get_lines() if line.get_label() == "one turn")
@@ -294,7 +292,7 @@ def test_counters_are_rates_and_a_restart_of_the_server_is_no_negative_one() -> 
     other = '{"engine":"e","stage":"talker"}'
     rows = [(t, "n_total", label, v) for t, v in ((0.0, 0.0), (2.0, 10.0), (3.0, 1.0), (4.0, 3.0))]
     rows += [(0.0, "n_total", other, 0.0), (1.0, "n_total", other, 7.0)]
-    series = dict(live_scrape._series(scraped(*rows), "n_total"))
+    series = dict(live_scrape.series_of(scraped(*rows), "n_total"))
     assert set(series) == {"thinker", "talker"}  # labels that are the same everywhere are left out
     assert series["thinker"].index.tolist() == [2.0, 3.0, 4.0]
     assert series["thinker"].iloc[[0, 2]].tolist() == [5.0, 2.0] and np.isnan(series["thinker"].iloc[1])
@@ -303,7 +301,7 @@ def test_counters_are_rates_and_a_restart_of_the_server_is_no_negative_one() -> 
 
 def test_a_last_poll_right_after_another_makes_no_burst() -> None:
     rows = [(t, "n_total", "{}", v) for t, v in ((0.0, 0.0), (1.0, 4.0), (2.0, 8.0), (2.01, 9.0))]
-    (series,) = dict(live_scrape._series(scraped(*rows), "n_total")).values()
+    (series,) = dict(live_scrape.series_of(scraped(*rows), "n_total")).values()
     assert series.index.tolist() == [1.0, 2.01] and series.iloc[1] == pytest.approx(5 / 1.01)
 
 

@@ -7,7 +7,7 @@ import pytest
 from reports.claims.beside import ours
 from reports.claims.paper import Published, along, matching
 from reports.figures import generation, latency, timeline
-from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.picture import LeftOut, setting
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
 from reports.pages.sections import comparison, headline, tiles
@@ -80,7 +80,6 @@ def test_headline_tiles_rest_on_seeds_that_every_variant_finished(tmp_path: Path
 def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:
     with style():
         picture = generation.draw(modes)
-    assert isinstance(picture, Picture)
     baseline, paced, _ = modes.variants
     whole = shared_turns(modes, {"c": 16, "p": 0.0}, "completed")
     longest = max(whole, key=lambda turn: turn.rows[baseline]["audio_s"])
@@ -108,7 +107,6 @@ def test_without_interruptions_the_timeline_shows_a_whole_reply(tmp_path: Path) 
     run = load_run(serve(tmp_path / "run", bench(seeds=[0], grid={"c": [8]})))
     with style():
         picture = timeline.draw(run)
-    assert isinstance(picture, Picture)
     assert "heard to its end in every variant" in picture.caption
     assert "interrupts" not in picture.title
 

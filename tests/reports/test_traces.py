@@ -92,7 +92,6 @@ def test_arrivals_at_one_instant_leave_no_picture_of_an_earlier_page(tmp_path: P
 
 def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
     picture = draw(gaps, make_trace("gamma", {"cv": 2, "rate": 4, "requests": 20_000}, 0))
-    assert isinstance(picture, Picture)
     assert "from the Gamma law with a rate of 4/s, CV 2." in picture.caption
     distance = re.search(r"distance (\d\.\d+)", picture.caption)
     assert distance and float(distance[1]) < 0.02
@@ -108,21 +107,18 @@ def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
 )
 def test_other_workloads_have_their_laws(name: str, params: dict, law: str) -> None:
     picture = draw(gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0))
-    assert isinstance(picture, Picture)
     found = re.search(r"distance (\d\.\d+) from the (.*)\.$", picture.caption)
     assert found and found[2] == law and float(found[1]) < 1.63 / np.sqrt(3000)
 
 
 def test_a_trace_that_was_thinned_is_held_against_its_own_rate() -> None:
     picture = draw(gaps, thin(make_trace("gamma", {"cv": 3, "rate": 4, "requests": 2000}, 0), 0.5))
-    assert isinstance(picture, Picture)
     assert "Poisson law with its own rate of" in picture.caption
 
 
 def test_coarse_times_are_said() -> None:
     turns = [replace(SPOKEN, session=i, arrival_s=3.0 * (i // 10)) for i in range(100)]
     picture = draw(gaps, Trace.from_turns(turns))
-    assert isinstance(picture, Picture)
     assert "91% of the gaps are 0: times are coarse" in picture.caption
 
 
@@ -149,7 +145,6 @@ def test_recorded_or_synthetic_speech_is_drawn_and_named() -> None:
     pytest.importorskip("webrtcvad")
     trace = speech_sessions(SpeechParams(sessions=8, p=0.6), 2)
     picture = draw(waveform, trace)
-    assert isinstance(picture, Picture)
     assert "Synthetic speech" in picture.caption
     assert any(line.get_label() == "speech (webrtcvad)" for line in picture.figure.axes[0].lines)
 

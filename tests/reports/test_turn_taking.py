@@ -30,7 +30,6 @@ def run(folder: Path) -> Run:
 def drawn(module, run: Run) -> Picture:
     with style():
         picture = module.draw(run)
-    assert isinstance(picture, Picture)
     picture.figure.canvas.draw()
     return picture
 
@@ -105,7 +104,7 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
         assert f"session {session}," in picture.caption
         (player,) = re.findall('<audio .* src="(.+)">', write_report(folder).read_text())
         assert (folder / player).exists() and player.endswith(f"call-{session}.flac")
-        ((times_s, (user, agent)),) = call_timeline._saved(point, session, 0.0)
+        ((times_s, (user, agent)),) = call_timeline.saved_call(point, session, 0.0)
     finally:
         saved.unlink()
         manifest.write_text(before)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
 from harness.truth.folder import read_truth
-from harness.truth.predict import Failed, Prediction, _beside, _serve, predict, served_model
+from harness.truth.predict import Failed, Prediction, beside, predict, serve, served_model
 from harness.truth.replayed import asynchronous
 from harness.truth.truth_report import REQUESTS, report_of
 from harness.truth.truth_run import Request, Server, SummaryRun, TruthRun
@@ -47,14 +47,14 @@ def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_pa
 def falls_over(path: str, *rest: Any) -> Any:
     if Path(path).parent.name == "bad":
         raise ArithmeticError("one and one is three")
-    return _serve(path, *rest)
+    return serve(path, *rest)
 
 
 @pytest.mark.slow
 def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
     folder, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("harness.truth.predict._serve", falls_over)
+    monkeypatch.setattr("harness.truth.predict.serve", falls_over)
     run = {"traces.json": TRACES, "exp-config.yaml": CONFIG}
     made = folder(**{f"{name}__{file}": text for name in ("bad", "good") for file, text in run.items()})
     out = tmp_path / "out"
@@ -119,7 +119,7 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
 def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label, queue_s, expected) -> None:
     requests = tuple(replace(one, queue_s=queue_s) for one in a_run([0.1] * 3).requests)
     run = replace(a_run([0.1] * 3), requests=requests, parts=((label, 0, 3),))
-    assert _beside(run, pd.DataFrame({"part": [label] * 3}))["saturated"].tolist() == [expected] * 3
+    assert beside(run, pd.DataFrame({"part": [label] * 3}))["saturated"].tolist() == [expected] * 3
 
 
 def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> None:

@@ -135,7 +135,7 @@ def _next(trace: Trace, turn: Turn) -> Turn:
 def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
     """What the turn says, and all that anybody may say."""
     header = trace.header
-    known = _utterances(tuple(header.notes), header.params.get("path"))
+    known = known_utterances(tuple(header.notes), header.params.get("path"))
     if not known:
         raise UserError(
             f"workload {header.generator} says how long its users speak but not what; use workload speech."
@@ -166,7 +166,7 @@ def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
 
 
 @lru_cache(maxsize=8)
-def _utterances(notes: Sequence[str], folder: str | None) -> tuple[Said, ...]:
+def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[Said, ...]:
     found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
     if folder is None:
         synthetic: dict[str, Clip] = {clip.name: clip for clip in synthetic_clips()}

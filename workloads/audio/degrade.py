@@ -65,7 +65,7 @@ class Degradation:
             return pcm
         sound = pcm.astype(np.float64) / 32768
         if self.reverb_s is not None:
-            sound = _in_room(sound, _room(self.reverb_s, rate, seed, session))
+            sound = _in_room(sound, room_response(self.reverb_s, rate, seed, session))
         if self.snr_db is not None:
             sound = sound + _noise(sound, self.snr_db, stream(seed, f"noise {session} {turn}"))
         if self.codec is not None:
@@ -74,7 +74,7 @@ class Degradation:
 
 
 @lru_cache(maxsize=64)
-def _room(reverb_s: float, rate: int, seed: int, session: int) -> np.ndarray:
+def room_response(reverb_s: float, rate: int, seed: int, session: int) -> np.ndarray:
     """An impulse response: the direct sound, then noise that decays (Polack's model of a diffuse field)."""
     rng = stream(seed, f"room {session}")
     t = np.arange(round(reverb_s * rate)) / rate
@@ -89,7 +89,7 @@ def _in_room(sound: np.ndarray, response: np.ndarray) -> np.ndarray:
     from scipy.signal import fftconvolve
 
     heard = fftconvolve(sound, response)[: len(sound)]
-    return heard * (_level(sound) / max(_level(heard), 1e-9))
+    return heard * (speech_level(sound) / max(speech_level(heard), 1e-9))
 
 
 def _noise(sound: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.ndarray:
@@ -97,10 +97,10 @@ def _noise(sound: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.nda
     spectrum = np.fft.rfft(rng.standard_normal(len(sound)))
     spectrum /= np.sqrt(np.maximum(np.arange(len(spectrum)), 1))
     noise = np.fft.irfft(spectrum, len(sound))
-    return noise * (_level(sound) * 10 ** (-snr_db / 20) / max(np.sqrt(np.mean(noise**2)), 1e-9))
+    return noise * (speech_level(sound) * 10 ** (-snr_db / 20) / max(np.sqrt(np.mean(noise**2)), 1e-9))
 
 
-def _level(sound: np.ndarray) -> float:
+def speech_level(sound: np.ndarray) -> float:
     """RMS of `sound` without its pauses."""
     spoken = optional("librosa", "audio").effects.split(sound, top_db=PAUSE_DB)
     energy = sum(float(np.sum(sound[begin:end] ** 2)) for begin, end in spoken)

@@ -46,11 +46,11 @@ def utterances(recording: Recording) -> list[Utterance]:
     last = np.floor(recording.seconds * 100) / 100
     return [
         Utterance(recording, round(turn.start_s, 2), min(round(turn.end_s, 2), float(last)))
-        for turn in _turns(found)
+        for turn in turns_of(found)
     ]
 
 
-def _turns(found: Sequence[Segment]) -> list[Segment]:
+def turns_of(found: Sequence[Segment]) -> list[Segment]:
     turns: list[Segment] = []
     for segment in found:
         pieces = int(np.ceil((segment.end_s - segment.start_s) / LONGEST_S))

@@ -61,7 +61,7 @@ def test_silence_stays_nearly_silent() -> None:
 def test_noise_lies_so_far_below_the_speech(snr_db: float) -> None:
     quiet = SPEECH // 4  # so that nothing is clipped
     noise = (heard(quiet, snr_db=snr_db) - quiet.astype(float)) / 32768
-    level = degrade._level(quiet / 32768)
+    level = degrade.speech_level(quiet / 32768)
     assert 20 * np.log10(level / np.sqrt(np.mean(noise**2))) == pytest.approx(snr_db, abs=0.3)
     assert power_db(noise, 200, 400) - power_db(noise, 3200, 6400) == pytest.approx(12, abs=2)  # four octaves
 
@@ -70,7 +70,7 @@ def test_noise_lies_so_far_below_the_speech(snr_db: float) -> None:
 def test_a_pause_is_no_part_of_the_level_of_speech() -> None:
     speech = SPEECH / 32768
     with_pause = np.concatenate([speech, np.zeros(4 * len(speech))])
-    assert degrade._level(with_pause) == pytest.approx(degrade._level(speech), rel=0.1)
+    assert degrade.speech_level(with_pause) == pytest.approx(degrade.speech_level(speech), rel=0.1)
 
 
 @needs_librosa
@@ -86,7 +86,7 @@ def test_a_telephone_passes_its_band_and_no_more() -> None:
 
 @pytest.mark.parametrize("reverb_s", [0.2, 0.6, 1.5])
 def test_sound_falls_by_60_db_in_the_time_of_the_room(reverb_s: float) -> None:
-    response = degrade._room(reverb_s, 16_000, 0, 0)
+    response = degrade.room_response(reverb_s, 16_000, 0, 0)
     left = np.cumsum(response[1:][::-1] ** 2)[::-1]  # Schroeder's integral
     falls = 10 * np.log10(left / left[0])
     t = np.arange(len(falls)) / 16_000

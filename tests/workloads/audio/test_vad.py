@@ -12,7 +12,7 @@ from workloads.audio import vad
 from workloads.audio.decode import BadRecording
 from workloads.audio.library import Library
 from workloads.audio.synth import SyntheticClip
-from workloads.audio.utterances import LONGEST_S, _turns, utterances
+from workloads.audio.utterances import LONGEST_S, turns_of, utterances
 from workloads.audio.vad import Method, Segment, segments, segments_of
 
 
@@ -65,7 +65,7 @@ def test_segments_lie_in_order_within_the_clip() -> None:
 
 
 def test_utterances_end_at_long_pauses_and_before_30_s() -> None:
-    turns = _turns([Segment(0.5, 2.0), Segment(2.9, 4.0), Segment(5.1, 6.0), Segment(7.1, 81.0)])
+    turns = turns_of([Segment(0.5, 2.0), Segment(2.9, 4.0), Segment(5.1, 6.0), Segment(7.1, 81.0)])
     assert turns[:2] == [Segment(0.5, 4.0), Segment(5.1, 6.0)]
     assert all(turn.end_s - turn.start_s <= LONGEST_S for turn in turns)
     assert [turn.start_s for turn in turns[2:]] == pytest.approx([7.1, 31.733, 56.367], abs=1e-3)

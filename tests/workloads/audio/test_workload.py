@@ -136,7 +136,7 @@ def test_sounds_that_cannot_be_had(record: Record) -> None:
     with pytest.raises(UserError, match=r"^workload voice says how long its users speak but not what; use"):
         pcm_for(other, turns(other)[0])
     record("a.wav", index=4)
-    content._utterances.cache_clear()
+    content.known_utterances.cache_clear()
     with pytest.raises(UserError, match=r"^a\.wav is not the sound that the trace was made with"):
         pcm_for(trace, turn)
 
