@@ -1,15 +1,19 @@
 """What tests of every floor build: turns, commands as processes, small web servers, free ports."""
 
+import multiprocessing
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+import pytest
 
+from workloads.errors import UserError
 from workloads.trace import Trace, Turn
 
 REHEARSE = [sys.executable, "-c", "from reports.cli import main; main()"]
@@ -87,3 +91,19 @@ def starts(trace: Trace) -> np.ndarray:
     """When the sessions of a trace begin, in s."""
     columns = trace.columns()
     return columns["arrival_s"][columns["turn"] == 0]
+
+
+@contextmanager
+def refused(*words: str) -> Iterator[None]:
+    """Fails unless what is within is refused in one sentence that has these words."""
+    with pytest.raises(UserError) as error:
+        yield
+    said = str(error.value)
+    assert "\n" not in said and said.endswith((".", "?")), said
+    assert [word for word in words if word not in said] == [], said
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What it returns, from a fresh process: vLLM and Triton keep much in globals."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
+from tests.builders import refused
 from workloads.errors import UserError, nearest, validate
 from workloads.registry import WORKLOADS, make_trace
 
@@ -13,15 +14,6 @@ HEADER = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n
 GOOD = "1,ChatGPT,10,20,30,Conversation log\n"
 
 Write = Callable[..., Path]
-
-
-def refusal(name: str, params: dict) -> str:
-    with pytest.raises(UserError) as error:
-        make_trace(name, params, 0)
-    sentence = str(error.value)
-    assert "\n" not in sentence
-    assert sentence.endswith((".", "?"))
-    return sentence
 
 
 def test_seed() -> None:
@@ -61,7 +53,8 @@ def test_seed() -> None:
 )
 def test_csv_content(csv_file: Write, text: str, sentence: str) -> None:
     path = csv_file(text)
-    assert f"{path}{sentence}" in refusal("burstgpt", {"path": str(path)})
+    with refused(f"{path}{sentence}"):
+        make_trace("burstgpt", {"path": str(path)}, 0)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +73,19 @@ def test_csv_content(csv_file: Write, text: str, sentence: str) -> None:
 )
 def test_session_csv_content(csv_file: Write, text: str, sentence: str) -> None:
     path = csv_file(text)
-    assert f"{path}{sentence}" in refusal("sessions", {"path": str(path)})
+    with refused(f"{path}{sentence}"):
+        make_trace("sessions", {"path": str(path)}, 0)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    assert f"{tmp_path}/no.csv does not exist;" in refusal("burstgpt", {"path": f"{tmp_path}/no.csv"})
-    assert f"{tmp_path} is a directory;" in refusal("sessions", {"path": str(tmp_path)})
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
-    assert "is not a text file in UTF-8" in refusal("sessions", {"path": str(tmp_path / "binary.csv")})
+    for name, said in (
+        ("no.csv", "no.csv does not exist;"),
+        ("", f"{tmp_path} is a directory;"),
+        ("binary.csv", "is not a text file in UTF-8"),
+    ):
+        with refused(said):
+            make_trace("sessions", {"path": str(tmp_path / name)}, 0)
 
 
 def test_rows_beyond_the_limit_are_not_read(csv_file: Write) -> None:

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import builders
+from tests.builders import refused
 from tests.golden.pinned import check_trace
 from workloads.columns.classes import class_of, in_order
 from workloads.errors import UserError
@@ -151,7 +151,7 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
     ],
 )
 def test_a_session_has_one_pool(pools: tuple, told: str) -> None:
-    with pytest.raises(UserError, match=re.escape(told)):
+    with refused(told):
         Trace.from_turns([replace(TURN, turn=i, pool=pool) for i, pool in enumerate(pools)])
 
 
@@ -273,9 +273,8 @@ def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
-    with pytest.raises(UserError) as error:
+    with refused(sentence):
         Trace.from_turns([replace(TURN, **change)])
-    assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -290,9 +289,8 @@ def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -
 def test_a_later_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
     second = replace(TURN, turn=1, arrival_s=None, think_s=1.0)
     Trace.from_turns([replace(TURN, arrival_s=4.0), second])
-    with pytest.raises(UserError) as error:
+    with refused(sentence):
         Trace.from_turns([replace(TURN, arrival_s=4.0), replace(second, **change)])
-    assert sentence in str(error.value)
 
 
 def test_an_empty_trace_is_refused() -> None:
