@@ -1,16 +1,15 @@
 """A small model that hears or sees, on real CPU execution: our scheduler and requests, and vLLM's own `LLM` beside."""
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from engines.core import vllm_adapter as vllm
 from engines.core.stage import Stage
 from engines.models import Decoder
+from tests.builders import in_own_process
 
 OUTPUT = 12
 
@@ -111,8 +110,7 @@ def stock_llm(stage: Stage, folder: str, **limits: int) -> Any:
 
 def measured(*executions: Callable[[Results], None]) -> Results:
     """What they write, in a process of their own: vLLM keeps much in globals."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measure, executions).result()
+    return in_own_process(_measure, executions)
 
 
 def _measure(executions: tuple[Callable[[Results], None], ...]) -> Results:

@@ -1,8 +1,11 @@
 """A small stage on vLLM's scheduler, for tests of the adapter and the loop."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
 from engines.core.replica import Replica
 from engines.core.stage import Stage
 from engines.devices.hardware import load_gpu
@@ -58,9 +61,14 @@ def add(
     return request
 
 
+def finish(scheduler, output, token: Callable[[Row], int] = lambda row: 7) -> list[Row]:
+    """The step's made-up tokens are told to the scheduler; its rows."""
+    rows = vllm.rows_of(scheduler, output)
+    vllm.finish_step(scheduler, output, rows, [[token(row)] if row.samples else [] for row in rows])
+    return rows
+
+
 def step(scheduler, plan=None) -> set[str]:
     """One step with made-up tokens; the ids it scheduled."""
     output = scheduler.schedule() if plan is None else scheduler.schedule_with(plan)
-    rows = vllm.rows_of(scheduler, output)
-    vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
-    return {row.request_id for row in rows}
+    return {row.request_id for row in finish(scheduler, output)}

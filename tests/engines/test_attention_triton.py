@@ -1,6 +1,5 @@
 """The Triton kernel against the dense reference: on a GPU where there is one, and in Triton's interpreter without."""
 
-import multiprocessing
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from engines.core.window import AttentionWindow
+from tests.builders import in_own_process
 from tests.engines.paged import CASES, Batch, failures
 
 SPLITS = (1, 4)
@@ -47,12 +47,12 @@ def launched(prepared: Batch, segments: int, device: str) -> torch.Tensor:
     return output
 
 
-def interpret(segments: int, results: Any) -> None:
+def interpret(segments: int) -> dict[str, str]:
     """In a process of its own: Triton decides at a kernel's definition whether it is interpreted."""
     os.environ["TRITON_INTERPRET"] = "1"
     torch.set_num_threads(1)
     multiply_bf16()
-    results.put(failures(lambda prepared: launched(prepared, segments, "cpu")))
+    return failures(lambda prepared: launched(prepared, segments, "cpu"))
 
 
 def multiply_bf16() -> None:
@@ -76,18 +76,12 @@ def multiply_bf16() -> None:
 
 @pytest.mark.parametrize("segments", SPLITS)
 def test_the_interpreted_kernel_gives_what_the_reference_gives(segments: int):
-    context = multiprocessing.get_context("spawn")
-    results = context.SimpleQueue()
-    process = context.Process(target=interpret, args=(segments, results))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    found = results.get()
+    found = in_own_process(interpret, segments)
     assert len(found) == len(CASES)
     assert not {case: error for case, error in found.items() if error}
 
 
-def speak(results: Any) -> None:
+def speak() -> set[str]:
     """In a process of its own: a real engine whose layers run the kernel, interpreted."""
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -105,20 +99,12 @@ def speak(results: Any) -> None:
             said[name].extend(ids)
     for prompt, answer in zip(asked, said.values(), strict=True):
         dense.check(prompt, answer, 64, 20)
-    impls = {
-        type(layer.impl).__name__ for layer in model.config.compilation_config.static_forward_context.values()
-    }
-    results.put(impls)
+    layers = model.config.compilation_config.static_forward_context.values()
+    return {type(layer.impl).__name__ for layer in layers}
 
 
 def test_the_kernel_inside_a_real_engine_says_what_the_dense_model_says():
-    context = multiprocessing.get_context("spawn")
-    results = context.SimpleQueue()
-    process = context.Process(target=speak, args=(results,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert results.get() == {"KernelImpl"}
+    assert in_own_process(speak) == {"KernelImpl"}
 
 
 @pytest.mark.parametrize("capability", [90, 120], ids=["H200", "RTX PRO 6000"])

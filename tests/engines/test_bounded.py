@@ -19,7 +19,7 @@ from engines.deployments import load_deployment
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.models import load_model
-from tests.engines.stage import add
+from tests.engines.stage import add, finish
 
 THINKER = load_model("qwen3_omni_30b_a3b").stages["thinker"]
 BLOCK = 16
@@ -100,13 +100,9 @@ class Bench:
     def step(self) -> list:
         scheduler = self.scheduler
         output = scheduler.schedule()
-        rows = vllm.rows_of(scheduler, output)
         tables = {name: scheduler.block_ids(name) for name in scheduler.requests}
         self.trace.append((dict(output.num_scheduled_tokens), set(output.preempted_req_ids or ()), tables))
-        vllm.finish_step(
-            scheduler, output, rows, [[row.context % 100] if row.samples else [] for row in rows]
-        )
-        return rows
+        return finish(scheduler, output, lambda row: row.context % 100)
 
     def settle(self, limit: int = 5000) -> None:
         for _ in range(limit):
@@ -211,9 +207,7 @@ def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, cach
 def hit(scheduler: vllm.StageScheduler, prompt: int) -> int:
     """Tokens of a new request of `prompt` tokens that the prefix cache has."""
     request = add(scheduler, "again", prompt=prompt, output=1, hashed=True)
-    output = scheduler.schedule()
-    [row] = vllm.rows_of(scheduler, output)
-    vllm.finish_step(scheduler, output, [row], [[7]])
+    [row] = finish(scheduler, scheduler.schedule())
     assert request.request_id not in scheduler.requests
     return row.context
 
@@ -222,9 +216,8 @@ def cached(scheduler: vllm.StageScheduler, tokens: int) -> list[int]:
     """Compute a prompt and let it go; the ids of its blocks, from the first token's on."""
     add(scheduler, "first", prompt=tokens, output=1, hashed=True)
     output = scheduler.schedule()
-    rows = vllm.rows_of(scheduler, output)
     blocks = scheduler.block_ids("first")
-    vllm.finish_step(scheduler, output, rows, [[7]])
+    finish(scheduler, output)
     return blocks
 
 

@@ -1,7 +1,5 @@
 """Callers whose speech the thinker really hears: a small replay on the processor, with barge-ins."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +7,7 @@ import pandas as pd
 import pytest
 
 from engines.deployments import load_deployment
+from tests.builders import in_own_process
 from tests.engines.replays import replay, voice_trace
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -59,8 +58,7 @@ def serve(device: str) -> Served:
 
 @pytest.fixture(scope="module")
 def served() -> Served:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(serve, "cpu").result()
+    return in_own_process(serve, "cpu")
 
 
 def test_every_turn_is_heard_and_answered(served: Served):

@@ -20,6 +20,7 @@ from engines.systems.hygen.scheduler import HyGenPolicy
 from tests.engines.conserve.test_latency import measure
 from tests.engines.conserve.test_replay import both_classes, run, tokens
 from tests.engines.conserve.test_scheduler import OFFLINE, ONLINE, SIZE, computing, request, requests, view
+from tests.engines.stage import finish
 from tests.engines.stock_scheduler import make
 from tests.engines.test_lazy_decode import assert_same
 from workloads.errors import UserError
@@ -188,8 +189,7 @@ def test_inside_stock_vllm_the_queue_is_served_by_shared_prefixes():
     while scheduler.requests:
         output = scheduler.schedule()
         started += [new.req_id for new in output.scheduled_new_reqs]
-        rows = vllm.rows_of(scheduler, output)
-        vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+        finish(scheduler, output)
     assert started == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 

@@ -2,15 +2,15 @@
 whose scores are what such a model deserves."""
 
 import json
-import multiprocessing
 import os
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.builders import in_own_process
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
@@ -166,8 +166,7 @@ def _answer(model, extract, context: list[int], sounds: list[np.ndarray]) -> lis
 @pytest.fixture(scope="module")
 def heard(checkpoint: Path) -> EncodedAudio:
     os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(hear, str(checkpoint)).result()
+    return in_own_process(hear, str(checkpoint))
 
 
 def test_a_session_of_frames_says_what_transformers_says_to_its_whole_context(heard: EncodedAudio):

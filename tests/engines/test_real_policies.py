@@ -1,11 +1,11 @@
 """Conversations on real execution, under each engine's own policy: the thinker says what `LLM.generate` says."""
 
-import multiprocessing
 from dataclasses import replace
 
 import pytest
 
 from engines.registry import ENGINES
+from tests.builders import in_own_process
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,4 @@ def converse(engine: str) -> None:
     "engine", [name for name, spec in ENGINES.items() if spec.kind == "turns" and name not in NO_SPEECH]
 )
 def test_a_policy_changes_no_token(engine: str):
-    process = multiprocessing.get_context("spawn").Process(target=converse, args=(engine,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_own_process(converse, engine)

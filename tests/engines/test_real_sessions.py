@@ -1,13 +1,12 @@
 """Interaction sessions on real CPU execution: what a session says is what `LLM.generate` says to the same context."""
 
-import multiprocessing
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
 
 from engines.calls.sessions import Chunk
+from tests.builders import in_own_process
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens
 
@@ -55,8 +54,7 @@ def converse() -> tuple[list[EncodedAudio], int, dict[str, Any]]:
 
 
 def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        heard, ticks, proof = pool.submit(converse).result()
+    heard, ticks, proof = in_own_process(converse)
     pairs = contexts(heard)
     assert len(pairs) >= 3 * 5
     expected = stock_tokens([context for context, _ in pairs], max(len(answer) for _, answer in pairs))

@@ -1,6 +1,5 @@
 """On real CPU execution nothing that we do to a schedule changes a token: they equal those of `LLM.generate`."""
 
-import multiprocessing
 import random
 import sys
 from importlib import import_module
@@ -10,6 +9,7 @@ import pytest
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.core.vllm_adapter.execution import UNREADABLE, ModelExecutor
+from tests.builders import in_own_process
 from tests.engines.real import clean, executor, prompts, stage, stock_tokens, submit
 
 TOKENS = 24
@@ -51,10 +51,7 @@ def test_an_engine_can_be_made_after_sound_was_degraded():
 @pytest.mark.slow
 def test_so_it_does_with_experts():
     """In a process of its own: vLLM makes its expert group with the first model of a process or never."""
-    process = multiprocessing.get_context("spawn").Process(target=stock_order, args=("moe_tiny",))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_own_process(stock_order, "moe_tiny")
 
 
 def test_held_reordered_and_capped_requests_say_the_same():

@@ -12,7 +12,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.core.step_cost import StepWork
 from engines.stock.scheduler import AsyncScheduler, Scheduler
-from tests.engines.stage import make_scheduler, step
+from tests.engines.stage import finish, make_scheduler, step
 from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make, signal
 from tests.engines.test_identity import digest
 
@@ -39,8 +39,7 @@ def test_policy_off_is_stock_order(config: dict[str, Any]):
         def act() -> dict[str, Any]:
             output = scheduler.schedule()
             told = digest(output)
-            rows = vllm.rows_of(scheduler, output)
-            vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+            finish(scheduler, output)
             return told
 
         return act
