@@ -19,7 +19,16 @@ from engines.systems.hygen.prefixes import PrefixTree
 from engines.systems.hygen.scheduler import HyGenPolicy
 from tests.engines.conserve.test_latency import measure
 from tests.engines.conserve.test_replay import both_classes, run, tokens
-from tests.engines.conserve.test_scheduler import OFFLINE, ONLINE, SIZE, computing, request, requests, view
+from tests.engines.conserve.test_scheduler import (
+    OFFLINE,
+    ONLINE,
+    SIZE,
+    assert_given_out_once,
+    computing,
+    request,
+    requests,
+    view,
+)
 from tests.engines.stage import finish
 from tests.engines.stock_scheduler import make
 from tests.engines.test_lazy_decode import assert_same
@@ -78,17 +87,8 @@ def test_offline_requests_keep_the_predicted_step_within_the_budget(made, free: 
 @given(requests(), st.integers(0, 2000))
 def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, free: int):
     plan = policy().plan(view(made, free))
-    by_id = {each.id: each for each in made}
-    assert set(plan.order) == set(plan.caps) and set(plan.order) | plan.held == set(by_id)
-    assert not set(plan.preempt) & set(plan.order) and not set(plan.order) & plan.held
-    if any(by_id[id].slo is ONLINE for id in plan.preempt):
-        assert all(each.id in plan.preempt for each in made if each.slo is OFFLINE and each.blocks)
-    needed = 0
-    for id, count in plan.caps.items():
-        each = by_id[id]
-        until = each.computed + count if each.running else each.tokens
-        needed += max(0, -(-until // SIZE) - each.blocks)
-    assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
+    assert_given_out_once(plan, made, free)
+    assert set(plan.order) == set(plan.caps)
 
 
 @settings(max_examples=100)
