@@ -6,10 +6,10 @@ Whatever takes a point to another machine has a `LocalExecutor` run it there, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from workloads.errors import UserError
 
@@ -33,17 +33,12 @@ class Outcome:
     reason: str = ""
 
 
-class Executor(Protocol):
-    """Runs points wherever it likes, and leaves each point's record in the results directory."""
-
-    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
-        """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
-        ...
-
-
 @dataclass(eq=False)
 class WorkerExecutor:
     """What is common to executors that start workers, each of which does `work` within `timeout_s` seconds.
+
+    Every executor has `run(points)`, which leaves each point's record in `points_dir` and yields an `Outcome` as each
+    point ends, in any order. Closing that iterator stops what still runs.
 
     `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that a fork server imports; the tests leave vLLM out. `watch` is called every `WATCH_S`

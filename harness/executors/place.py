@@ -1,21 +1,17 @@
-"""Where a run's points are measured, as a user names it, and the executor for it."""
+"""Where a run's points are measured, as a user names it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workloads.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from harness.executors import Executor
     from harness.experiments.experiment import Point
-    from harness.experiments.run_order import Order
-    from harness.records.record import Work
 
 LOCAL, AUTO = "local", "auto"
 _RAY = re.compile(r"ray://[\w.\-\[\]:]+:\d{1,5}")
@@ -56,8 +52,8 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """What `executor` needs: a connection to the cluster. UserError when it cannot be had, or the library for it is
-        missing."""
+        """What running there needs: a connection to the cluster. UserError when it cannot be had, or the library for it
+        is missing."""
         if self.local:
             yield
         else:
@@ -65,18 +61,3 @@ class Place:
 
             with connected(self.name):
                 yield
-
-    def executor(
-        self,
-        points_dir: Path,
-        work: Work,
-        *,
-        jobs: int | None,
-        timeout_s: float,
-        order: Order,
-        watch: Callable[[float], None] | None,
-    ) -> Executor:
-        """Makes the executor of other machines while the place is open."""
-        from harness.executors.ray import RayExecutor
-
-        return RayExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch)

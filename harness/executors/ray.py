@@ -50,7 +50,7 @@ class _Slot:
 
 @dataclass(eq=False, kw_only=True)
 class RayExecutor(WorkerExecutor):
-    """Implements `Executor`; while `connected`. `jobs`: points at a time, None: as many as the cluster has
+    """Runs points while `connected`. `jobs`: points at a time, None: as many as the cluster has
     processors, of which each takes one. The rest as of `LocalExecutor`.
 
     UserError when a node has other code, none is left, or there is no room for a record.

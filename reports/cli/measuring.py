@@ -17,7 +17,7 @@ from workloads.errors import UserError
 from workloads.optional import install_command
 
 if TYPE_CHECKING:
-    from harness.executors import Executor, Outcome
+    from harness.executors import Outcome
     from harness.experiments.experiment import Experiment, Point
     from harness.experiments.run_order import Order
     from harness.records.results import Collection
@@ -131,14 +131,15 @@ def _executed(
     spawn = any(point.device in REAL_DEVICES for point in points)
     vllm_release.check(point.server_params.get("vllm") for point in todo)
     with progress(todo, finished, jobs or cores() if place.local else jobs) as (show, watch):
-        executor: Executor
         if place.local:
             jobs = jobs or cores()
             executor = LocalExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
             )
         else:
-            executor = place.executor(
+            from harness.executors.ray import RayExecutor
+
+            executor = RayExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch
             )
         with contextlib.closing(executor.run(todo)) as outcomes:

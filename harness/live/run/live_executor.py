@@ -32,7 +32,8 @@ Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measureme
 
 
 class LiveExecutor:
-    """Implements `harness.executors.Executor`. `show` is called with the state of the run as it changes.
+    """Runs points as the executors of `harness.executors` do, one behind the other. `show` is called with
+    the state of the run as it changes.
 
     An endpoint that cannot be used at all is the user's mistake (UserError) for as long as no point was measured; later
     it is that point's failure.
