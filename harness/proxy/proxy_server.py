@@ -16,7 +16,7 @@ from harness.proxy.backends import Backend, Pool, keep_looking
 from harness.proxy.counters import Counters
 from harness.proxy.forward import Forward, error
 from harness.proxy.proxy_config import ProxyConfig, check, rule
-from harness.serving.listening import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.listener import address_of, allow_descriptors, asked_to_stop, bound, interruptible
 from harness.serving.serve_config import token
 
 CONNECT_S = 5.0

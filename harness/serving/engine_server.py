@@ -15,7 +15,7 @@ from engines.devices.profile import as_profile
 from harness.clocks.clock import WallClockLoop
 from harness.clocks.model_clock import ModelClockLoop
 from harness.metrics.histogram import quantile
-from harness.serving.listening import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.listener import address_of, allow_descriptors, asked_to_stop, bound, interruptible
 from harness.serving.serve_config import ServeConfig, check, parameters, profile, token
 from harness.serving.starting import starting
 

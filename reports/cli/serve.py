@@ -105,7 +105,7 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
     from harness import serving
     from harness.proxy import ProxyConfig
     from harness.proxy.proxy_config import check_router
-    from harness.serving.listening import bound, interruptible
+    from harness.serving.listener import bound, interruptible
     from harness.serving.process import fleet
     from reports.cli import proxy
 

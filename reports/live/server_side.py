@@ -1,15 +1,115 @@
-"""What a server said of its own latencies beside what its users measured, as a table."""
+"""A server's own latencies beside the client's, of the same requests, as a table: TTFT, and the time between tokens, of
+each token and of each reply on average.
 
+A server counts from when it has read and tokenised a request; the client from its send, as its lateness is nobody's
+but its own. What is above the server's number is the HTTP server, the socket and the client. Of turns that are spoken
+there is no TTFT to compare: vLLM counts one from each piece of audio, a user from the end of all.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.metrics.server_side import Both, both_sides
+from harness.metrics.request_table import COMPLETED
+from harness.metrics.scraped_histogram import Observed, observed
 from reports.live.live_record import loads
 from reports.runs.measured import Measured, Run, load_run
 from reports.tables.columns import MISSING
+
+HISTOGRAMS = {
+    "ttft": ("vllm:time_to_first_token_seconds", "rehearsal_time_to_first_token_seconds"),
+    "itl": (
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+        "rehearsal_inter_token_latency_seconds",
+    ),
+    "tpot": ("vllm:request_time_per_output_token_seconds",),
+}
+"""What each is called by the servers that tell it: vLLM 0.32, 0.10 (`v1/metrics/loggers.py`), and ours."""
+
+
+@dataclass(frozen=True)
+class Both:
+    """One latency (s) of all requests of a run, at the client and at the server. `within`: the server's median is
+    known no better than to this bucket of its histogram."""
+
+    name: str
+    client_n: int
+    client_p50_s: float
+    client_mean_s: float
+    server_n: int
+    server_p50_s: float
+    server_mean_s: float | None
+    within: tuple[float, float]
+
+    @property
+    def difference(self) -> float:
+        """Returns how far apart the medians are, as a share of the server's."""
+        return self.client_p50_s / self.server_p50_s - 1
+
+    @property
+    def same(self) -> bool:
+        """Whether both saw as many: else somebody else called the server too, or tokens came several in a message."""
+        return self.client_n == self.server_n
+
+
+def both_sides(scrape: pd.DataFrame, requests: pd.DataFrame, events: pd.DataFrame) -> list[Both]:
+    """TTFT and time between tokens, as far as the server tells them and there were completed replies in text.
+
+    `events`: columns t, kind, session, turn, stage, value of the log. The whole run counts at both ends, as a server's
+    histogram does not know when the steady window is.
+    """
+    found = []
+    client = {"ttft": _first_tokens(requests), "itl": _gaps(events), "tpot": _per_reply(requests, events)}
+    for name, values in client.items():
+        told = next(filter(None, (observed(scrape, histogram) for histogram in HISTOGRAMS[name])), None)
+        both = None if told is None or not values.size else _both(name, values, told)
+        if both is not None:
+            found.append(both)
+    return found
+
+
+def _both(name: str, values: np.ndarray, told: Observed) -> Both | None:
+    median, within = told.quantile(0.5), told.bucket(0.5)
+    if median is None or within is None:
+        return None
+    return Both(
+        name, values.size, float(np.median(values)), float(values.mean()), told.n, median, told.mean, within
+    )
+
+
+def _first_tokens(requests: pd.DataFrame) -> np.ndarray:
+    """From the send to the first token, s; of turns that were typed."""
+    typed = requests["turn_end_s"] == requests["turn_start_s"]
+    done = requests.loc[typed & (requests["status"] == COMPLETED)]
+    values = done["ttft_s"].to_numpy(float) - done["send_lag_s"].fillna(0.0).to_numpy(float)
+    return values[~np.isnan(values)]
+
+
+def _gaps(events: pd.DataFrame) -> np.ndarray:
+    """Between the messages with text of each turn, s."""
+    times = _text_events(events).sort_values(["session", "turn", "t"], kind="stable")
+    return times.groupby(["session", "turn"])["t"].diff().dropna().to_numpy(float)
+
+
+def _per_reply(requests: pd.DataFrame, events: pd.DataFrame) -> np.ndarray:
+    """From a reply's first text to its last over the tokens after the first, by the server's own count, s."""
+    spans = _text_events(events).groupby(["session", "turn"])["t"].agg(["min", "max"])
+    done = requests.loc[requests["status"] == COMPLETED].join(spans, on=["session", "turn"])
+    tokens = done["generated_entry"].to_numpy(float, na_value=np.nan)
+    values = (done["max"] - done["min"]).to_numpy(float)[tokens > 1] / (tokens[tokens > 1] - 1)
+    return values[~np.isnan(values)]
+
+
+def _text_events(events: pd.DataFrame) -> pd.DataFrame:
+    kinds = events["kind"].astype(str)
+    return events.loc[kinds.isin(["first_text", "text"]), ["session", "turn", "t"]]
+
 
 NAMES = {"ttft": "TTFT", "itl": "time between tokens", "tpot": "the same, mean of a reply"}
 HEADINGS = (

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from harness.proxy import ProxyConfig
 from harness.proxy.proxy_server import running
-from harness.serving.listening import bound
+from harness.serving.listener import bound
 from tests.waiting import until
 
 SSE = {"Content-Type": "text/event-stream"}

@@ -12,8 +12,8 @@ import pytest
 
 from harness.live.client.text_probe import ask_one_token
 from harness.live.target import TargetParams
-from harness.metrics.server_side import both_sides
 from harness.records.record import Record, load_record
+from reports.live.server_side import both_sides
 from tests.builders import REHEARSE
 from tests.live.foreign import REALTIME_OPTIONS, Vllm, vllm_server, write_realtime_model, write_text_model
 from workloads.trace import Trace

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.scraped_histogram import observed
-from harness.metrics.server_side import both_sides
+from reports.live.server_side import both_sides
 
 BOUNDS = (0.1, 0.2, 0.5)
 
