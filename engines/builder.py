@@ -12,16 +12,13 @@ import numpy as np
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
-from engines.core.host_copies import HostCopies
 from engines.core.kv_manager import KvManager
 from engines.core.lockstep import Lockstep
 from engines.core.output import Output
 from engines.core.policy import Policy, ProfiledPolicy
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
-from engines.core.safepoints import Safepoints
-from engines.core.stage import Stage
-from engines.core.window import reach, windowed_share
+from engines.core.stage import HostCopies, Safepoints, Stage, reach, windowed_share
 from engines.deployments import Deployment
 from engines.devices.available import check, check_said
 from engines.devices.expert_parallel import BalancedExperts

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from engines.calls.call import Call, Frame
-from engines.calls.params import CallParams
-from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
+from engines.calls.call_params import CallParams
+from engines.calls.session_engine import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import FrameLatency
 from engines.core.recorder import Recorder
 

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from engines.calls.sessions import SessionRequest
+from engines.calls.session_engine import SessionRequest
 from engines.speaking.gateway import Piece
 from workloads.trace import Turn
 

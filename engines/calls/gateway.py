@@ -13,9 +13,9 @@ import numpy as np
 
 from engines.calls.batcher import FrameBatcher
 from engines.calls.call import Call, Frame, Listener
+from engines.calls.call_params import CallParams
 from engines.calls.listeners import CallListeners
-from engines.calls.params import CallParams
-from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
+from engines.calls.session_engine import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
 from engines.core.router import Router

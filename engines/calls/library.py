@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from engines.calls.params import CallParams
+from engines.calls.call_params import CallParams
 from engines.deployments import Deployment
 from workloads.deferred import Deferred
 from workloads.errors import UserError
@@ -23,7 +23,7 @@ class Calls:
         }
     )
     Params = CallParams
-    build = Deferred("engines.calls.build:build")
+    build = Deferred("engines.calls.build_calls:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -14,22 +14,19 @@ from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
 from engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
 from engines.core.handed_kv import HandedKv
-from engines.core.host_kv import HostKv
-from engines.core.kv_manager import KvManager
-from engines.core.kv_store import ReplicaStore
-from engines.core.kv_traffic import KvTraffic
-from engines.core.output import Output, Produced, StageOutput
+from engines.core.host_kv import HostKv, ReplicaStore
+from engines.core.kv_manager import KvManager, KvTraffic
+from engines.core.output import Output, Produced, StageOutput, UntoldTokens
 from engines.core.policy import STOCK, Plan, Policy, StageView
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
+from engines.core.stage import reach
 from engines.core.standing import StandingSteps
 from engines.core.step_cost import StepCost, StepWork
 from engines.core.together import Told
-from engines.core.untold import UntoldTokens
 from engines.core.view import stage_view
-from engines.core.window import reach
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()

@@ -13,7 +13,7 @@ from engines.core.request import StageRequest
 
 
 class HandedKv:
-    """The hand-overs of one replica; see `engines.core.kv_traffic.KvTraffic`.
+    """The hand-overs of one replica; see `engines.core.kv_manager.KvTraffic`.
 
     A prefill replica keeps what it has computed (`keep`) until a decode replica has it, or nobody wants it (`drop`). A
     decode replica is told from whom a request's KV comes (`expect`), and fetches it when vLLM has given it blocks.

@@ -1,15 +1,14 @@
 """Where the output of a stage replica goes, and what else its consumer knows of a request."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from engines.core.policy import RequestView
-from engines.core.recorder import Recorder
+from engines.core.recorder import Recorder, StepLog
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
-from engines.core.step_log import StepLog
-from engines.core.together import Together, Told
+from engines.core.together import Chorus, Together, Told
 from engines.core.view import plain_view
 
 Produced = tuple[str, list[int], bool]
@@ -150,3 +149,38 @@ class StageOutput:
 
     def counters(self) -> list[Counter[str]]:
         return []
+
+
+class UntoldTokens:
+    """Tokens of one replica's requests on a modelled device that nobody is told of one by one when they come; see
+    `vllm_adapter.lazy_decode.Untold`."""
+
+    def __init__(self, requests: Mapping[str, StageRequest], output: Output, vocab: int) -> None:
+        self.requests = requests
+        self.output = output
+        self.vocab = vocab
+
+    def ahead(self, request_id: str) -> int:
+        return self.output.untold(self.requests[request_id])
+
+    def together(self, request_id: str) -> bool:
+        return self.output.together(self.requests[request_id])
+
+    def chorus(self, request_ids: Sequence[str]) -> Chorus:
+        requests = self.requests
+        return Chorus([requests[request_id] for request_id in request_ids])
+
+    def make(self, request_id: str, count: int, together: bool) -> list[int]:
+        request, vocab = self.requests[request_id], self.vocab
+        first, produced = request.made_up(vocab), count * request.worth
+        made = list(range(first, first + produced, request.worth))
+        if first + produced > vocab:
+            made = [each % vocab for each in made]
+        request.produced += produced
+        request.output += made
+        if together:
+            self.output.caught_up(request, produced)
+        return made
+
+    def next_id(self, request_id: str) -> int:
+        return self.requests[request_id].made_up(self.vocab)

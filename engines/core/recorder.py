@@ -5,6 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
+from engines.core.replica import Replica
+from engines.core.step_cost import StepWork
+
 
 class Recorder(Protocol):
     """The run's event log, as seen from the server side."""
@@ -30,3 +33,54 @@ class Recorder(Protocol):
         preempted. `sms`: that it was given, where they are divided.
         """
         ...
+
+
+class StepLog:
+    """Writes down what a step was and how it left the queues and the pool.
+
+    `stage`: what its steps are called, where those of one replica are of several stages.
+    """
+
+    def __init__(self, replica: Replica, recorder: Recorder, stage: str | None = None) -> None:
+        self.stage = stage or replica.stage.name
+        self.index = replica.index
+        self.scheduler = replica.scheduler
+        self.recorder = recorder
+        self._keeps_kv = not replica.stage.modelled
+        self._last: tuple[int, ...] = ()
+
+    def record(
+        self,
+        start_s: float,
+        end_s: float,
+        work: StepWork,
+        tokens: int = 0,
+        held: int = 0,
+        preempted: int = 0,
+        sms: float = math.nan,
+    ) -> None:
+        """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
+        that may not run. `sms`: that the step was given."""
+        scheduler = self.scheduler
+        used = allocatable = 0
+        if self._keeps_kv:
+            allocatable = scheduler.allocatable_blocks
+            used = allocatable - scheduler.free_blocks
+        paused = scheduler.num_waiting_for_streaming_input
+        self._last = (
+            self.index,
+            work.requests,
+            tokens,
+            work.prompt,
+            len(scheduler.running),
+            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            held + paused,
+            used,
+            allocatable,
+            preempted,
+        )
+        self.recorder.step(start_s, end_s - start_s, self.stage, *self._last, sms=sms)
+
+    def again(self, start_s: float, end_s: float) -> None:
+        """A step that was as the last one in all but its time."""
+        self.recorder.step(start_s, end_s - start_s, self.stage, *self._last)

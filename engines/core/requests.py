@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.host_copies import HostCopies
-from engines.core.kv_manager import KvManager
-from engines.core.kv_traffic import KvTraffic
+from engines.core.kv_manager import KvManager, KvTraffic
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
+from engines.core.stage import HostCopies
 
 
 class RequestTable:

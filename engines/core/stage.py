@@ -106,3 +106,55 @@ class Stage:
 
 def _extended(own: tuple[object, ...], others: tuple[object, ...]) -> tuple[object, ...]:
     return tuple({type(each): each for each in (*own, *others)}.values())
+
+
+@dataclass(frozen=True)
+class HostCopies:
+    """When KV goes to host memory and comes back: extends a stage (`Stage.extension`) that has host memory. Without it
+    the defaults hold, which are vLLM's.
+
+    `stores`: as blocks are computed, beside the steps; or only when a request is preempted, which the next step waits
+    for (swapping). `loads`: beside the steps, or before the next one begins. `from_priority`: requests of this priority
+    or a less urgent one are stored; None: all.
+    """
+
+    stores: Literal["computed", "preempted"] = "computed"
+    loads: Literal["beside", "before"] = "beside"
+    from_priority: int | None = None
+
+
+@dataclass(frozen=True)
+class Safepoints:
+    """Extends a stage (`Stage.extension`) whose steps can be interrupted in front of every `layers` layers, of every
+    one without it. `seconds`: what each safepoint costs the step."""
+
+    layers: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class AttentionWindow:
+    """Extends a stage (`Stage.extension`) whose tokens see the `tokens` newest of their context, themselves included,
+    and the first `sinks`. `layers`: numbers of the layers of which that is said, the others see all; None: all layers.
+    """
+
+    tokens: int
+    sinks: int = 0
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def reach(self) -> int:
+        """Tokens of its context that a token sees at most."""
+        return self.tokens + self.sinks
+
+
+def reach(stage: Stage) -> int | None:
+    """Tokens of its context that a token sees at most; None: all."""
+    window = stage.extension(AttentionWindow)
+    return None if window is None else window.reach
+
+
+def windowed_share(stage: Stage) -> float:
+    """Share of the layers in which `reach` holds; 1 where it holds in all, or nowhere."""
+    window = stage.extension(AttentionWindow)
+    return 1.0 if window is None or window.layers is None else len(window.layers) / stage.decoder.layers

@@ -17,8 +17,7 @@ from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.devices.hardware import Gpu
 from engines.devices.layer_slots import pass_s, sync_s
 from engines.devices.sharing import Part, SharedStep, alone_s, tiled
-from engines.devices.vision import image_step
-from engines.models import Decoder
+from engines.models import Decoder, VisionEncoder
 
 ALLREDUCES = 2
 """Per layer: behind attention and behind the feed-forward."""
@@ -315,3 +314,34 @@ class Roofline:
 
 def _real(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(part for part in parts if part != Part(blocks=part.blocks))
+
+
+def image_step(encoder: VisionEncoder, gpu: Gpu, tokens: int, factor: float = 1.0) -> SharedStep:
+    """What encoding one image of so many tokens computes and moves: layers of the vision encoder, and the adapter.
+
+    An image is one sequence without causality, so that every patch sees every other one of its window. Reads and writes
+    within the feed-forward come on top of `ACTIVATION_PASSES`.
+    """
+    patches = encoder.patches(tokens)
+    wide = ACTIVATION_PASSES * encoder.hidden + 2 * encoder.ffn
+    blocks, idle = tiled(patches, encoder.ffn, gpu.sms) if gpu.sms else (0, 1.0)
+    moved = encoder.layer_bytes + wide * patches * encoder.dtype_bytes
+    products = _part(gpu, 2 * encoder.layer_params * patches, moved, factor, blocks, idle)
+    attention = _part(gpu, 4 * encoder.hidden * _pairs(encoder, patches), 0.0, factor)
+    behind = encoder.adapter_params
+    adapter = _part(gpu, 2 * behind * tokens, behind * encoder.dtype_bytes, factor)
+    return SharedStep((), (products, attention), encoder.layers, (adapter,))
+
+
+def _pairs(encoder: VisionEncoder, patches: int) -> float:
+    """Patches times those that each sees, on average over the layers."""
+    if not encoder.window:
+        return float(patches) ** 2
+    full = encoder.full_layers / encoder.layers
+    return patches * (full * patches + (1 - full) * min(encoder.window, patches))
+
+
+def _part(gpu: Gpu, flops: float, moved: float, factor: float, blocks: int = 0, idle: float = 1.0) -> Part:
+    compute_s = flops / gpu.flops
+    memory_s = max(moved / gpu.bandwidth, gpu.reread * compute_s)
+    return Part(compute_s * idle * factor, memory_s * factor, blocks=blocks)

@@ -11,7 +11,7 @@ import numpy as np
 from engines.core.device import NO_ROWS, Ended, QuietRows, Row
 from engines.core.policy import Shape
 from engines.core.request import StageRequest
-from engines.core.safepoints import Safepoints
+from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.sharing import SharedCompute, SharedExecution
 from engines.devices.step_time import StepTime
@@ -48,7 +48,7 @@ class VirtualStage:
 
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
-    context that a token sees at most (`engines.core.window`), in `reach_share` of the layers. `safepoints`: where steps
+    context that a token sees at most (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where steps
     can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its
     next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of
     its kernels, in the place of the roofline that `in_turn` and `waves` tell.

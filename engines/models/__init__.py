@@ -295,3 +295,19 @@ def _model(name: str, written: dict[str, Any]) -> Model:
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
         max_model_len=facts.get("max_model_len", 0),
     )
+
+
+def model_of(published_name: str) -> Model | None:
+    """The facts of a model that is published under this name (case does not matter); None where they are not here."""
+    name = _names().get(published_name.lower())
+    return load_model(name) if name is not None else None
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Published names in small letters, and the names of our files."""
+    return {
+        published.lower(): name
+        for name, path in yaml_files("models").items()
+        for published in shipped_yaml(path).get("published", [])
+    }

@@ -10,8 +10,7 @@ Whoever holds it tells it where speech begins and ends, and asks it at `next_s` 
 
 from typing import Literal
 
-from engines.turn_taking.endpointing import Endpointing
-from engines.turn_taking.interruption import InterruptionGate
+from engines.turn_taking.endpointing import Endpointing, InterruptionGate
 
 Decision = Literal["started", "interrupt", "ended", "ignored"]
 EARLY_S = 1e-6

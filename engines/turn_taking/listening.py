@@ -19,11 +19,11 @@ from engines.turn_taking.endpointing import (
     ACCURACY,
     TIMEOUTS_S,
     Endpointing,
+    InterruptionGate,
     SilenceTimeout,
     SimulatedSemantic,
 )
-from engines.turn_taking.interruption import InterruptionGate
-from engines.turn_taking.params import TurnTakingParams
+from engines.turn_taking.turn_taking_params import TurnTakingParams
 from workloads.trace import Turn
 
 TURN = "turn"

@@ -157,8 +157,8 @@ async def _measure_stages(
 ) -> dict[str, tuple[list[Sample], list[Reaction]]]:
     from engines.builder import Parts
     from engines.core import vllm_adapter
-    from engines.devices.canary import Canary
     from engines.devices.stage import VirtualStage
+    from engines.devices.watched import Canary
     from engines.registry import ENGINES
     from harness.calibration.cells import grid, limits_of
     from harness.calibration.driver import Driver

@@ -70,8 +70,7 @@ class VirtualRun:
 
 def serve_real(served: Served, device: str) -> RealRun:
     """Serve it in this process, which should have served nothing before, and watch every step."""
-    from engines.devices.canary import Canary
-    from engines.devices.watched import WatchedDevice
+    from engines.devices.watched import Canary, WatchedDevice
     from harness.worker.replay import replay
 
     watched: list[WatchedDevice] = []
@@ -99,11 +98,11 @@ def serve_virtual(
     canary_s: Callable[[float], float] | None,
     late_s: np.ndarray | None = None,
 ) -> VirtualRun:
-    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.charged`).
+    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.watched`).
 
     `late_s`, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
     """
-    from engines.devices.charged import ChargedDevice
+    from engines.devices.watched import ChargedDevice
     from harness.worker.replay import replay
 
     def charge(server: Any) -> None:

@@ -25,7 +25,7 @@ GROUP = "rehearsal.kinds"
 SERVERS: dict[str, type[ServerParams] | Deferred] = {
     "turns": ServerParams,
     "frames": ServerParams,
-    "duplex": Deferred("engines.turn_taking.params:DuplexServerParams"),
+    "duplex": Deferred("engines.turn_taking.turn_taking_params:DuplexServerParams"),
 }
 """The parameters of a server for each kind of ours: told without loading what the kind needs to measure."""
 

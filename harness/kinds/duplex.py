@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from engines.deployments import Deployment
 from engines.server import ServerParams
 from engines.turn_taking.listening import Listening
-from engines.turn_taking.params import DuplexServerParams
+from engines.turn_taking.turn_taking_params import DuplexServerParams
 from harness.client.client_params import ClientParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.turns import serve_turns

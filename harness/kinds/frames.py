@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from engines.calls.params import CallParams
+from engines.calls.call_params import CallParams
 from engines.deployments import Deployment
 from engines.models.token_ids import frame_tokens
 from engines.server import ServerParams, resolve

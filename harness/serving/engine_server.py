@@ -21,8 +21,8 @@ from harness.serving.starting import starting
 
 if TYPE_CHECKING:
     from engines.endpoint.metrics import LoopLag
+    from engines.endpoint.server_sessions import Sessions
     from engines.endpoint.server_stats import ServerStats
-    from engines.endpoint.sessions import Sessions
     from engines.endpoint.websocket_server import WebSocketServer
 
 STATUS_S = 5.0
@@ -151,7 +151,7 @@ async def _serve(
 def _loaded(config: ServeConfig) -> "Sessions":
     """Engines, warm, and the sessions that clients will have of them."""
     from engines.core import vllm_adapter
-    from engines.endpoint.build import build_sessions
+    from engines.endpoint.server_sessions import build_sessions
 
     vllm_adapter.use_clock(asyncio.get_running_loop().time)
     engine_params, server_params = parameters(config)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.calls.params import CallParams
+from engines.calls.call_params import CallParams
 from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.names import REAL_DEVICES

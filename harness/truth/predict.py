@@ -13,8 +13,7 @@ import pandas as pd
 import yaml
 
 from engines.devices.hardware import gpu_called
-from engines.models import Model, load_model, yaml_files
-from engines.models.published import model_of
+from engines.models import Model, load_model, model_of, yaml_files
 from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
 from harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of

@@ -1,7 +1,7 @@
 """A stage with host memory, stepped by hand: what the loop does with transfers, on a clock that tests move."""
 
 from engines.core import vllm_adapter as vllm
-from engines.core.host_copies import HostCopies
+from engines.core.stage import HostCopies
 from engines.core.vllm_adapter.execution import ModelExecutor, in_order
 from engines.core.vllm_adapter.offload import HostTransfers
 from tests.engines.stage import BLOCK_BYTES, make_scheduler

@@ -4,7 +4,7 @@ from collections import Counter
 
 from engines.speaking.monitor import Phase, SessionView
 from engines.systems.liveserve.kv import LiveServeKv
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.liveserve_params import Params
 
 TIMEOUT_S = 2.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engines.core.window import AttentionWindow
+from engines.core.stage import AttentionWindow
 from tests.builders import in_own_process
 from tests.engines.paged import CASES, Batch, failures
 

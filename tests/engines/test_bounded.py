@@ -12,9 +12,8 @@ from vllm.v1.kv_cache_interface import SlidingWindowSpec
 import engines.core.vllm_adapter.bounded as bounded
 from engines.core import vllm_adapter as vllm
 from engines.core.request import StageRequest
-from engines.core.stage import Stage
+from engines.core.stage import AttentionWindow, Stage
 from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
-from engines.core.window import AttentionWindow
 from engines.deployments import load_deployment
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage

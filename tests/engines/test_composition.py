@@ -12,7 +12,7 @@ from engines import composition, registry
 from engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
 from engines.registry import ENGINES
 from engines.speaking.library import SPEAKING
-from engines.systems.conserve.params import KvParams, SchedulerParams
+from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from harness.experiments.experiment import Experiment, expand
 from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay

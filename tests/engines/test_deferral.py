@@ -9,7 +9,7 @@ from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import urgency
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
 
 FRAME_S = 0.08

@@ -10,7 +10,7 @@ from engines.core.view import stage_view
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import urgency
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
 from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step

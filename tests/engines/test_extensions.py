@@ -5,10 +5,7 @@ from dataclasses import dataclass, fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.host_copies import HostCopies
-from engines.core.safepoints import Safepoints
-from engines.core.stage import Stage
-from engines.core.window import AttentionWindow, reach, windowed_share
+from engines.core.stage import AttentionWindow, HostCopies, Safepoints, Stage, reach, windowed_share
 from tests.engines.stage import make_stage
 
 

@@ -13,8 +13,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.kv_manager import EvictionMode
 from engines.core.vllm_adapter.free_queue import install
 from engines.systems.liveserve import next_use
-from engines.systems.liveserve.next_use import NextUseIndex
-from engines.systems.liveserve.tail_scan import TailScan
+from engines.systems.liveserve.next_use import NextUseIndex, TailScan
 from tests.engines.stage import make_scheduler
 
 SIZE = 16

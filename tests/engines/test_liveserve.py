@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
-from engines.systems.liveserve import tuned, urgency
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve import liveserve_params, urgency
+from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
-from engines.systems.liveserve.slack import Batch
-from engines.systems.liveserve.urgency import U0, U1, U2
+from engines.systems.liveserve.urgency import U0, U1, U2, Batch
 from harness.metrics.request_table import request_table
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
@@ -193,7 +192,7 @@ def test_without_a_weight_u2_goes_by_ready_age_and_that_is_counted(missing: str)
 
 
 def test_the_weights_are_those_of_the_offline_sweep():
-    shipped = tuned.shipped()
+    shipped = liveserve_params.shipped()
     assert set(shipped) == {"thinker", "talker"}
     for stage, weights in shipped.items():
         used = urgency.weights(stage, Params())

@@ -23,7 +23,7 @@ from engines.devices.step_time import StepTime
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import beside_replicas
-from engines.systems.omniinfer.placement_params import ReplicaParams
+from engines.systems.omniinfer.omniinfer_params import ReplicaParams
 from harness.clocks.clock import run
 from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay

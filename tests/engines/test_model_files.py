@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from engines.models import load_model, yaml_files
+from engines.models import load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
-from engines.models.published import model_of
 from engines.server import ServerParams, check_modelled, resolve
 from harness.experiments.experiment import Experiment, expand
 from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE, Config, file_of, written

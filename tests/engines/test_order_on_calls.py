@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.calls.listeners import CallListeners
-from engines.calls.sessions import SessionRequest
+from engines.calls.session_engine import SessionRequest
 from engines.speaking.monitor import Phase
 from harness.clocks import clock
 from tests.engines.calls import frames, serve

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engines.calls.sessions import Chunk
+from engines.calls.session_engine import Chunk
 from tests.builders import in_own_process
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens

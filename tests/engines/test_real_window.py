@@ -11,10 +11,10 @@ from functools import cache
 import pytest
 
 from engines.core import vllm_adapter as vllm
+from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.attention_backend import GatherImpl
 from engines.core.vllm_adapter.bounded import SinkWindowSpec
 from engines.core.vllm_adapter.execution import ModelExecutor
-from engines.core.window import AttentionWindow
 from tests.engines.dense import DenseModel, with_dense
 from tests.engines.real import clean, prompts, stage, stock_tokens, submit
 

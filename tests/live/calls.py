@@ -12,9 +12,8 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from engines.core import vllm_adapter
-from engines.endpoint.build import build_sessions
 from engines.endpoint.protocol import Session
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions, build_sessions
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.clocks import clock

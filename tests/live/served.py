@@ -11,10 +11,9 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from engines.core import vllm_adapter
-from engines.endpoint.build import build_sessions
 from engines.endpoint.limits import Limits
 from engines.endpoint.metrics import LoopLag, Metrics
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions, build_sessions
 from engines.endpoint.websocket_server import WebSocketServer
 from engines.registry import ENGINES
 from engines.server import ServerParams

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.endpoint.protocol import Refusal, parse
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
 from tests.live.calls import Caller, call, play
 

@@ -63,7 +63,7 @@ def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> N
 def serve(checkpoint: str) -> dict[str, Any]:
     """Two callers of a real thinker on the processor: one is answered, the other vanishes while it is heard."""
     from engines.core import vllm_adapter
-    from engines.endpoint.build import build_sessions
+    from engines.endpoint.server_sessions import build_sessions
     from engines.registry import ENGINES
     from engines.server import ServerParams
     from harness.clocks import clock

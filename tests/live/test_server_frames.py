@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engines.endpoint.frame_session import MOST_BEHIND
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions
 from engines.server import ServerParams
 from tests.live.calls import Caller, call, play
 

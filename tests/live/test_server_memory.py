@@ -14,7 +14,7 @@ from engines.core.vllm_adapter import eviction
 from engines.core.vllm_adapter.history import History
 from engines.endpoint.base_session import BaseSession
 from engines.endpoint.response import Response
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Reply
 from tests.live.calls import MANUAL, Caller, play

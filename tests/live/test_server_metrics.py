@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.endpoint.playback_estimate import PlaybackEstimate
+from engines.endpoint.response import PlaybackEstimate
+from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.server_stats import Histogram
-from engines.endpoint.sessions import Sessions
 from engines.server import ServerParams
 from harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
 from tests.live.calls import Caller, play

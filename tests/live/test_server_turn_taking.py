@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions
 from tests.live.calls import Caller, play
 from tests.live.test_server_vad import silence, speech
 

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from engines.endpoint.sessions import Sessions
+from engines.endpoint.server_sessions import Sessions
 from engines.server import ServerParams
 from tests.live.calls import MANUAL, Caller, call, play
 

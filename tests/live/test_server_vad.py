@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.endpoint.listening import Listening
+from engines.endpoint.listening_session import Listening
 from engines.endpoint.turn_detection import Interruption, ServerVad
 from engines.endpoint.vad import Decimator
 from tests.live.calls import Caller, call

@@ -18,8 +18,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.vllm_adapter.eviction import Evictions
 from engines.core.vllm_adapter.free_queue import install
 from engines.server import ServerParams, resolve
-from engines.systems.liveserve.next_use import NextUseIndex
-from engines.systems.liveserve.tail_scan import TailScan
+from engines.systems.liveserve.next_use import NextUseIndex, TailScan
 
 BLOCKS = 36_000
 SESSIONS = 64

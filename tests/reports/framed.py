@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from engines.calls.params import CallParams
+from engines.calls.call_params import CallParams
 from harness.experiments.experiment import Experiment, Point
 from harness.kinds.frames import FRAMES
 from harness.metrics.frame_summary import summarise_frames

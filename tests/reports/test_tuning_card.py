@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.urgency import barge_in_exposure
 from harness.experiments.experiment import expand
 from reports.figures.picture import LeftOut

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.clock import use_clock
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
     from engines.core.vllm_adapter.hand_over import handed_over
-    from engines.core.vllm_adapter.kv_events import follow
+    from engines.core.vllm_adapter.kv_scheduler import follow
     from engines.core.vllm_adapter.lazy_decode import LazyDecodes
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.requests import make_chunk, make_request
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
             "offload",
             "hand_over",
             "lazy_decode",
-            "kv_events",
+            "kv_scheduler",
             "execution",
         ):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)

@@ -27,9 +27,9 @@ from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 
+from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
 from engines.core.vllm_adapter.bounded import SinkWindowSpec, register
-from engines.core.window import AttentionWindow
 
 SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
 """Keys of vLLM's `additional_config`: tokens pinned at the front of every request; window and layers that have it."""

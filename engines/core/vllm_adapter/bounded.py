@@ -16,8 +16,8 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager, regi
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
+from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.releases import groups_of_one_page_size
-from engines.core.window import AttentionWindow
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,10 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
-from engines.core.stage import Stage
+from engines.core.stage import AttentionWindow, Stage
 from engines.core.vllm_adapter.bounded import kv_groups
 from engines.core.vllm_adapter.hand_over import ROLE
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
-from engines.core.window import AttentionWindow
 from engines.models import Decoder
 from engines.models.folder import model_folder
 from engines.models.omni import ARCHITECTURE, omni_folder

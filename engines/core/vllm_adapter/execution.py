@@ -19,8 +19,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 
 from engines.core.device import Row
-from engines.core.safepoints import Safepoints
-from engines.core.stage import Stage
+from engines.core.stage import AttentionWindow, Safepoints, Stage
 from engines.core.vllm_adapter.attention_backend import bounded_executor
 from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.interruption import Interrupted, Interruption
@@ -28,7 +27,6 @@ from engines.core.vllm_adapter.offload import HostMemory
 from engines.core.vllm_adapter.requests import make_request
 from engines.core.vllm_adapter.rounds import dropped, finish_step, rows_of
 from engines.core.vllm_adapter.scheduling import StageScheduler
-from engines.core.window import AttentionWindow
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 

@@ -17,7 +17,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import group_kernel_blocks
 from vllm.v1.outputs import KVConnectorOutput
 
-from engines.core.host_copies import HostCopies
+from engines.core.stage import HostCopies
 from engines.core.vllm_adapter.eviction import Evictions
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.preload import Preloads

@@ -2,7 +2,7 @@
 
 from engines.composition import Composition, KvManagement, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.conserve.params import KvParams, OrderParams, QueueParams, SchedulerParams
+from engines.systems.conserve.conserve_params import KvParams, OrderParams, QueueParams, SchedulerParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (
@@ -14,7 +14,7 @@ COMPONENTS = (
         refusal="it tells online from offline requests by priority, and calls have none.",
         reads=SchedulerParams,
         policy=Deferred("engines.systems.conserve.scheduler:policy"),
-        stage=Deferred("engines.systems.conserve.stage:as_scheduled"),
+        stage=Deferred("engines.systems.conserve.scheduler:as_scheduled"),
     ),
     Order(
         "non_preemptive",
@@ -22,7 +22,7 @@ COMPONENTS = (
         QueueParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
-        policy=Deferred("engines.systems.conserve.non_preemptive:policy"),
+        policy=Deferred("engines.systems.conserve.scheduler:non_preemptive"),
     ),
     KvManagement(
         "conserve",
@@ -31,7 +31,7 @@ COMPONENTS = (
         kinds=("turns",),
         refusal="it manages KV of preempted requests, and a call keeps its own until it ends.",
         offloads=True,
-        stage=Deferred("engines.systems.conserve.stage:with_copies"),
+        stage=Deferred("engines.systems.conserve.scheduler:with_copies"),
     ),
 )
 

@@ -63,7 +63,7 @@ def features(shape: Shape) -> Sequence[float]:
 
 
 class StepTime:
-    """Implements `engines.co_serving.step`: what a request adds does not depend on the others."""
+    """Implements `engines.co_serving.phases`: what a request adds does not depend on the others."""
 
     def __init__(self, model: LatencyModel, limit_s: float) -> None:
         self.model = model

@@ -4,14 +4,15 @@ requests that come while it runs (Algorithm 2)."""
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from engines.co_serving import phases
+from engines.co_serving.phases import Step
 from engines.co_serving.profiler import Measured, Profile, measured, profile
-from engines.co_serving.step import Step
 from engines.core.policy import Plan, RequestView, Shape, StageView
-from engines.core.stage import ENTRY
+from engines.core.stage import ENTRY, HostCopies, Safepoints, Stage
+from engines.systems.conserve.conserve_params import KvParams, OrderParams, QueueParams, SchedulerParams
 from engines.systems.conserve.latency import LatencyModel, StepTime, features
-from engines.systems.conserve.params import OrderParams, SchedulerParams
 from workloads.errors import UserError
 
 EFFICIENT = 0.95
@@ -201,3 +202,45 @@ def _as_model(seen: Measured | None) -> LatencyModel | None:
 def policy(stage: str, params: SchedulerParams) -> ConServePolicy | None:
     """At the stage that requests come to first; what comes after it is first come, first served."""
     return ConServePolicy(params, params.resume == "ic_prefetch") if stage == ENTRY else None
+
+
+class NonPreemptive:
+    """ConServe's baseline Non-Preemptive, an `engines.core.policy.Policy`: online requests pass offline ones in the
+    queue, and nothing takes back what has been let in (section 6.1)."""
+
+    def __init__(self, params: QueueParams) -> None:
+        self.params = params
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView[RequestView]) -> Plan:
+        """Puts running requests first, in the order in which they came in."""
+        offline = self.params.offline_priority
+        running = [request.id for request in view.requests if request.running]
+        waiting = [request for request in view.requests if not request.running]
+        waiting.sort(key=lambda request: (request.slo.priority >= offline, request.ready_s, request.id))
+        return Plan([*running, *(request.id for request in waiting)])
+
+
+def non_preemptive(stage: str, params: QueueParams) -> NonPreemptive | None:
+    """At the stage that requests come to first."""
+    return NonPreemptive(params) if stage == ENTRY else None
+
+
+def as_scheduled(stage: Stage, params: OrderParams) -> Stage:
+    """The stage with safepoints, where its steps can be interrupted; they cost their time whether or not anybody
+    leaves."""
+    stage = replace(stage, admit=params.admit)
+    if not params.layer_preemption:
+        return stage
+    seconds = params.safepoint_s if stage.split == 1 else params.safepoint_split_s
+    return stage.extended(Safepoints(params.safepoint_layers, seconds))
+
+
+def with_copies(stage: Stage, params: KvParams) -> Stage:
+    """The stage with what says when KV goes to the host and comes back. Only offline requests give way to others that
+    came later, so that only theirs is copied."""
+    if params.resume == "recompute":
+        return replace(stage, prefix_caching=False)
+    stores = "preempted" if params.resume == "swap" else "computed"
+    loads = "beside" if params.resume == "ic_prefetch" else "before"
+    return stage.extended(HostCopies(stores, loads, params.offline_priority))

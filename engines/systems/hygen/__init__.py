@@ -2,7 +2,7 @@
 
 from engines.composition import Composition, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.hygen.params import OrderParams
+from engines.systems.hygen.hygen_params import OrderParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -67,7 +67,7 @@ def features(shape: Shape) -> Sequence[float]:
 
 
 class StepTime:
-    """Implements `engines.co_serving.step`. `batch`: who is in the step already."""
+    """Implements `engines.co_serving.phases`. `batch`: who is in the step already."""
 
     def __init__(self, predictor: Predictor, budget_s: float, batch: Batch) -> None:
         self.predictor = predictor

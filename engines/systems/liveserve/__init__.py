@@ -2,7 +2,7 @@
 
 from engines.composition import Composition, KvManagement, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.liveserve.params import KvParams, OrderParams
+from engines.systems.liveserve.liveserve_params import KvParams, OrderParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (

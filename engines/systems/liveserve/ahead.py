@@ -15,7 +15,7 @@ from engines.core.engine import StageEngine
 from engines.speaking.hook import Hook
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply, ReplyRequest
-from engines.systems.liveserve.params import KvParams
+from engines.systems.liveserve.liveserve_params import KvParams
 from workloads.errors import UserError
 from workloads.trace import Turn
 

@@ -2,7 +2,7 @@
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
 one token per decode its budgets of tokens and slots hardly ever bind, and everybody runs in every step. What a talker
-lacks is time, so three rules ration that, all by what the stage makes beside what is heard (`slack`):
+lacks is time, so three rules ration that, all by what the stage makes beside what is heard (`urgency.Batch`):
 
 - U0 before U1: a reply begins only while the stage would still make what all who need it hear (`keep_up`).
 - U1 before U2: the steps of first packets hold the fewest replies with which the stage keeps `SHARE` of what it could
@@ -22,9 +22,8 @@ from engines.core.policy import Plan, StageView
 from engines.core.stage import ENTRY
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
-from engines.systems.liveserve.params import OrderParams
-from engines.systems.liveserve.slack import Batch
-from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
+from engines.systems.liveserve.liveserve_params import OrderParams
+from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2, Batch
 
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""

@@ -3,10 +3,13 @@
 Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_safe compares between stages.
 """
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
-from engines.systems.liveserve.params import OrderParams
+from engines.systems.liveserve.liveserve_params import OrderParams
 
 U0, U1, U2, AHEAD = 0, 1, 2, 3
 """The classes, and what nobody waits for yet: it takes what they leave of a step (section 3)."""
@@ -73,3 +76,41 @@ def utility(exposure: float, held_share: float, occupied_share: float, of: Weigh
     if of.alpha is None or of.beta is None:
         return None
     return of.beta * held_share * occupied_share - of.alpha * exposure
+
+
+class Batch:
+    """Requests that share steps of a stage, added one by one. Of a prompt one token counts: it comes once.
+
+    It tells whether the stage makes as much audio as is heard, which is the measure of what may wait. With n requests
+    that gain a seconds of audio each in a step of S seconds, a stage makes n a / S seconds of audio a second. Every
+    listener hears one a second. The fewer requests share a step, the shorter it is and the less it makes, as a step has
+    a constant part; so a step that is kept short for somebody's sake costs the others audio.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        step_s: Callable[[StepWork], float | None],
+        requests: Iterable[SpeechView] = (),
+    ) -> None:
+        self._stage = stage
+        self._predict = step_s
+        self._work = StepWork()
+        self._audio_s = 0.0
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: SpeechView) -> None:
+        self._work = self._work.plus(1, request.computed)
+        self._audio_s += request.audio_s_of_step(self._stage)
+
+    def step_s(self, more: SpeechView | None = None) -> float:
+        """Seconds of a step of them, and of one more; 0 while the stage has yet to measure its steps."""
+        work = self._work if more is None else self._work.plus(1, more.computed)
+        return self._predict(work) or 0.0
+
+    def made(self, more: SpeechView | None = None) -> float:
+        """Seconds of audio a second of them, and of one more; inf where steps take no time."""
+        audio_s = self._audio_s + (0.0 if more is None else more.audio_s_of_step(self._stage))
+        step_s = self.step_s(more)
+        return audio_s / step_s if step_s else math.inf

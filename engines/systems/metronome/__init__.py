@@ -2,7 +2,7 @@
 
 from engines.calls.library import CALLS
 from engines.composition import AdmissionControl, Composition
-from engines.systems.metronome.params import AimdParams, CapParams
+from engines.systems.metronome.metronome_params import AimdParams, CapParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -20,7 +20,7 @@ from math import floor
 import numpy as np
 
 from engines.core.admission import FrameLatency
-from engines.systems.metronome.params import CapParams
+from engines.systems.metronome.metronome_params import CapParams
 
 CAP_MIN = 1
 """[chosen] one session is always let in, or no latency would ever be measured again."""

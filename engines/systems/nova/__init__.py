@@ -5,10 +5,10 @@ from typing import Any
 
 from engines.composition import Composition, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from engines.systems.nova.nova_params import ChunkParams, PartitionParams, StreamParams, TurnParams
 from workloads.deferred import Deferred
 
-_BUILD = "engines.systems.nova.build"
+_BUILD = "engines.systems.nova.engine"
 
 
 def _sees(order: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ COMPONENTS = (
         ChunkParams,
         kinds=("turns",),
         refusal="it cuts prompts in pieces, and a call's frames are small.",
-        policy=Deferred("engines.systems.nova.chunked:policy"),
+        policy=Deferred("engines.systems.nova.rules:chunked"),
     ),
 )
 

@@ -9,16 +9,31 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from engines.core.device import Row
 from engines.core.engine import StageEngine
 from engines.core.policy import Plan
+from engines.core.recorder import StepLog
+from engines.core.stage import ENTRY, Stage
 from engines.core.step_cost import StepWork
-from engines.core.step_log import StepLog
+from engines.devices.extensions import SmShare
 from engines.devices.stage import VirtualStage
-from engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Passes, Queues, Rule
+from engines.systems.nova.nova_params import StreamParams
+from engines.systems.nova.rules import (
+    DECODE,
+    PREFILL,
+    STAGES,
+    VISION,
+    Partition,
+    Passes,
+    Queues,
+    Rule,
+    Streams,
+    Turns,
+)
 from engines.systems.nova.vision import VisionPasses
 from workloads.errors import UserError
 
@@ -135,3 +150,21 @@ class PassEngine(StageEngine):
     ) -> None:
         given = math.nan if sms is None else sms
         self.logs[stage].record(start_s, self._loop.time(), StepWork.of_rows(rows), tokens, sms=given)
+
+
+RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
+
+
+def loop(order: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
+    """What drives a replica of the stage that requests come to first."""
+    return partial(PassEngine, RULES[order](params)) if stage == ENTRY else None
+
+
+def as_shared(order: str, stage: Stage, params: StreamParams) -> Stage:
+    """On a GPU whose SMs are shared. UserError for a decoder that does not see."""
+    if stage.decoder.vision_encoder is None:
+        raise UserError(
+            f"order={order} runs vision beside decode, and the {stage.name} of this deployment has no vision "
+            "encoder; set deployment=cogagent_a6000 or another that has."
+        )
+    return stage.extended(SmShare(1.0))

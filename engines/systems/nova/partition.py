@@ -1,8 +1,13 @@
-"""How many SMs decode gets beside vision and beside a prefill: equations (1) to (5) of Nova."""
+"""How many SMs decode gets beside vision and beside a prefill: equations (1) to (5) of Nova, and its profiler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from engines.core.device import Row
+from engines.devices.roofline import Work
+from engines.devices.sharing import SharedStep, alone_s, partitioned
+from engines.devices.stage import VirtualStage
 
 TPC = 2
 """SMs that can only be given away together."""
@@ -64,3 +69,39 @@ class Profile:
 def decode_sms(pending: int, default: int, least: int, alpha: int) -> int:
     """Equation (5): N_d(m) = max(N_min, N_default - alpha (m - 1)), m requests being in vision or prefill."""
     return max(least, default - alpha * (max(1, pending) - 1))
+
+
+IMAGE_TOKENS = 1600
+PROMPT_TOKENS = 1700
+BATCH = 2
+"""[chosen] what is timed: a screenshot of 1,120 x 1,120 pixels with its prompt, and a decode batch as is usual."""
+
+
+def profile(device: VirtualStage, least: int) -> Profile:
+    """Nova's profiler, before anything is served: the times of each stage by itself, and of decode on `least`
+    SMs or more beside each of the others, which take the rest."""
+    gpu, roofline = device.gpu.facts, device.roofline
+    decode = roofline.shared_step(Work.of([Row("", 1, PROMPT_TOKENS, True)] * BATCH))
+    prefill = roofline.shared_step(Work.of([Row("", PROMPT_TOKENS, 0, True)]))
+    vision = roofline.image_step(IMAGE_TOKENS)
+    vision_s, prefill_s, decode_s = (alone_s(gpu, step) for step in (vision, prefill, decode))
+    shares = range(-(-least // TPC) * TPC, gpu.sms - TPC + 1, TPC)
+
+    def beside(front: SharedStep, front_s: float) -> dict[int, Beside]:
+        found = {}
+        for sms in shares:
+            slow = _slowdown(device, [front, decode], [gpu.sms - sms, sms])
+            found[sms] = Beside(front_s * slow[0], decode_s * slow[1])
+        return found
+
+    return Profile(beside(vision, vision_s), beside(prefill, prefill_s), vision_s, prefill_s, decode_s)
+
+
+def _slowdown(device: VirtualStage, steps: list[SharedStep], sms: list[float]) -> list[float]:
+    """How many times as long layers of the steps take side by side as alone on all SMs."""
+    gpu, layers = device.gpu.facts, [step.layer for step in steps]
+    together = partitioned(gpu, layers, sms)
+    return [
+        seconds / partitioned(gpu, [layer], [gpu.sms])[0]
+        for seconds, layer in zip(together, layers, strict=True)
+    ]

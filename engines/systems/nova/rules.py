@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from engines.core.policy import Plan, RequestView, StageView
+from engines.core.stage import ENTRY
 from engines.devices.stage import VirtualStage
-from engines.systems.nova.params import PartitionParams, StreamParams, TurnParams
-from engines.systems.nova.partition import decode_sms
-from engines.systems.nova.profiler import profile
+from engines.systems.nova.nova_params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from engines.systems.nova.partition import decode_sms, profile
 from workloads.errors import UserError
 
 VISION, PREFILL, DECODE = STAGES = ("vision", "prefill", "decode")
@@ -175,3 +176,21 @@ class Turns:
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float:
         return self._sms
+
+
+class Chunked:
+    """Nova's baseline Chunk, an `engines.core.policy.Policy`: vLLM's own chunked prefill with a small budget. An image
+    is encoded within the step that begins its prompt, which all decodes of that step wait for."""
+
+    def __init__(self, params: ChunkParams) -> None:
+        self.params = params
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView[RequestView]) -> Plan:
+        """vLLM's own order, in small steps."""
+        return Plan(step_budget=self.params.chunk_tokens)
+
+
+def chunked(stage: str, params: ChunkParams) -> Chunked | None:
+    """At the stage that requests come to first."""
+    return Chunked(params) if stage == ENTRY else None

@@ -2,9 +2,13 @@
 
 from engines.composition import Attention, Composition, Placement, Routing
 from engines.registry import BY_PROMPT
-from engines.systems.omniinfer.attention_params import AttentionParams
 from engines.systems.omniinfer.library import DIVIDED
-from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.omniinfer_params import (
+    AttentionParams,
+    LoadParams,
+    PlacementParams,
+    ReplicaParams,
+)
 from engines.systems.omniinfer.proxy.decode import LeastWork
 from engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from workloads.deferred import Deferred

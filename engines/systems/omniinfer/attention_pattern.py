@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engines.core.stage import Stage
-from engines.core.window import AttentionWindow
-from engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
+from engines.core.stage import AttentionWindow, Stage
+from engines.systems.omniinfer.omniinfer_params import RECENT, SINKS, AttentionParams
 from workloads.errors import UserError
 
 

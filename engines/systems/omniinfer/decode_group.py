@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from engines.core.stage import ENTRY
-from engines.core.window import AttentionWindow
+from engines.core.stage import ENTRY, AttentionWindow
 from engines.devices.expert_parallel import group_of
 from engines.devices.extensions import InLockstep
 from engines.systems.omniinfer.attention_pattern import compressed
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from engines.builder import Parts
     from engines.core.stage import Stage
     from engines.speaking.pipeline import Pipeline
-    from engines.systems.omniinfer.attention_params import AttentionParams
-    from engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
+    from engines.systems.omniinfer.omniinfer_params import AttentionParams, LoadParams, ReplicaParams
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:

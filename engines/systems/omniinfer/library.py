@@ -8,8 +8,7 @@ from pydantic import Field
 from engines.composition import Routing, fillings
 from engines.core.router import ChoosingRouter
 from engines.deployments import Deployment
-from engines.speaking.library import Speaking
-from engines.speaking.params import SpeakingParams
+from engines.speaking.library import Speaking, SpeakingParams
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 
@@ -33,7 +32,7 @@ class Divided(Speaking):
     extension_points = (*Speaking.extension_points, "placement", "attention")
     plain = ("prefill", "decode", "deferred")
     Params = DividedParams
-    build = Deferred("engines.systems.omniinfer.build:build")
+    build = Deferred("engines.systems.omniinfer.proxy.deferral:build")
 
     def check(self, params: DividedParams, chosen: Mapping[str, Any]) -> None:
         super().check(params, chosen)

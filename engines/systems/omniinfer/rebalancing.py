@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from engines.systems.omniinfer.edits import edited
-from engines.systems.omniinfer.expert_map import ExpertMap
 from engines.systems.omniinfer.migration import LayerMove, Migration, Round, moved_experts, round_s
-from engines.systems.omniinfer.placement import best_layout, imbalance, over_hosts, stacked
+from engines.systems.omniinfer.placement import ExpertMap, best_layout, imbalance, over_hosts, stacked
 
 Predict = Literal["last", "ema", "linear"]
 Planner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -140,7 +140,7 @@ def profile() -> Profile:
     from engines.devices.stage import VirtualStage
     from engines.devices.virtual import VirtualGpu
     from engines.server import ServerParams, resolve
-    from engines.systems.nova.profiler import profile as measured
+    from engines.systems.nova.partition import profile as measured
     from harness.clocks.clock import run
 
     made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))

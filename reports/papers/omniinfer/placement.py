@@ -46,13 +46,13 @@ class Followed(NamedTuple):
 def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
     """Half an hour of a group under one variant."""
     from engines.devices.expert_parallel import ExpertParallel
-    from engines.systems.omniinfer import placement_params
+    from engines.systems.omniinfer import omniinfer_params
     from engines.systems.omniinfer.experts import expert_steps
 
     group = ExpertParallel(44.04e6, 88.08e6, 7168, 14336, 1.2e12, 301e12, 200e9, 60e-6)
     kind, values = VARIANTS[variant]
     now = [0.0]
-    params = getattr(placement_params, kind)(**values, expert_drift_s=drift_s, load_every=1)
+    params = getattr(omniinfer_params, kind)(**values, expert_drift_s=drift_s, load_every=1)
     steps = expert_steps(params, group, LAYERS, EXPERTS, PER_TOKEN, DIES, seed, lambda: now[0])
     found = []
     while now[0] < UNTIL_S:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engines.core.host_copies import HostCopies
 from engines.core.policy import RequestView
+from engines.core.stage import HostCopies
 from engines.core.view import stage_view
 from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.host import BLOCKS_PER_S, Bench

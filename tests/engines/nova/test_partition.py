@@ -9,8 +9,7 @@ from engines.devices.hardware import Gpu
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
-from engines.systems.nova.partition import Beside, Profile, decode_sms
-from engines.systems.nova.profiler import profile
+from engines.systems.nova.partition import Beside, Profile, decode_sms, profile
 from harness.clocks.clock import run
 
 SMS = 84

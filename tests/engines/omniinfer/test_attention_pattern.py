@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
 from engines.core.policy import Plan
+from engines.core.stage import AttentionWindow, reach, windowed_share
 from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
-from engines.core.window import AttentionWindow, reach, windowed_share
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_error import RandomDecoder
-from engines.systems.omniinfer.attention_params import AttentionParams
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
+from engines.systems.omniinfer.omniinfer_params import AttentionParams
 from tests.engines.real import clean, stage, submit
 from tests.engines.stage import finish, make_stage
 from workloads.errors import UserError

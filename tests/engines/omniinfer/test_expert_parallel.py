@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import RecordedLoad, SampledLoad
-from engines.systems.omniinfer.expert_map import ExpertMap
-from engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement
-from engines.systems.omniinfer.experts import expert_steps
-from engines.systems.omniinfer.placement import sequential
-from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.experts import ExpertSteps, FixedPlacement, expert_steps
+from engines.systems.omniinfer.omniinfer_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.placement import ExpertMap, sequential
 from workloads.errors import UserError
 
 R1 = ExpertParallel(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from engines.systems.omniinfer.edits import edited
 from engines.systems.omniinfer.expert_load import zipf
-from engines.systems.omniinfer.expert_map import ExpertMap
 from engines.systems.omniinfer.placement import (
+    ExpertMap,
     best_layout,
     budget,
     die_loads,

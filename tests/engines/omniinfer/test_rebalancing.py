@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.systems.omniinfer.expert_load import SampledLoad
-from engines.systems.omniinfer.expert_map import ExpertMap
 from engines.systems.omniinfer.migration import LayerMove, Migration, Phase, round_s
-from engines.systems.omniinfer.placement import imbalance, sequential, static_placement
+from engines.systems.omniinfer.placement import ExpertMap, imbalance, sequential, static_placement
 from engines.systems.omniinfer.rebalancing import (
     DynamicPlacement,
     Rebalancing,

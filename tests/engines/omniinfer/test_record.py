@@ -11,7 +11,7 @@ from engines.core.vllm_adapter.routed_experts import RoutedExperts
 from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import read_routing, write_routing
 from engines.systems.omniinfer.experts import expert_steps
-from engines.systems.omniinfer.placement_params import LoadParams
+from engines.systems.omniinfer.omniinfer_params import LoadParams
 from tests.engines.real import prompts, stage, submit
 from tools.record_experts import record
 from workloads.errors import UserError

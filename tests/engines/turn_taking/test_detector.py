@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.turn_taking.detector import Decision, TurnDetector
-from engines.turn_taking.endpointing import ACCURACY, Accuracy, SilenceTimeout, SimulatedSemantic
-from engines.turn_taking.interruption import WORDS_PER_S, InterruptionGate
+from engines.turn_taking.endpointing import (
+    ACCURACY,
+    WORDS_PER_S,
+    Accuracy,
+    InterruptionGate,
+    SilenceTimeout,
+    SimulatedSemantic,
+)
 
 EVERYTHING = InterruptionGate()
 Said = list[tuple[Decision, float]]

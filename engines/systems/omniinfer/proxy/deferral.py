@@ -6,13 +6,18 @@ handed over besides is the next one.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from engines.builder import Parts, Serving
 from engines.core.lifecycle import Lifecycle, Phase
 from engines.core.router import ChoosingRouter
+from engines.core.stage import ENTRY
+from engines.speaking import build_speaking
 from engines.speaking.hook import Hook
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Reply, ReplyRequest
+from engines.systems.omniinfer.library import DividedParams
 from engines.systems.omniinfer.proxy.prefill import PrefillQueue
 
 
@@ -97,3 +102,16 @@ class Deferral(Hook):
             self._timer.cancel()
         next_s = self._queue.next_s(now)
         self._timer = None if next_s is None else self._loop.call_at(next_s, self._poll)
+
+
+def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:
+    """Put OmniInfer together: a speaking system, with `Deferral` in front of its prefill replicas where that is asked
+    for."""
+    serving = build_speaking.build(parts, params, chosen)
+    if params.deferred:
+        pipeline = serving.gateway.pipeline
+        router = pipeline.routers[ENTRY]
+        assert isinstance(router, ChoosingRouter), "`Divided.check` refuses others"
+        prefill = pipeline.at("prefill")
+        pipeline.attach(Deferral(pipeline, router, len(prefill), prefill[0].replica.max_tokens))
+    return serving

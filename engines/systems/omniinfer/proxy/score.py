@@ -1,14 +1,40 @@
 """Which prefill node a request goes to: a trade between what its cache has and how much it has to do (equation 8).
 
+And in which order those that wait are looked at: short ones first, until others have waited.
+
 Requests are handed over at once: where they are to be held back, `deferral` asks these rules.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from engines.core.router import Target
 from engines.core.routing_rules import Informed, Node
-from engines.systems.omniinfer.proxy.order import by_priority
+
+SHORT, AGE = 0.8, 0.2
+"""[code] weights of a short prompt and of a long wait."""
+
+WAIT_S = 0.05
+"""[code] what a wait is compared with. The code compares it with the longest one where that is longer, so that no wait
+ever outweighs a length, and long prompts starve behind short ones: here it always can."""
+
+Request = TypeVar("Request")
+
+
+def by_priority(
+    waiting: Iterable[Request], tokens: Callable[[Request], int], waited_s: Callable[[Request], float]
+) -> list[Request]:
+    """Sorted, the first to be looked at first; of equals who came first: descending 0.8 · (longest − own length) /
+    longest + 0.2 · own wait / 50 ms. So the longest goes before whoever comes 200 ms after it."""
+    requests = list(waiting)
+    longest = max(map(tokens, requests), default=0)
+
+    def priority(request: Request) -> float:
+        short = (longest - tokens(request)) / longest if longest else 0.0
+        return SHORT * short + AGE * waited_s(request) / WAIT_S
+
+    return sorted(requests, key=lambda request: (-priority(request), -waited_s(request)))
+
 
 ALPHA = 0.5
 """[chosen] α of equation 8; the paper states none."""

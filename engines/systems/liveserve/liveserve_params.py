@@ -1,11 +1,36 @@
 """LiveServe's parameters. The paper gives none of the values; each default says why it is what it is."""
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from engines.systems.liveserve.tuned import shipped
+from workloads.errors import validate
+from workloads.files.yaml_file import read_yaml
+
+SHIPPED = Path(__file__).with_name("tuned.yaml")
+"""What LiveServe's parameters default to, beside all that led to it."""
+
+
+class Weights(BaseModel):
+    """alpha and beta of one stage; only their ratio orders requests."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alpha: float = Field(ge=0)
+    beta: float = Field(ge=0)
+
+
+class Tuned(BaseModel):
+    weights: dict[str, Weights]
+
+
+@cache
+def shipped() -> dict[str, Weights]:
+    """The weights that ship with LiveServe, by stage."""
+    return validate(Tuned, read_yaml(SHIPPED), str(SHIPPED)).weights
 
 
 def _switch(value: Any) -> Any:

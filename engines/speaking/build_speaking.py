@@ -1,10 +1,10 @@
-"""The replicas of a speaking system's stages: their engines under the chosen components, and what routes to them."""
+"""Put a speaking system together: a deployment's stages behind a gateway for turns, and what its components attach."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engines.builder import Parts
+from engines.builder import Parts, Serving
 from engines.composition import Component, KvManagement, Order, Routing
 from engines.core.commands import Arrival, abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
@@ -12,10 +12,30 @@ from engines.core.output import StageOutput
 from engines.core.policy import ReactingPolicy
 from engines.core.replica import Replica
 from engines.core.router import Router
-from engines.core.stage import ENTRY, Stage
-from engines.core.window import AttentionWindow
-from engines.speaking.params import SpeakingParams
+from engines.core.stage import ENTRY, AttentionWindow, Stage
+from engines.speaking.gateway import Gateway
+from engines.speaking.library import SpeakingParams
+from engines.speaking.monitor import Monitor
 from engines.speaking.pipeline import Pipeline
+
+
+def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:
+    """Every stage with its replicas, connected by a pipeline, to which each component then attaches what it has."""
+    if params.prefill is not None and params.decode is not None:
+        parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
+    deployment, server = parts.deployment, parts.params
+    monitor = Monitor(deployment.model.speech_s_per_text_token)
+    gateway = Gateway(deployment, server.first_chunk_frames, monitor, parts.recorder, params.system_tokens)
+    pipeline = gateway.pipeline = Pipeline(deployment, gateway, parts.transfer)
+    engines = {
+        deployment.role(name): engines_of(stage, parts, params, chosen, pipeline)
+        for name, stage in deployment.stages.items()
+    }
+    pipeline.connect(engines, routers_of(engines, chosen))
+    gateway.audio_encoder = parts.audio_encoder
+    for component in chosen.values():
+        component.attach(pipeline, parts, component.params)
+    return parts.serving(gateway, [engine for each in engines.values() for engine in each])
 
 
 def engines_of(

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from engines.co_serving.params import ClassParams
+from engines.co_serving.class_params import ClassParams
 
 
 class OrderParams(ClassParams):

@@ -11,19 +11,58 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from engines.calls.listeners import CallListeners
-from engines.calls.step_log import CallStepLog
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
 from engines.core.engine import StageEngine
 from engines.core.output import NOBODY, Produced
 from engines.core.policy import Policy, RequestView
-from engines.core.recorder import Recorder
+from engines.core.recorder import Recorder, StepLog
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
+from engines.core.step_cost import StepWork
 from engines.core.together import Told
 from workloads.errors import UserError
 from workloads.trace import Turn
+
+ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
+"""Of the scheduler's counters, in the order of the values of an `alloc_fail` event."""
+
+
+class CallStepLog(StepLog):
+    """The steps of a replica that serves calls: as for turns, and the allocations that vLLM's pool refused. A round in
+    which nothing ran and nothing changed leaves no row."""
+
+    def __init__(self, replica: Replica, recorder: Recorder) -> None:
+        super().__init__(replica, recorder)
+        self._alloc_fails = (0, 0)
+        self._recorded: tuple[int, ...] = ()
+
+    def record(
+        self,
+        start_s: float,
+        end_s: float,
+        work: StepWork,
+        tokens: int = 0,
+        held: int = 0,
+        preempted: int = 0,
+    ) -> None:
+        scheduler, counters = self.scheduler, self.scheduler.counters
+        fails = (counters[ALLOC_FAILS[0]], counters[ALLOC_FAILS[1]])
+        for path, (count, before) in enumerate(zip(fails, self._alloc_fails, strict=True)):
+            if count > before:
+                self.recorder.event(start_s, "alloc_fail", -1, -1, self.stage, path)
+        self._alloc_fails = fails
+        state = (
+            len(scheduler.running),
+            len(scheduler.requests),
+            scheduler.num_waiting_for_streaming_input,
+            scheduler.free_blocks,
+        )
+        if work.requests or preempted or state != self._recorded:
+            self._recorded = state
+            super().record(start_s, end_s, work, tokens, held, preempted)
+
 
 OnMaxLen = Literal["crash_all", "finish_one"]
 """What happens when a session reaches max_model_len: the engine dies with all of them, or that one ends."""

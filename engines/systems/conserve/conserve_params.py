@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engines.co_serving.params import ClassParams
+from engines.co_serving.class_params import ClassParams
 
 
 class OrderParams(ClassParams):

@@ -1,24 +1,32 @@
-"""All sessions of one server."""
+"""All sessions of one server, and how a server is put together with them, without a trace: what users say comes over
+their sockets."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
-from engines.builder import Serving
+from pydantic import BaseModel
+
+from engines.builder import Parts, Serving
 from engines.calls.gateway import TickGateway
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.base_session import SessionContext
 from engines.endpoint.chat_completion import ChatCompletion, Stream
 from engines.endpoint.chat_request import ChatRequest
-from engines.endpoint.detokenizer import Detokenizer
+from engines.endpoint.detokenizer import Detokenizer, detokenizer_of
 from engines.endpoint.frame_session import FrameSession
 from engines.endpoint.protocol import Outbox, Session
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
 from workloads.errors import UserError
+from workloads.generators.calls import FRAME_S
 
 VERSION = 1
 """Of what is on the wire beyond OpenAI's."""
@@ -106,3 +114,34 @@ class Sessions:
 
     def _leave(self) -> None:
         self.open -= 1
+
+
+def build_sessions(
+    engine: str,
+    engine_params: BaseModel,
+    params: ServerParams,
+    seed: int,
+    device: str = "virtual",
+    profile: Profile | None = None,
+    frame_s: float | None = None,
+) -> Sessions:
+    """Sessions of a new server of `engine`, which is their `server`, with a new `stats`; inside a running loop.
+
+    `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
+    it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
+    """
+    deployment = resolve(params)
+    stats = ServerStats(deployment.entry)
+    encodes = device in REAL_DEVICES and deployment.hears
+    audio_store = AudioStore(kept=encodes)
+    parts = Parts(params, stats, seed, device, profile=profile, sound=audio_store, frame_s=frame_s or FRAME_S)
+    server = ENGINES[engine].build(parts, engine_params)
+    return Sessions(
+        server,
+        stats,
+        engine=engine,
+        device=device,
+        seed=seed,
+        audio_store=audio_store,
+        detokenizer=detokenizer_of(params.checkpoint if device in REAL_DEVICES else None),
+    )

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from engines.builder import Parts, Serving
+from engines.calls.call_params import CallParams
 from engines.calls.gateway import Text, TickGateway
 from engines.calls.listeners import CallListeners
-from engines.calls.params import CallParams
-from engines.calls.sessions import Said, SessionEngine
+from engines.calls.session_engine import Said, SessionEngine
 from engines.composition import AdmissionControl, Order, Routing
-from engines.core.stage import ENTRY
-from engines.core.window import AttentionWindow
+from engines.core.stage import ENTRY, AttentionWindow
 from workloads.errors import UserError
 from workloads.generators import questions
 from workloads.trace import Trace
