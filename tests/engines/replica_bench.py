@@ -10,6 +10,7 @@ from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
 from engines.core.policy import Policy
 from engines.core.request import StageRequest
+from engines.core.together import Told
 from harness.clocks.clock import run
 from harness.records.log import EventLog
 from tests.engines.stage import make_replica
@@ -24,18 +25,21 @@ LONG_S = 60.0
 
 
 class Bench:
-    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request)."""
+    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request). `together`:
+    it takes the tokens of several requests at once."""
 
     def __init__(
         self,
         on_arrival: Arrival | None = None,
         policy: Policy | None = None,
         lazy_steps: bool = False,
+        together: bool = False,
         **limits: Any,
     ) -> None:
         self.log = EventLog()
         replica = make_replica(**limits)
-        output = StageOutput(replica, self.log, self._token, self._finish)
+        listeners = self if together else None
+        output = StageOutput(replica, self.log, self._token, self._finish, listeners=listeners)
         self.engine = StageEngine(
             replica, output, self.log, policy, on_arrival=on_arrival, lazy_steps=lazy_steps
         )
@@ -48,6 +52,15 @@ class Bench:
     def _token(self, request: StageRequest, tokens: int) -> None:
         self.tokens.append((self._loop.time(), request.name, tokens))
         self.on_token(request)
+
+    def takes(self, request: StageRequest) -> bool:
+        return True
+
+    def told(self, told: Told) -> None:
+        """`on_token` is not: what a request has produced is not known yet."""
+        self.tokens += [(self._loop.time(), request.name, 1) for request in told.requests]
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None: ...
 
     def _finish(self, request: StageRequest) -> None:
         self.finished[request.name] = self._loop.time()

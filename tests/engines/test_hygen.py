@@ -28,9 +28,9 @@ from tests.engines.conserve.test_scheduler import (
     requests,
     view,
 )
+from tests.engines.replays import assert_same
 from tests.engines.stage import finish
 from tests.engines.stock_scheduler import make
-from tests.engines.test_lazy_decode import assert_same
 from workloads.errors import UserError
 
 PREDICTOR = Predictor(2.3e-5, 3.9e-8, 1e-10, 0.0, 1e-4, 5e-5, 0.006)

@@ -28,7 +28,7 @@ from harness.clocks.clock import run
 from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay
 from tests.engines import replays
-from tests.engines.test_lazy_decode import assert_same
+from tests.engines.replays import assert_same
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace

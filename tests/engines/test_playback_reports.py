@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from engines.speaking.gateway import Gateway
 from harness.client.session import Reports
 from harness.metrics.playback import Playback
-from tests.engines.replays import replay, voice_trace
-from tests.engines.test_lazy_decode import assert_same
+from tests.engines.replays import assert_same, replay, voice_trace
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from engines.devices.roofline import StepCost
 from harness.worker.replay import Replay
-from tests.engines.replays import replay
-from tests.engines.test_lazy_decode import assert_same
+from tests.engines.replays import assert_same, replay
 from workloads.registry import make_trace
 from workloads.trace import Trace
 

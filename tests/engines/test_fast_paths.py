@@ -1,0 +1,449 @@
+"""Fast paths leave what is left without them: events, steps, counters and tokens, byte for byte.
+
+`lazy_steps=False` is the reference. The paths: decodes of which vLLM is not asked (`vllm_adapter/lazy_decode.py`),
+steps that are as the one before (`standing.py`), and text of which all listeners are told at once (`together.py`).
+"""
+
+import asyncio
+from asyncio import TimerHandle
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.commands import abort_at_layer
+from engines.core.engine import StageEngine
+from engines.core.policy import Plan, StageView
+from engines.core.request import StageRequest
+from engines.core.step_cost import StepWork
+from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.lazy_decode import LazyDecodes
+from engines.core.vllm_adapter.requests import make_request
+from engines.devices.roofline import StepCost
+from harness.clocks.clock import VirtualClockLoop
+from harness.records import log as log_module
+from harness.records.log import EventLog
+from harness.worker.replay import Replay
+from tests.engines.replays import assert_same, cut_short, exact, left, replay, voice_trace
+from tests.engines.replica_bench import Bench, play
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+
+class Situation(Protocol):
+    def served(self, lazy: bool) -> Any:
+        """All that can be seen of it, with the fast paths or without."""
+
+
+class NewestFirst:
+    """Who runs goes before who waits, and of each the newest first; every third time only the first may run. It notes
+    what a step is expected to take."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter(asked=0)
+
+    def plan(self, view: StageView) -> Plan:
+        self.counters["asked"] += 1
+        self.counters["expected_ns"] += round(1e9 * (view.step_s(StepWork(1, 0, 100)) or 0.0))
+        order = [
+            each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))
+        ]
+        held = order[1:] if self.counters["asked"] % 3 == 0 else ()
+        return Plan([each for each in order if each not in held], frozenset(held))
+
+
+@dataclass(frozen=True)
+class OneReplica:
+    """Requests to one replica: when each comes (s), how many tokens of the first one's prompt and reply its own prompt
+    begins with, and its tokens. With the fifth token of one comes one more, unless all are told `together`.
+
+    `aborts`: when one is cancelled (s), by its place. `beside`: when somebody else's step of 50 ms comes to the GPU.
+    `ends`: the serving is cancelled at a time (s), or cancelled or failed by who is told of the first request's n-th
+    token.
+    """
+
+    asked: list[tuple[float, int, int]]
+    aborts: dict[int, float] = field(default_factory=dict)
+    ordered: bool = False
+    layer: bool = False
+    ahead: bool = False
+    beside: list[float] = field(default_factory=list)
+    together: bool = False
+    limits: dict[str, Any] = field(default_factory=lambda: {"max_num_seqs": 2})
+    ends: tuple[str, float] | None = None
+
+    def requests(self) -> list[StageRequest]:
+        said = [*range(self.asked[0][1]), *range(100, 400)]
+        own = [
+            [*said[:known], *range(1000 * i, 1000 * i + 20 * bool(i))]
+            for i, (_, known, _) in enumerate(self.asked)
+        ]
+        return [
+            StageRequest(f"r{i}", i, 0, own[i], tokens, first_token_id=i or 100)
+            for i, (_, _, tokens) in enumerate(self.asked)
+        ]
+
+    def served(self, lazy: bool) -> Any:
+        policy = NewestFirst() if self.ordered else None
+        requests = self.requests()
+        how, when = self.ends or ("", 0)
+
+        async def main() -> Bench:
+            bench = Bench(
+                abort_at_layer if self.layer else None,
+                policy,
+                lazy,
+                self.together,
+                async_scheduling=self.ahead,
+                **self.limits,
+            )
+
+            def answer(each: StageRequest) -> None:
+                if each.produced == 5 and each.turn == 0:
+                    bench.engine.submit(StageRequest(each.name, each.session, 1, each.prompt, 30))
+                if each is requests[0] and each.produced == when and how == "cancel":
+                    bench.task.cancel()
+                if each is requests[0] and each.produced == when and how == "fail":
+                    raise ValueError("nobody listens")
+
+            if not self.together:
+                bench.on_token = answer
+            for (at_s, *_), each in zip(self.asked, requests, strict=True):
+                bench.at(at_s, bench.engine.submit, each)
+            for place, at_s in self.aborts.items():
+                if place < len(requests):
+                    bench.at(max(at_s, self.asked[place][0]), bench.engine.abort, requests[place])
+            for at_s in self.beside:
+                bench.at(at_s, bench.engine.replica.device.gpu.compute.submit, StepCost(0.05, 0.0, 0, 0.0))
+            if how == "at":
+                bench.at(when, bench.task.cancel)
+            await asyncio.sleep(30.0)  # everybody has been answered, or nobody serves any more
+            if not bench.task.done():
+                await bench.settle()
+            return bench
+
+        bench = play(main)
+        ended = bench.task.done() and (bench.task.cancelled() or str(bench.task.exception()))
+        told = [bench.tokens, bench.finished, ended]
+        if how == "cancel":  # a task that cancels itself goes on to where it next waits
+            return told
+        counters = [policy.counters if policy is not None else None, bench.engine.counters()]
+        tables = [exact(bench.log.events()), exact(bench.log.steps())]
+        return [*tables, *counters, bench.engine.steps, *told]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A replay. `cut_s`: when each second turn is interrupted; `network_s`: of all users alike, so that timers of a
+    step are due at one instant; `rows` of a group in the files of the log, of which the reference has none."""
+
+    engine: str
+    server: dict[str, Any]
+    workload: tuple[str, dict[str, Any]]
+    seed: int = 0
+    system: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
+    cut_s: float | None = None
+    network_s: float | None = None
+    rows: int | None = None
+
+    def trace(self) -> Trace:
+        trace = make_trace(*self.workload, self.seed)
+        if self.network_s is not None:
+            turns = [turn for session in trace.sessions for turn in session.turns]
+            trace = Trace.from_turns([replace(turn, network_s=self.network_s) for turn in turns])
+        return trace if self.cut_s is None else cut_short(trace, self.cut_s)
+
+    def replay(self, lazy: bool, folder: Path | None = None) -> Replay:
+        server = {**self.server, "lazy_steps": lazy}
+        return replay(self.engine, self.system, server, self.client, self.trace(), seed=7, folder=folder)
+
+    def served(self, lazy: bool) -> Any:
+        if self.rows is None or not lazy:
+            return left(self.replay(lazy))
+        with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+            patch.setattr(log_module, "ROW_GROUP", self.rows)
+            patch.setattr(log_module, "WOVEN", 300)
+            done = self.replay(lazy, Path(folder))
+            assert done.log.files() or self.rows > 50
+            return left(done)
+
+
+TIMES = st.floats(0.0, 0.4)
+
+
+@st.composite
+def one_replica(draw: Any) -> OneReplica:
+    """Aborts at a step and at a layer, async scheduling, a policy that holds, others' steps on the GPU, prompts that
+    begin with what has been said or will be, few blocks, and listeners who end the serving."""
+    known = st.sampled_from([8, 40, 64, 200, 232])
+    asked = draw(st.lists(st.tuples(TIMES, known, st.integers(1, 60)), min_size=1, max_size=7))
+    limits = {
+        "max_num_seqs": draw(st.sampled_from([2, 2, 4])),
+        "prefix_caching": draw(st.booleans()),
+        "blocks": draw(st.sampled_from([40, 200, 1000])),
+    }
+    end = st.tuples(st.just("at"), TIMES) | st.tuples(st.sampled_from(["cancel", "fail"]), st.integers(2, 40))
+    return OneReplica(
+        asked,
+        draw(st.dictionaries(st.integers(0, 6), TIMES, max_size=3)),
+        *draw(st.tuples(st.booleans(), st.booleans(), st.booleans())),
+        draw(st.lists(TIMES, max_size=6)),
+        draw(st.booleans()),
+        limits,
+        draw(st.none() | st.none() | end),
+    )
+
+
+TEXT = {"modality": "text", "reply": "text", "max_reply_tokens": 200}
+LLAMA = {"deployment": "llama_8b_1gpu"}
+
+
+@st.composite
+def texts(draw: Any) -> Replayed:
+    """Single requests in bursts and with long documents behind them, users who lose patience, pools that preempt,
+    delays longer than steps, all alike and none, tokens told several at a time, logs in files."""
+    rate = draw(st.sampled_from([5.0, 20.0, 50.0, 200.0]))
+    documents = {"requests": 30, "max_output_tokens": 200, "max_input_tokens": 6000, "documents": 12}
+    network_ms = draw(st.sampled_from([0.0, 20.0, 400.0]))
+    name, params, pools = draw(
+        st.sampled_from(
+            [
+                ("poisson", {**TEXT, "requests": 40, "network_ms": network_ms}, [400, 2000, None]),
+                ("gamma", {**TEXT, "requests": 30, "network_ms": network_ms}, [400, 600, 2000, None]),
+                ("co_serving", documents, [600, 2000, None]),
+            ]
+        )
+    )
+    server = {
+        **LLAMA,
+        "kv_pool_blocks": draw(st.sampled_from(pools)),
+        "stream_interval": draw(st.sampled_from([1, 1, 4])),
+        "prefix_caching": draw(st.booleans()),
+    }
+    return Replayed(
+        "vllm_omni_wo",
+        server,
+        (name, {**params, "rate": rate}),
+        draw(st.integers(0, 99)),
+        draw(st.sampled_from([{}, {}, {"order": "fcfs"}, {"order": "priority"}, {"order": "liveserve"}])),
+        {"turn_timeout_s": draw(st.sampled_from([1.0, 3.0, 100.0]))},
+        network_s=draw(st.sampled_from([None, None, 0.02])),
+        rows=draw(st.sampled_from([None, None, 50, 1000])),
+    )
+
+
+def spoken(**params: Any) -> tuple[str, dict[str, Any]]:
+    return "voice", {"sessions": 8, "turns": 2.0, "p": 0.5, **params}
+
+
+@st.composite
+def speech(draw: Any) -> Replayed:
+    """Barge-ins while the server is at work, preemption under a full pool, offloading and preloads: a thinker's pool
+    from roomy to hardly larger than a request, with and without KV kept on it and on the host."""
+    engine, system = draw(
+        st.sampled_from(
+            [
+                ("vllm_omni", {}),
+                ("vllm_omni", {"order": "priority"}),
+                ("vllm_omni_wo", {}),
+                ("liveserve", {}),
+                ("liveserve", {"u2_mode": "work_conserving"}),
+                ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
+                ("liveserve", {"order": "fcfs"}),
+            ]
+        )
+    )
+    caching = draw(st.booleans())
+    server = {
+        "prefix_caching": caching,
+        "kv_pool_blocks": draw(st.sampled_from([64, 80, 120, 400, 5000])),
+        "host_kv_gb": draw(st.sampled_from([0, 0.05, 4])) if caching else 0,
+        "block_size": draw(st.sampled_from([8, 16, 16])),
+        "abort_at": draw(st.sampled_from(["step", "layer"])),
+    }
+    rate, tokens = draw(st.sampled_from([2.0, 20.0])), draw(st.sampled_from([20, 100, 300]))
+    cut_s = draw(st.sampled_from([None, 0.1, 0.5]))
+    workload = spoken(rate=rate, reply_tokens=tokens)
+    return Replayed(engine, server, workload, draw(st.integers(0, 99)), system, cut_s=cut_s)
+
+
+@pytest.mark.parametrize(
+    "situations", [one_replica(), texts(), pytest.param(speech(), marks=pytest.mark.slow)], ids=str
+)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_all_is_the_same(situations: st.SearchStrategy[Situation], data: st.DataObject):
+    situation = data.draw(situations)
+    assert situation.served(lazy=True) == situation.served(lazy=False)
+
+
+def one_behind_the_other(at_ms: int) -> OneReplica:
+    """Prompts that begin with a reply under way: vLLM is told of a full block later than it is full, but in time for
+    who could hit it, whenever he comes while one fills (0.11 s)."""
+    asked = [(0.0, 32, 200), (at_ms / 1000, 232, 30), (at_ms / 1000 + 0.05, 64, 30)]
+    limits = {"prefix_caching": True, "max_num_seqs": 4, "blocks": 200}
+    return OneReplica(asked, together=True, limits=limits)
+
+
+NEVER_HIT = {
+    "prefix_caching": True,
+    "kv_pool_blocks": 64,
+    "host_kv_gb": 0,
+    "block_size": 8,
+    "abort_at": "layer",
+}
+"""The block that an interrupted row was given: its content was never computed, and vLLM was not asked of the row."""
+ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)
+KNOWN = [
+    OneReplica([(0.0, 8, 60)], {0: 0.05}, layer=True, ahead=True),
+    OneReplica([(0.0, 8, 60), (0.09, 8, 5)], {0: 0.03}, layer=True, beside=[0.012]),
+    OneReplica([(0.0, 32, 2000)], ends=("at", 0.5)),
+    OneReplica([(0.0, 32, 200)], ends=("fail", 100)),
+    *(OneReplica([(0.0, 32, 200)], ends=("cancel", token)) for token in range(2, 40)),
+    *(one_behind_the_other(at_ms) for at_ms in range(100, 212, 4)),
+    *(
+        Replayed("vllm_omni", NEVER_HIT, spoken(rate=2.0, reply_tokens=100), seed, cut_s=0.1)
+        for seed in (6, 14)
+    ),
+    ALIKE,
+    replace(ALIKE, network_s=None, rows=50),
+]
+
+
+@pytest.mark.parametrize("situation", KNOWN, ids=[str(i) for i in range(len(KNOWN))])
+def test_so_it_is_where_it_was_not_once(situation: Situation):
+    assert situation.served(lazy=True) == situation.served(lazy=False)
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each path was taken."""
+    counts: Counter[str] = Counter()
+    for owner, name in (
+        (LazyDecodes, "schedule"),
+        (LazyDecodes, "_schedule"),
+        (EventLog, "later"),
+        (StageEngine, "end"),
+        (StageEngine, "end_as_before"),
+    ):
+
+        def counted(
+            self: Any, *given: Any, name: str = name, of: Any = getattr(owner, name), **named: Any
+        ) -> Any:
+            counts[name] += 1
+            result = of(self, *given, **named)
+            if name == "schedule":
+                counts["asked"] += result[0] is not None
+            elif name == "later":
+                counts["told"] += len(given[3])
+            return result
+
+        monkeypatch.setattr(owner, name, counted)
+    return counts
+
+
+def test_most_tokens_are_told_together(count: Counter[str]):
+    text = replace(ALIKE, network_s=None)
+    tokens = sum(turn.output_tokens for session in text.trace().sessions for turn in session.turns)
+    text.replay(lazy=True)
+    assert count["told"] > 0.8 * tokens
+    assert 0 < count["later"] < 0.3 * tokens
+
+
+def test_vllm_is_asked_in_few_rounds(count: Counter[str]):
+    """Prompts, last tokens and every 16th need it, where KV is kept every 8th."""
+    replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
+    assert count["asked"] < 0.5 * count["schedule"]
+    assert count["schedule"] > 1000
+
+
+def test_rounds_stand_under_a_policy_whose_plan_is_the_same(count: Counter[str]):
+    """It is asked in each all the same, as its order follows playback."""
+    done = replay("liveserve", {}, {}, {}, voice_trace(), seed=7)
+    assert count["_schedule"] < 0.6 * done.cost["steps"]
+
+
+def test_most_steps_of_a_long_reply_are_as_the_one_before(count: Counter[str]):
+    reply = OneReplica([(0.0, 40, 200)])
+    reply.served(lazy=True)
+    assert count["end_as_before"] > 150 and count["end_as_before"] + count["end"] >= 200
+    count.clear()
+    reply.served(lazy=False)
+    assert count["end_as_before"] == 0 and count["end"] >= 200
+
+
+def test_a_full_pool_preempts_the_same():
+    """Preempted: the rows of that round are vLLM's to choose, all of them."""
+    workload = spoken(sessions=16, rate=20.0, reply_tokens=300)
+    crowded = Replayed("vllm_omni", {"kv_pool_blocks": 64}, workload, seed=3)
+    lazy, eager = crowded.replay(lazy=True), crowded.replay(lazy=False)
+    assert_same(lazy, eager)
+    assert sum(lazy.steps["preempted"].to_pylist()) > 0
+
+
+def test_a_reply_longer_than_the_pool_leaves_room_for_its_prompt():
+    server = {"prefix_caching": False, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8}
+    done = Replayed("vllm_omni", server, spoken(rate=2.0, reply_tokens=300), seed=52).replay(lazy=True)
+    assert done.counters["truncated_replies"] > 0 and done.counters["truncated_prompts"] > 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
+    """Against a log in which a timer writes each row."""
+    loop, reference, log = VirtualClockLoop(), EventLog(), EventLog()
+    delay = st.sampled_from([0.25, 0.5, 1.0, 1.5])
+
+    def both(kind: str, session: int) -> None:
+        reference.event(loop.time(), kind, session, 0)
+        log.event(loop.time(), kind, session, 0)
+
+    timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
+
+    def later(delays: list[float]) -> None:
+        who = [divmod(i, 2) for i in range(len(delays))]
+        for turn, each in zip(who, delays, strict=True):
+            at_s = loop.time() + each
+            timers[turn].append(loop.call_at(at_s, reference.event, at_s, "text", *turn, "", 1))
+        log.later(loop, loop.time() + np.array(delays), "text", np.array(who, float), 1)
+
+    def never(turn: tuple[int, int]) -> None:
+        for each in timers[turn]:
+            each.cancel()
+        log.never(*turn)
+
+    for i in range(data.draw(st.integers(1, 8))):
+        at_s = data.draw(delay)
+        if data.draw(st.booleans()):
+            loop.call_at(at_s, both, data.draw(st.sampled_from(["finish", "arrive"])), i)
+        else:
+            loop.call_at(at_s, later, data.draw(st.lists(delay, min_size=1, max_size=4)))
+        if data.draw(st.booleans()):
+            made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # whose timers are made first fire first
+            loop.call_at(made_s, loop.call_at, at_s, never, divmod(data.draw(st.integers(0, 3)), 2))
+        if data.draw(st.booleans()):
+            loop.call_at(at_s, len, log)
+    loop.call_at(data.draw(st.sampled_from([1.0, 3.0, 9.0])), loop.stop)
+    for each in (reference, log):
+        each.event(0.0, "first_text", 0, 0)
+        each.event(0.0, "text", 0, 0)
+    loop.run_forever()
+    loop.close()
+    assert str(log.events().to_pydict()) == str(reference.events().to_pydict())
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 1000), max_size=100), st.integers(0, 5))
+def test_a_history_is_hashed_as_vllm_hashes_a_request(tokens: list[int], known: int):
+    histories = Histories(8)
+    hashes: list[Any] = []
+    histories.extend(hashes, tokens[: 8 * known])
+    histories.extend(hashes, tokens)
+    assert hashes == (block_hasher(8)(make_request("one", tokens, 1, 0.0)) if tokens else [])
