@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -78,3 +78,9 @@ def check_output(path: Path, endings: Collection[str] = ()) -> Path:
             f"{' or '.join(endings)}."
         )
     return path
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write lines (without their ends) as `output` does."""
+    with output(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)

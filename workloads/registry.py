@@ -68,19 +68,19 @@ WORKLOADS: dict[str, Workload] = {
             "burstgpt",
             "replay of a BurstGPT CSV (path=FILE), 6 or 8 columns",
             Deferred("workloads.replays.replay:ReplayParams"),
-            Deferred("workloads.replays.burstgpt:burstgpt"),
+            Deferred("workloads.replays.csv_logs:burstgpt"),
         ),
         Workload(
             "sessions",
             "replay of a session CSV (path=FILE): session_id, t, query, output",
             Deferred("workloads.replays.replay:ReplayParams"),
-            Deferred("workloads.replays.sessions:sessions"),
+            Deferred("workloads.replays.csv_logs:sessions"),
         ),
         Workload(
             "azure",
             "replay of an Azure LLM inference trace (path=FILE)",
             Deferred("workloads.replays.replay:ReplayParams"),
-            Deferred("workloads.replays.azure:azure"),
+            Deferred("workloads.replays.csv_logs:azure"),
         ),
         Workload(
             "mooncake",
@@ -121,8 +121,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "speech",
             "as voice, with what is recorded in a folder (path=DIR) or synthetic speech, as it is or degraded",
-            Deferred("workloads.audio.workload:SpeechParams"),
-            Deferred("workloads.audio.workload:speech_sessions"),
+            Deferred("workloads.audio.speech_workload:SpeechParams"),
+            Deferred("workloads.audio.speech_workload:speech_sessions"),
         ),
         Workload(
             "duplex",

@@ -72,7 +72,7 @@ def fidelity(
     from rich.table import Table
 
     from reports.traces.fidelity import write_fidelity_page
-    from workloads.statistics.fidelity import compare
+    from workloads.statistics.generator_fit import compare
 
     form = form_of(as_json, as_csv)
     comparisons = compare(data)

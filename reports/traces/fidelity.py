@@ -18,7 +18,7 @@ from reports.traces.page import write_page
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from workloads.statistics.fidelity import Comparison
+    from workloads.statistics.generator_fit import Comparison
 
 GOOD, FAIR = 0.05, 0.10
 """Choice: a Kolmogorov–Smirnov distance up to the first is good, up to the second fair, above it poor."""

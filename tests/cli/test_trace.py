@@ -101,10 +101,10 @@ def test_fidelity_prints_and_draws_what_compare_finds(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = np.linspace(1, 9, 50)
-    stand_in = ModuleType("workloads.statistics.fidelity")
+    stand_in = ModuleType("workloads.statistics.generator_fit")
     found = [Compared("rag", f"{Path('data')}/r.csv", "think", "s", values, values, 0.012, "fits")]
     stand_in.compare = lambda data, seed=0: found  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "workloads.statistics.fidelity", stand_in)
+    monkeypatch.setitem(sys.modules, "workloads.statistics.generator_fit", stand_in)
     status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
     assert status == 0
     assert "0.012" in out and "f/fidelity.html" in out

@@ -99,7 +99,7 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("harness/worker/replay.py", ALL),
         ("harness/metrics/summary.py", ALL),
         ("workloads/generators/voice.py", ALL),
-        ("workloads/replays/azure.py", set()),
+        ("workloads/replays/csv_logs.py", set()),
         ("harness/live/run/measure_live.py", SOCKETS),
         ("harness/live/run/load_generator.py", SOCKETS),
         ("harness/serving/engine_server.py", SOCKETS),
@@ -158,7 +158,7 @@ def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> 
 
 def test_without_roots_every_system_and_workload_counts(tree: Path) -> None:
     before = Program(tree).code_hash("virtual")
-    for file in ("engines/systems/liveserve/urgency.py", "workloads/replays/azure.py"):
+    for file in ("engines/systems/liveserve/urgency.py", "workloads/replays/csv_logs.py"):
         with changes(tree, file):
             assert Program(tree).code_hash("virtual") != before
 

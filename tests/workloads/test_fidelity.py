@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workloads.errors import UserError
-from workloads.statistics.fidelity import compare
+from workloads.statistics.generator_fit import compare
 
 # (workload, source, column): the largest distance that passes; the two that are poor say so in their notes.
 BOUNDS = {

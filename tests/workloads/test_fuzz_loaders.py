@@ -14,13 +14,12 @@ from workloads.distributions.lengths import LengthTable
 from workloads.errors import UserError
 from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
+from workloads.files.documents_file import read_longbench, read_vcsum
 from workloads.files.json_file import JsonFile
-from workloads.files.longbench import read_longbench
 from workloads.files.row_file import RowFile
 from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
-from workloads.files.vcsum import read_vcsum
 from workloads.registry import make_trace
 
 fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))

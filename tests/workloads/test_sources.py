@@ -11,13 +11,13 @@ import pytest
 from tests.workloads import sources
 from tests.workloads.sources import Requests
 from workloads.files.androidlab import read_androidlab
+from workloads.files.documents_file import read_vcsum
 from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
-from workloads.files.vcsum import read_vcsum
 from workloads.registry import make_trace
 from workloads.statistics.arrival_statistics import dispersion, gap_cv
-from workloads.statistics.fidelity import compare
+from workloads.statistics.generator_fit import compare
 from workloads.trace import Trace
 
 

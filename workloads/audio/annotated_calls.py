@@ -12,9 +12,9 @@ from workloads.audio.excerpts import Excerpt
 from workloads.audio.library import Recording
 from workloads.columns.duplex_events import Event
 from workloads.distributions import arrivals, lengths, speech
-from workloads.params import UserParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import UserParams
 
 Span = tuple[float, float]
 """Begin and end, in s of the recording."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workloads.atomic_file import write_lines
 from workloads.errors import UserError
-from workloads.formats.text import write_lines
 from workloads.optional import optional
 
 ON_HUB = "hf://datasets/"

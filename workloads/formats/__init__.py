@@ -1,19 +1,20 @@
-"""Traces in the formats of other programs; this package reads and writes, one file a format."""
+"""Traces in the formats of other programs; this package reads and writes."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from workloads.atomic_file import STDOUT
-from workloads.formats import burstgpt, jsonl, mooncake
+from workloads.formats import jsonl
+from workloads.formats.request_logs import write_burstgpt, write_mooncake
 from workloads.trace import Trace
 
 FORMATS: dict[str, Callable[[Trace, Path], None]] = {
     "parquet": Trace.save,
     "jsonl": jsonl.write,
-    "mooncake": mooncake.write,
-    "burstgpt": partial(burstgpt.write, sessions=False),
-    "burstgpt-sessions": partial(burstgpt.write, sessions=True),
+    "mooncake": write_mooncake,
+    "burstgpt": partial(write_burstgpt, sessions=False),
+    "burstgpt-sessions": partial(write_burstgpt, sessions=True),
 }
 """Name of a format -> write(trace, path)."""
 ENDINGS = {

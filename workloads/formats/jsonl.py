@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from workloads.atomic_file import write_lines
 from workloads.errors import UserError, existing_file, nearest, validate
-from workloads.formats.text import write_lines
 from workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
 
 _LARGEST = CONTENTS - 1

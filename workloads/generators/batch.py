@@ -14,11 +14,10 @@ from pydantic import Field, model_validator
 
 from workloads.distributions import arrivals, speech
 from workloads.distributions.lengths import LengthModel
-from workloads.files.longbench import read_longbench
-from workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
-from workloads.params import WorkloadParams
+from workloads.files.documents_file import TOKENS_PER_CHAR, read_longbench, read_vcsum
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import WorkloadParams
 
 CONTEXT = 32_768  # ConServe's VCSUM inputs have this as their 99th percentile: longer ones are cut
 _TABLE_1 = "ConServe, Table 1"

@@ -18,9 +18,9 @@ from workloads.audio.duplex import Stream, content_keys, continuous
 from workloads.audio.library import Clip, Library
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
-from workloads.params import UserParams
 from workloads.seeds import Streams, child_seed
 from workloads.trace import Trace
+from workloads.workload_params import UserParams
 
 # [paper] Metronome, sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
 SESSIONS, DURATION_S, FRAME_S = 128, 300.0, 2.0

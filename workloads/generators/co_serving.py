@@ -20,10 +20,10 @@ from workloads.distributions.lengths import BURSTGPT_CHAT
 from workloads.generators import burstgpt_fit
 from workloads.generators.batch import CONTEXT, OfflineParams, offline
 from workloads.generators.open_loop import GammaParams, gamma
-from workloads.params import UserParams
 from workloads.seeds import Streams, child_seed
 from workloads.trace import Columns, Trace
 from workloads.transforms.combine import changed, combined, labelled
+from workloads.workload_params import UserParams
 
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document

@@ -4,7 +4,7 @@ import numpy as np
 from pydantic import Field
 
 from workloads.distributions import lengths
-from workloads.params import WorkloadParams
+from workloads.workload_params import WorkloadParams
 
 
 class DialogueParams(WorkloadParams):

@@ -12,8 +12,8 @@ from pydantic import Field
 from workloads.audio import content, turntaking
 from workloads.audio.degrade import Degradation
 from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
+from workloads.audio.speech_workload import RecordedParams, material
 from workloads.audio.turntaking import Published
-from workloads.audio.workload import RecordedParams, material
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
 from workloads.distributions import arrivals, speech
 from workloads.generators.dialogues import number_turns

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from workloads.distributions import lengths, speech
 from workloads.distributions.lengths import Lengths
-from workloads.params import ReplyParams
 from workloads.seeds import Streams
+from workloads.workload_params import ReplyParams
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pydantic import Field
 from workloads.distributions import arrivals, speech
 from workloads.distributions.lengths import LengthModel
 from workloads.files.androidlab import read_tasks
-from workloads.params import WorkloadParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import WorkloadParams
 
 # AndroidLab, 138 instructions of 10.2 words on average and 29 at most, in characters by 4 to the token.
 INSTRUCTION = LengthModel(12, 0.55, 2, 43, "AndroidLab, 138 instructions, MIT")

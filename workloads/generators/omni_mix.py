@@ -7,10 +7,10 @@ from pydantic import Field
 
 from workloads.generators.streamingbench import StreamingBenchParams, streamingbench
 from workloads.generators.voice import VoiceParams, voice
-from workloads.params import WorkloadParams
 from workloads.seeds import child_seed
 from workloads.trace import Trace
 from workloads.transforms.combine import combined
+from workloads.workload_params import WorkloadParams
 
 
 class OmniMixParams(StreamingBenchParams):

@@ -23,9 +23,9 @@ from workloads.audio.library import CHUNK_S
 from workloads.audio.question_file import KINDS, Question, Questions, read_questions
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
-from workloads.params import UserParams
 from workloads.seeds import Streams, stream
 from workloads.trace import Trace
+from workloads.workload_params import UserParams
 
 GENERATOR = "questions"
 SOUND_RATE = 16_000  # of the sound whose frames are told apart; what Qwen3-Omni hears

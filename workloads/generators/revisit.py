@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from workloads.distributions import speech
-from workloads.params import ReplyParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import ReplyParams
 
 
 class RevisitParams(ReplyParams):

@@ -30,9 +30,9 @@ from pydantic import Field
 from workloads.columns.jobs import OWN, Waits, starts, written
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
-from workloads.params import UserParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import UserParams
 
 CONTINUES = 0.5
 """Of a prompt's blocks so many are in the next prompt of the same agent. [chosen]"""

@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
 from workloads.files.row_file import RowFile
-from workloads.params import ReplyParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
+from workloads.workload_params import ReplyParams
 
 
 class ReplayParams(ReplyParams):

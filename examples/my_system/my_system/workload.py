@@ -10,10 +10,10 @@ from pydantic import Field
 from workloads.distributions import arrivals
 from workloads.distributions.lengths import LengthModel
 from workloads.distributions.speech import network_delays
-from workloads.params import UserParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
 from workloads.workload import Workload
+from workloads.workload_params import UserParams
 
 CHOSEN = "chosen"
 QUESTION = LengthModel(30, 0.5, 4, 512, CHOSEN)

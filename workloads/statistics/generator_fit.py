@@ -14,16 +14,14 @@ import numpy as np
 from workloads.errors import UserError
 from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
+from workloads.files.documents_file import TOKENS_PER_CHAR, read_vcsum
 from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
-from workloads.files.vcsum import TOKENS_PER_CHAR, read_vcsum
 from workloads.generators.interactive import READ_MAX_S
 from workloads.registry import make_trace
-from workloads.replays.azure import read_azure
-from workloads.replays.burstgpt import read_burstgpt
+from workloads.replays.csv_logs import read_azure, read_burstgpt, read_sessions
 from workloads.replays.replay import ReplayParams, Rows, sessions_of
-from workloads.replays.sessions import read_sessions
 from workloads.seeds import stream
 from workloads.trace import Columns
 
