@@ -171,7 +171,7 @@ def test_it_is_refused_in_a_sentence(
 ):
     before = sorted(place.rglob("*"))
     monkeypatch.chdir(place)
-    monkeypatch.setenv("BROKEN_TOKEN", "two\nlines")
+    monkeypatch.setenv("BROKEN_TOKEN", "S3CRET\nlines")
     command, _, words = case.partition(" => ")
     status, out, err = rehearse(*shlex.split(command))
     (line,) = err.splitlines()

@@ -17,7 +17,6 @@ from harness.clocks.clock import run
 from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
 from tests import builders
-from workloads.errors import UserError, validate
 from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.25)
@@ -362,9 +361,3 @@ def test_messages_count_from_when_they_were_read():
     assert times(events, "audio") == [3.505]
     assert times(events, "barge_in") == [4.505]
     assert (4.505, "barge_in", 1.0) in said
-
-
-@pytest.mark.parametrize("setting", [{"c_scope": "replica"}, {"c_counts": "request"}])
-def test_what_c_counts_needs_c(setting: dict):
-    with pytest.raises(UserError, match="set c too"):
-        validate(ClientParams, setting, "client parameters")

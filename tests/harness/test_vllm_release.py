@@ -101,8 +101,3 @@ def test_a_release_is_a_version(given: str):
         vllm_release.release_of(given)
     with pytest.raises(UserError, match="is no release"):
         vllm_release.source(given)
-
-
-def test_a_folder_without_vllm_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match="holds no vLLM"):
-        vllm_release.release_of(str(tmp_path))

@@ -6,18 +6,15 @@ import pytest
 
 from harness.experiments.experiment import expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure_live as live_measure
 from harness.live.run.measure_live import measure_live
 from harness.null_server.null_server import NullServer
-from tests.live.test_run import FLOOR
 from tests.workloads import agent_files
 from tests.workloads.agent_files import STEPS
-from workloads.errors import UserError
 from workloads.formats import save_trace
 from workloads.registry import make_trace
 from workloads.transforms.transform import classify, loop, merge
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
 
 GAP_S, GAPS = 0.2, 4
 """Gaps are cut to so much; so many are on the path of a job, whose 240 tokens of replies on it take 10 ms each."""
@@ -36,8 +33,7 @@ def both(tmp_path: Path) -> Path:
     return tmp_path / "both.parquet"
 
 
-def test_jobs_beside_voice(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: FLOOR)
+def test_jobs_beside_voice(both: Path, tmp_path: Path) -> None:
     with NullServer("voice", tmp_path / "v") as voice, NullServer("text", tmp_path / "t") as text:
         experiment = live_experiment(
             {"url": voice.url, "text_url": text.url},
@@ -57,15 +53,3 @@ def test_jobs_beside_voice(both: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert metrics["job_tool_time_p50"] == pytest.approx(GAPS * GAP_S)
     assert metrics["job_time_p50"] >= GAPS * GAP_S + 2.4
     assert metrics["agents.ttft_p50"] > 0 and metrics["voice.completed"] is not None
-
-
-def test_a_place_for_typed_sessions_is_refused_where_all_is_typed(both: Path) -> None:
-    with pytest.raises(UserError, match=r"text_url is for a ws\(s\):// url"):
-        live_experiment(
-            {"url": "http://127.0.0.1:1/v1", "text_url": "http://127.0.0.1:1/v1"},
-            {"workload": "file", "path": str(both)},
-            sessions=[1],
-            rates=None,
-            duration_s=3,
-            repeats=1,
-        )

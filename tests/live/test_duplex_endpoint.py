@@ -1,23 +1,15 @@
 """Calls on open microphones at servers that do not listen, or refuse; and what the command line makes of them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.live.dialects import dialect_of
-from harness.live.live_experiment import live_experiment
 from harness.live.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
 from workloads.errors import UserError
 
 URL = "ws://127.0.0.1:9/v1/realtime"
-
-
-def experiment(workload: str = "duplex", **target: Any):
-    return live_experiment(
-        {"url": URL, **target}, {"workload": workload}, sessions=[1], rates=None, duration_s=5, repeats=1
-    )
 
 
 async def silent(agent: Agent) -> None:
@@ -70,28 +62,3 @@ def test_settings_reach_the_server_or_are_refused() -> None:
     for dialect in ("openai", "vllm_omni"):
         params = TargetParams.model_validate({"url": URL, "dialect": dialect, "min_words": 2})
         assert "min_words" in (dialect_of(params).cannot(typed=False) or "")
-    with pytest.raises(ValueError, match="eagerness is of turn_detection=semantic"):
-        hello(eagerness="high")
-
-
-def test_sound_is_kept_of_open_microphones_only() -> None:
-    assert experiment(save_audio=2).set["save_audio"] == 2
-    with pytest.raises(UserError, match="--save-audio keeps calls on open microphones"):
-        experiment("speech", save_audio=2)
-    with pytest.raises(UserError, match="modalities=text"):
-        from harness.experiments.experiment import expand
-
-        expand(experiment(modalities="text"))
-
-
-def test_recorded_speech_is_for_both_workloads_of_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--audio is for workloads speech and duplex"):
-        live_experiment(
-            {"url": URL},
-            {"workload": "voice"},
-            sessions=[1],
-            rates=None,
-            duration_s=5,
-            repeats=1,
-            audio=tmp_path,
-        )
