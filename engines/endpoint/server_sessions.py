@@ -77,7 +77,7 @@ class Sessions:
                 f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower."
             )
         loop = asyncio.get_running_loop()
-        self._context = SessionContext(
+        self.context = SessionContext(
             deployment, stats, audio_store, detokenizer, Voice(), about, longest_s, seed, loop
         )
 
@@ -85,9 +85,9 @@ class Sessions:
         """A session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server.gateway, TickGateway):
-            session = FrameSession(self._context, number, outbox, self.server.gateway)
+            session = FrameSession(self.context, number, outbox, self.server.gateway)
         else:
-            session = TurnSession(self._context, number, outbox, self.server.gateway)
+            session = TurnSession(self.context, number, outbox, self.server.gateway)
         session.entered, session.left = self._enter, self._leave
         return session
 
@@ -100,14 +100,14 @@ class Sessions:
     def model(self) -> dict[str, Any]:
         """What is served, as OpenAI's API tells it; `root` and `max_model_len` as vLLM adds them, whose benchmark
         asks for the former."""
-        deployment = self._context.deployment
+        deployment = self.context.deployment
         about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
         context = deployment.stages[deployment.entry].max_model_len
         return about | {"owned_by": "rehearsal", "root": deployment.model.name, "max_model_len": context}
 
     def _completion(self, stream: Stream, asked: ChatRequest) -> ChatCompletion:
         number, self._opened = self._opened, self._opened + 1
-        return ChatCompletion(self._context, number, stream, self.server.gateway, asked)
+        return ChatCompletion(self.context, number, stream, self.server.gateway, asked)
 
     def _enter(self) -> None:
         self.open += 1

@@ -23,7 +23,7 @@ _BURST = 64  # timers between two looks at the sockets, some 1 ms of sends [chos
 _LEAD_S = 25e-6  # the alarm is early by what a quick wake takes, and the rest is waited out [measured: P10 of wakes]
 _TFD_TIMER_ABSTIME = 1  # sys/timerfd.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_HAS_TIMERFD = hasattr(_LIBC, "timerfd_create")
+HAS_TIMERFD = hasattr(_LIBC, "timerfd_create")
 
 
 class DeadlockError(RuntimeError):
@@ -168,7 +168,7 @@ class WallClockLoop(uvloop.Loop):
         self._timers_made = 0
         self._timers_cancelled = 0
         self._armed_for = math.inf
-        self._alarm = _Alarm() if _HAS_TIMERFD else None
+        self._alarm = _Alarm() if HAS_TIMERFD else None
         if self._alarm is not None:
             self.add_reader(self._alarm.fileno(), self._run_timers)
 

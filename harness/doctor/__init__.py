@@ -292,7 +292,7 @@ def machine_checks() -> list[Check]:
 
 def _instructions() -> Check:
     """vLLM's CPU build chooses its kernels by these."""
-    flags = _processor_flags()
+    flags = processor_flags()
     found = [flag for flag in ("avx512_bf16", "avx512f", "avx2") if flag in flags]
     if not found:
         why = f"{platform.machine()} without AVX2, for which vLLM has no CPU kernels; device cpu needs AVX2 or AVX-512"
@@ -355,7 +355,7 @@ def available_bytes() -> float:
     return min(free, float(limit) - float(used)) if limit.isdigit() and used.isdigit() else free
 
 
-def _processor_flags() -> set[str]:
+def processor_flags() -> set[str]:
     lines = _text("/proc/cpuinfo").splitlines()
     return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
 

@@ -44,7 +44,7 @@ def doctor(
 
     form = form_of(as_json, as_csv)
     coming = examine(data, load)
-    checks = list(_shown(coming) if form == "table" else coming)
+    checks = list(told_as_found(coming) if form == "table" else coming)
     ready = runs_virtual(checks)
     if form != "table":
         rows: list[dict[str, Any]] = [asdict(check) for check in checks]
@@ -53,7 +53,7 @@ def doctor(
     raise typer.Exit(0 if ready else 1)
 
 
-def _shown(checks: Iterator[Check]) -> Iterator[Check]:
+def told_as_found(checks: Iterator[Check]) -> Iterator[Check]:
     """The same, each printed as it comes, and what follows from all of them."""
     from rich.table import Table
     from rich.text import Text

@@ -13,7 +13,7 @@ import pytest
 
 from engines.devices import gpu
 from harness import doctor
-from reports.cli.doctor import _shown
+from reports.cli.doctor import told_as_found
 from tests.conftest import Rehearse
 
 FINE = {
@@ -131,7 +131,7 @@ def test_what_is_known_is_told_before_the_probe_answers(
     monkeypatch.setattr(doctor, "probe", lambda load: contextlib.nullcontext({}))  # it never answers
     early = list(itertools.takewhile(lambda check: check.what != "cache", doctor.examine()))
     assert {each.group for each in early} == {"machine", "audio", "live", "data", "program"}
-    shown = _shown(iter(early))
+    shown = told_as_found(iter(early))
     for each in early:
         next(shown)
         assert each.what in capsys.readouterr().out
@@ -194,7 +194,7 @@ def test_a_gpu_is_judged_with_build_and_driver(
 def test_a_processor_or_memory_too_small_leaves_virtual_time(
     rehearse: Rehearse, probed: Callable, installed: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_processor_flags", lambda: {"sse2"})
+    monkeypatch.setattr(doctor, "processor_flags", lambda: {"sse2"})
     monkeypatch.setattr(doctor, "available_bytes", lambda: 1e9)
     status, checks = told(rehearse)
     assert status == 0 and "AVX2" in checks["processor"]["why"] and "1.0 GB free" in checks["memory"]["why"]

@@ -21,7 +21,7 @@ from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture
 from tests.builders import web_server
 from tests.conftest import Rehearse
-from tests.reports.lived import measured
+from tests.reports.lived import live, measured
 from tests.reports.page import Page
 from workloads.registry import make_trace
 
@@ -234,7 +234,7 @@ def broken() -> Iterator[str]:
 def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     rehearse: Rehearse, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: {})
+    monkeypatch.setattr(live_measure, "cached_floor", lambda *_: {})
     status, out, err = rehearse("live", broken, "--sessions", "2", "--duration", "2", *LOOSE)
     assert status == 1
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
@@ -325,7 +325,7 @@ def test_the_view_leaves_a_line_for_every_point(
     terminal: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     console = Console(force_terminal=terminal, width=100)
-    point = expand(load_experiment(_planned(tmp_path)))[0]
+    point = expand(live(seeds=[0]))[0]
     with live_view(2, 0, console) as (see, ended):
         progress = RunProgress(8, point.label)
         see(progress)
@@ -336,16 +336,3 @@ def test_the_view_leaves_a_line_for_every_point(
         f"[1/2] {point.label}: ok in 3 s" in printed
         and f"[2/2] {point.label}: failed (INVALID: late)" in printed
     )
-
-
-def _planned(folder: Path) -> Path:
-    data = {
-        "name": "live",
-        "engines": ["endpoint"],
-        "workload": "voice",
-        "device": "live",
-        "set": {"url": URL},
-    }
-    path = folder / "live.yaml"
-    path.write_text(json.dumps(data))
-    return path

@@ -23,7 +23,7 @@ from harness.records.identity import (
     Program,
     roots_of,
 )
-from harness.records.imports import modules, within
+from harness.records.imports import modules, package_of, read, targets, within
 from harness.records.provenance import ROOT
 from workloads.deferred import Deferred
 from workloads.registry import WORKLOADS
@@ -172,8 +172,10 @@ def test_what_looks_up_workloads_imports_nothing_else_that_counts() -> None:
         reached |= program.closure("virtual", roots_of(WORKLOADS[name]))
     for name in ENGINES:
         reached |= program.closure("virtual", roots_of(*ENGINES[name].code({})))
-    registered = program._code("workloads.registry").leads | program._code("engines.registry").leads
-    assert registered & everything <= reached
+    here = modules(ROOT, PACKAGES)
+    for registry in ("workloads.registry", "engines.registry"):
+        source, package = read(here[registry].read_bytes()), package_of(registry, here[registry])
+        assert targets(source.imports, package, here) & everything <= reached
 
 
 def test_the_tables_name_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

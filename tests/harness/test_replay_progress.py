@@ -16,10 +16,8 @@ from workloads.registry import make_trace
         ("metronome", "metronome", {"sessions": 2, "duration_s": 10}),
     ],
 )
-def test_at_its_end_all_planned_turns_are_over(
-    monkeypatch: pytest.MonkeyPatch, engine: str, workload: str, settings: dict
-) -> None:
+def test_at_its_end_all_planned_turns_are_over(engine: str, workload: str, settings: dict) -> None:
     share = SimpleNamespace(value=0.0)
-    monkeypatch.setattr(point_progress, "_share", share)
+    point_progress.tell(share)
     replay(engine, {}, {}, {}, make_trace(workload, settings, 0), 0)
     assert share.value == pytest.approx(1)

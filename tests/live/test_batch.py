@@ -12,7 +12,6 @@ import pytest
 
 from harness.experiments.experiment import Experiment, expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure_live as live_measure
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.run_progress import RunProgress
 from harness.null_server.null_server import NullServer
@@ -20,20 +19,15 @@ from harness.records.record import load_record
 from harness.records.results import claim, write_summary
 from reports.pages.html import write_report
 from tests.builders import say, web_server
-from tests.live.test_run import FLOOR, SHORT
+from tests.live.test_run import SHORT
 from tests.reports.page import Page
 from workloads.errors import UserError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
 
 WORDS = {"document_input_tokens": "50", "document_output_tokens": "40"}
 LOOSE = {"slip_limit_ms": "10000"}
 """Nothing here is about how late a busy machine sends."""
-
-
-@pytest.fixture(autouse=True)
-def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: FLOOR)
 
 
 @pytest.fixture

@@ -153,6 +153,6 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
 
 def test_a_tokenizer_of_words_is_made_for_the_peer(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    vllm_bench._make_tokenizer(tmp_path)
+    vllm_bench.make_tokenizer(tmp_path)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert tokenizer.encode("word3 word17").ids == [4, 18]

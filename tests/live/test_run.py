@@ -16,7 +16,6 @@ import pytest
 from harness.executors import Outcome
 from harness.experiments.experiment import Point, expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import measure_live as live_measure
 from harness.live.run.first_look import check_answers
 from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
@@ -27,15 +26,15 @@ from harness.metrics.live_summary import LAG
 from harness.null_server.null_server import NullServer
 from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server
+from tests.live.conftest import FLOOR
 from tests.waiting import wait_until
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-nobody-may-see"
-FLOOR = {"slip_p99_s": 0.001, "bias_p50_s": 0.0001, "bias_p99_s": 0.0002}
 SHORT = {
     "workload": "voice",
     "utterance_s": "0.4",
@@ -49,12 +48,6 @@ SHORT = {
 def null_server(tmp_path: Path) -> Iterator[NullServer]:
     with NullServer("voice", tmp_path) as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has tests of its own."""
-    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: FLOOR)
 
 
 def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:

@@ -45,6 +45,8 @@ def test_sounds_are_resampled_once_heard_and_forgotten_with_their_session() -> N
 
 
 def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
     write_tokenizer(tmp_path)
     detokenizer = detokenizer_of(str(tmp_path))
     assert (
@@ -52,7 +54,7 @@ def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> N
         and detokenizer_of(None).kind == detokenizer_of("nowhere").kind == "syllables"
     )
     said = "Grüße, 你好!"  # a byte-level tokenizer: characters of several tokens
-    ids = detokenizer._tokenizer.encode(said)
+    ids = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True).encode(said)
     assert len(ids) > len(said)
     for step in (1, 2, 3, 5):
         cuts = [*range(0, len(ids), step), len(ids)]
@@ -76,7 +78,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
         sessions.server.warm_up()
         tasks = sessions.server.start()
         caller, lost = Caller(sessions), Caller(sessions)
-        longest_s = sessions._context.longest_s
+        longest_s = sessions.context.longest_s
         for seconds in (0.1, 1.5, longest_s, longest_s):
             for each in (caller, lost):
                 each.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
@@ -100,7 +102,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
             "errors": caller.errors(),
             "about": caller.events[0]["session"]["rehearsal"],
             "counters": sessions.server.counters(),
-            "waiting": sessions._context.audio_store.waiting,
+            "waiting": sessions.context.audio_store.waiting,
             "audio": caller.audio(),
             "held": sessions.server.close(),
             "longest_s": longest_s,

@@ -3,7 +3,6 @@
 import http.client
 import socket
 
-from harness.serving import starting as module
 from harness.serving.starting import starting
 
 
@@ -34,8 +33,7 @@ def test_whoever_comes_is_answered_and_then_waits_for_the_server() -> None:
                 assert client.recv(4) == b"mine"
 
 
-def test_a_client_that_asks_nothing_does_not_keep_others_waiting_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr(module._Handler, "timeout", 0.05)
+def test_a_client_that_asks_nothing_does_not_keep_others_waiting_for_ever() -> None:
     with bound() as listener:
         port = listener.getsockname()[1]
         with starting(listener), socket.create_connection(("127.0.0.1", port)):

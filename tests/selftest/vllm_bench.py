@@ -92,7 +92,7 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
     )
 
 
-def _make_tokenizer(folder: Path) -> None:
+def make_tokenizer(folder: Path) -> None:
     """One token a word."""
     vocabulary = {word: i for i, word in enumerate(["<unk>", *(f"word{i}" for i in range(WORDS))])}
     tokenizer = {
@@ -116,7 +116,7 @@ def main() -> None:
     parser = serve.FlexibleArgumentParser(prog="python -m tests.selftest.vllm_bench")
     serve.add_cli_args(parser)
     with tempfile.TemporaryDirectory() as name:
-        _make_tokenizer(Path(name))
+        make_tokenizer(Path(name))
         parser.set_defaults(
             backend="openai-chat", endpoint="/v1/chat/completions", dataset_name="random", tokenizer=name
         )

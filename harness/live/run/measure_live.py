@@ -120,13 +120,13 @@ def measure_target(
 
 
 @cache
-def _floor_of(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
+def cached_floor(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
     """Once for each load that this process puts on."""
     return asdict(measure_floor(kind, sessions, shards, FLOOR_S, {"chunk_ms": chunk_ms}))
 
 
 def _floor(kind: str, sessions: int, target: TargetParams) -> dict[str, Any]:
-    return _floor_of(kind, sessions, min(target.shards, sessions), target.chunk_ms)
+    return cached_floor(kind, sessions, min(target.shards, sessions), target.chunk_ms)
 
 
 def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
