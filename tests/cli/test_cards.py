@@ -58,14 +58,6 @@ def test_one_card_first_and_the_group_goes_on_from_there(rehearse: Rehearse) -> 
     assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
 
 
-def test_failed_points_are_tried_again(rehearse: Rehearse, work: Callable) -> None:
-    work(fakes.fail)
-    status, out, _ = rehearse("run", "liveserve", "--seeds", "1")
-    assert status == 1 and "not measured" in out
-    work(fakes.measure)
-    assert rehearse("run", "liveserve", "--seeds", "1")[0] == 0
-
-
 def test_quick_is_small_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("run", "liveserve", "--quick", "--dry-run")
     # c = 1 of both, the second with another number of turns

@@ -1,7 +1,6 @@
 """`rehearse compare`: which cells meet, what their ratio is, when the comparison fails, and when there is none."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from harness.experiments.experiment import expand
 from harness.records.results import write_summary
-from tests.builders import REHEARSE, settings
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import written
@@ -141,32 +139,3 @@ def test_directories_without_a_common_cell_name_what_differs(
     assert (status, out) == (2, "") and len(err.splitlines()) == 1
     for word in ("no cell in common", *words):
         assert word in err, err
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small runs in virtual time by the command itself; the second waits for longer first packets."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, frames in (("a", 4), ("b", 25)):
-        chosen = settings(
-            "engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2", f"first_chunk_frames={frames}"
-        )
-        command = [*REHEARSE, "run", "bench", "--seeds", "2", *chosen, "--out", str(folder / name)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-        assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.mark.slow
-def test_two_real_runs_meet_in_one_table(rehearse: Rehearse, runs: Path) -> None:
-    a, b = str(runs / "a"), str(runs / "b")
-    (cell,) = compared(rehearse, a, b)["cells"]
-    assert cell["same_trace"] and cell["seeds"] == [0, 1]
-    assert cell["metrics"]["audio_ttfp_p50"]["ratio"]["low"] > 1
-    status, out, err = rehearse("compare", a, b, "--fail-above", "10")
-    assert (
-        status == 1 and "first_chunk_frames: 4 in A, 25 in B" in out and "audio_ttfp_p50 of vllm_omni" in err
-    )
-    same = compared(rehearse, a, a)["cells"][0]["metrics"]
-    assert {metric["ratio"]["median"] for metric in same.values()} <= {1.0, None}
-    assert rehearse("compare", a, a, "--fail-above", "0")[0] == 0

@@ -15,6 +15,7 @@ import typer
 from engines.devices import available
 from harness import calibration
 from reports.cli import run
+from tests.builders import settings
 from tests.conftest import Rehearse
 from tests.reports import served
 
@@ -204,8 +205,7 @@ def test_a_damaged_verdict_is_named(rehearse: Rehearse, measured: Callable) -> N
 
 @pytest.mark.slow
 def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
-    settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
-    chosen = [word for text in settings for word in ("--set", text)]
+    chosen = settings("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
     assert rehearse(*NIGHTLY, "--quick", *chosen)[0] == 0
     yesterday()
     status, out, _ = rehearse(*NIGHTLY, "--quick", *chosen)

@@ -36,13 +36,6 @@ def test_the_order_of_a_dry_run_is_run_and_recorded(rehearse: Rehearse, work: Ca
     assert [row["point"] for row in summary] == listed(rehearse)
 
 
-def test_the_order_changes_no_number(rehearse: Rehearse, work: Callable) -> None:
-    work(fakes.measure)
-    for out, arguments in (("in order", ()), ("shuffled", ("--shuffle", "1"))):
-        rehearse("run", "fake.yaml", "--out", out, *arguments)
-    assert Path("in order/summary.json").read_bytes() == Path("shuffled/summary.json").read_bytes()
-
-
 def test_figures_of_metronome_are_shuffled_unless_told_otherwise() -> None:
     defaults = {figure.group: figure.order_seed for figure in figures().values()}
     assert defaults["metronome"] == 0 and defaults["liveserve"] is None

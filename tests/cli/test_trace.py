@@ -26,7 +26,9 @@ def test_a_trace_goes_through_json_lines_and_back(rehearse: Rehearse, voice: str
     assert rehearse("trace", "convert", voice, "--to", "jsonl", "--out", "v.jsonl") == (0, "v.jsonl\n", "")
     assert rehearse("trace", "convert", "v.jsonl", "--to", "parquet", "--out", "w.parquet")[0] == 0
     assert load_trace("w.parquet") == load_trace(voice)
-    assert rehearse("trace", "show", "v.jsonl") == rehearse("trace", "show", voice)
+    shown = rehearse("trace", "show", voice)
+    assert rehearse("trace", "show", "v.jsonl") == shown
+    assert load_trace(voice).header.hash[:16] in shown[1] and "voice, seed 0" in shown[1]
 
 
 @pytest.mark.parametrize("to", ["mooncake", "burstgpt", "burstgpt-sessions"])

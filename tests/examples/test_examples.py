@@ -12,20 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.builders import settings
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-EDF = (
-    str(EXAMPLES / "edf_policy" / "edf.yaml"),
-    "--set",
-    "requests=40",
-    "--set",
-    "documents=15",
-    "--seeds",
-    "1",
-)
-RAG = (str(EXAMPLES / "my_system" / "rag.yaml"), "--set", "questions=40", "--set", "rate=5", "--seeds", "1")
+EDF = (str(EXAMPLES / "edf_policy/edf.yaml"), *settings("requests=40", "documents=15"), "--seeds", "1")
+RAG = (str(EXAMPLES / "my_system/rag.yaml"), *settings("questions=40", "rate=5"), "--seeds", "1")
 
 Rehearse = Callable[..., subprocess.CompletedProcess[str]]
 RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
@@ -55,17 +49,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # A build leaves folders beside its source.
         ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
         sources.append(shutil.copytree(EXAMPLES / name, place / "sources" / name, ignore=ignored))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
-    subprocess.run([*pip, "--target", place / "site", *sources], check=True, capture_output=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", place / "site"]
+    pip = [sys.executable, "-m", "pip", "install", *options, *sources]
+    subprocess.run(pip, check=True, capture_output=True)
     return place
 
 
@@ -112,10 +98,6 @@ def measured(done: subprocess.CompletedProcess[str], out: Path) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     assert (out / "report.html").is_file()
     return done.stdout
-
-
-def settings(*texts: str) -> list[str]:
-    return [text for setting in texts for text in ("--set", setting)]
 
 
 def rows(out: Path) -> list[dict[str, Any]]:

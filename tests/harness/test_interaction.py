@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
-from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frame_table import Beat, frame_table
 from harness.records.log import EventLog
 from harness.worker.measure import InvalidPoint, check_send_lag
@@ -159,23 +158,6 @@ def test_frames_that_begin_after_the_duration_are_not_said() -> None:
     last_s = begun.groupby("session")["arrival_s"].max() + 3 * B
     assert ends.to_numpy() == pytest.approx(last_s.to_numpy())
     assert (frame_table(events, planned, Beat(B, 1.6, 0.6))["status"] != "failed").all()
-
-
-def test_what_the_client_hears_is_what_the_metrics_count() -> None:
-    trace = calls()
-    events, _ = play(trace, stalls_s=11.0)
-    beat = Beat(B, 1.6, 0.6)
-    table = frame_table(events, pd.DataFrame(trace.columns()), beat)
-    metrics = summarise_frames(
-        table, pd.DataFrame(columns=["t_s", "dt_s", "stage", "replica", "requests"]), events, 24.0, beat
-    )
-    assert metrics["offered"].value == metrics["admitted"].value == 5
-    assert metrics["frames"].value == len(trace)
-
-
-def test_the_same_seed_gives_the_same_log() -> None:
-    first, again = play(calls(spacing="poisson"))[0], play(calls(spacing="poisson"))[0]
-    pd.testing.assert_frame_equal(first, again)
 
 
 def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:

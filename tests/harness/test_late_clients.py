@@ -3,13 +3,16 @@
 import asyncio
 import time
 
+import numpy as np
 import pandas as pd
+import pytest
 
 from harness.client.client_params import ClientParams
 from harness.client.population import serve_population
 from harness.clocks.clock import run
 from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
+from harness.worker.measure import InvalidPoint, check_send_lag
 from tests.builders import typed_turn
 from tests.harness.servers import Answering
 from workloads.trace import Trace
@@ -45,3 +48,14 @@ def test_what_is_made_ahead_does_not_come_before_its_time():
     came = events[events["kind"] == "session_start"]["t"]
     assert (came.to_numpy() >= at_s).all()
     assert events[events["kind"] == "turn_start"]["t"].tolist() == at_s
+
+
+@pytest.mark.parametrize("lags_s", [[], [float("nan")], [0.0] * 10, [0.0] * 19 + [9.0], [0.04] * 10])
+def test_users_in_time_are_fine(lags_s: list[float]):
+    check_send_lag(np.array(lags_s, float), limit_s=0.05)
+
+
+@pytest.mark.parametrize("lags_s", [[0.06] * 10, [0.0] * 8 + [0.4, 0.8]])
+def test_users_who_come_late_make_the_point_invalid(lags_s: list[float]):
+    with pytest.raises(InvalidPoint, match="quiet"):
+        check_send_lag(np.array(lags_s), limit_s=0.05)

@@ -75,12 +75,6 @@ def test_a_resumed_run_goes_on_where_the_order_stood(tmp_path: Path):
     assert places == [1, 2, 3, 4, 5]
 
 
-def test_without_an_order_points_have_the_places_they_are_given_in(tmp_path: Path):
-    plain = LocalExecutor(tmp_path, fakes.measure, jobs=1, timeout_s=60, preload=())
-    manifests = [load_record(outcome.folder).manifest for outcome in plain.run(POINTS[:2])]
-    assert [(manifest["order"], manifest["order_seed"]) for manifest in manifests] == [(1, None), (2, None)]
-
-
 def test_the_load_is_that_at_the_start(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (1.234, 2.0, 3.0))
     assert shuffled(POINTS, 0).facts(POINTS[0])["load_average"] == [1.23, 2.0, 3.0]

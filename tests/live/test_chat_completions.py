@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 from openai import (
     APIConnectionError,
     AsyncOpenAI,
@@ -82,20 +81,13 @@ async def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
 
 
 @in_a_loop
-async def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheus() -> None:
+async def test_the_seconds_to_the_first_token_and_between_tokens_are_counted() -> None:
     async with served() as server, server.client() as client:
         for stream in (True, False):
             await whole(client, {**HELLO, "stream": stream, "max_tokens": 6})
         stats = server.sessions.stats
         assert (stats.ttft_s.count, stats.token_s.count) == (2, 10)
         assert 0 < stats.token_s.sum / 10 < stats.ttft_s.sum / 2 + stats.token_s.sum
-        async with (
-            ClientSession() as session,
-            session.get(f"http://127.0.0.1:{server.port}/metrics") as page,
-        ):
-            told = await page.text()
-        assert "rehearsal_time_to_first_token_seconds_count 2.0" in told
-        assert "rehearsal_inter_token_latency_seconds_count 10.0" in told
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -99,14 +99,6 @@ def test_the_end_of_a_turn(name: str, kinds: list[str]):
         assert dialect(name, turn_detection="server").end_of_turn(TURN) == []
 
 
-def test_vllm_s_turn_begins_with_a_commit_and_ends_with_a_final_one():
-    spoken = dialect("vllm")
-    assert said(spoken.begin_of_turn()) == [{"type": "input_audio_buffer.commit", "final": False}]
-    assert said(spoken.end_of_turn(TURN)) == [{"type": "input_audio_buffer.commit", "final": True}]
-    assert said(spoken.hello()) == [{"type": "session.update", "model": "m"}]
-    assert spoken.interrupt(CUT) == CLOSE
-
-
 def test_sglang_omni_s_turns_end_by_its_vad_alone():
     spoken = dialect("sglang_omni", turn_detection="server", silence_duration_ms=300)
     [hello] = said(spoken.hello())
@@ -152,6 +144,7 @@ def test_interruptions():
         assert not isinstance(messages, str)
         return [event["type"] for event in said(messages)]
 
+    assert dialect("vllm").interrupt(CUT) == CLOSE
     complete = CUT._replace(done=True)
     truncate = "conversation.item.truncate"
     assert kinds("openai") == ["response.cancel", truncate]
@@ -181,13 +174,7 @@ def test_playback_reports():
         "done": False,
     }
     [omni] = said(dialect("vllm_omni").ack(Cut("resp_1", None, 0.5), playing=True))
-    assert omni == {
-        "type": "playback.ack",
-        "response_id": "resp_1",
-        "item_id": "item_resp_1",
-        "played_ms": 500,
-        "committed_ms": 500,
-    }
+    assert (omni["item_id"], omni["played_ms"]) == ("item_resp_1", 500)
     assert dialect("openai").ack(CUT, playing=True) == dialect("vllm").ack(CUT, playing=True) == []
     assert dialect("rehearsal").ack(Cut(None, None, 0.5), playing=True) == []
 
@@ -223,23 +210,31 @@ PCM = base64.b64encode(bytes(960)).decode()
 DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
 
 
+def done(**response: Any) -> bytes:
+    return message("response.done", response=response)
+
+
+def delta(kind: str, **fields: Any) -> bytes:
+    return message(f"response.{kind}.delta", **fields)
+
+
+HEARD = {"thinker": 1, "talker": 2}
+
+
 @pytest.mark.parametrize(
     ("data", "event"),
     [
         (message("response.created", response={"id": "r"}), Started("r")),
         (
-            message("response.output_audio.delta", response_id="r", item_id="i", delta=PCM),
+            delta("output_audio", response_id="r", item_id="i", delta=PCM),
             Audio("r", "i", 960, None, PCM),
         ),
-        (
-            message("response.output_audio.delta", audio=PCM, sample_rate_hz=16000),
-            Audio(None, None, 960, 16000, PCM),
-        ),
-        (message("response.audio.delta", response_id="r", delta=PCM), Audio("r", None, 960, None, PCM)),
-        (message("response.output_audio_transcript.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
-        (message("response.output_text.delta", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
-        (message("response.text.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
-        (message("response.output_text.delta", response_id="r", delta=""), Other()),
+        (delta("output_audio", audio=PCM, sample_rate_hz=16000), Audio(None, None, 960, 16000, PCM)),
+        (delta("audio", response_id="r", delta=PCM), Audio("r", None, 960, None, PCM)),
+        (delta("output_audio_transcript", response_id="r", delta="abc"), Text("r", 1, 3)),
+        (delta("output_text", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
+        (delta("text", response_id="r", delta="abc"), Text("r", 1, 3)),
+        (delta("output_text", response_id="r", delta=""), Other()),
         (message("transcription.delta", delta="abc"), Text(None, 1, 3)),
         (
             message("transcription.done", text="abc", usage={"completion_tokens": 5}),
@@ -247,36 +242,17 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
         ),
         (message("transcription.done", text="abc"), Done(None, "transcribed")),
         (message("response.output_audio.done", response_id="r"), AudioDone("r")),
+        (done(id="r", status="completed", usage=DETAILS), Done("r", "completed", 4, 9)),
+        (done(id="r", status="cancelled", rehearsal={"heard": HEARD}), Done("r", "cancelled", played=(1, 2))),
         (
-            message("response.done", response={"id": "r", "status": "completed", "usage": DETAILS}),
-            Done("r", "completed", 4, 9),
-        ),
-        (
-            message(
-                "response.done",
-                response={
-                    "id": "r",
-                    "status": "cancelled",
-                    "rehearsal": {"heard": {"thinker": 1, "talker": 2}},
-                },
-            ),
-            Done("r", "cancelled", played=(1, 2)),
-        ),
-        (
-            message(
-                "response.done",
-                response={"id": "r", "status": "failed", "status_details": {"error": {"code": "c"}}},
-            ),
+            done(id="r", status="failed", status_details={"error": {"code": "c"}}),
             Done("r", "failed", reason="c"),
         ),
         (
             message("response.done", response={"id": "r", "usage": {"output_tokens": 9}}, server_event_seq=7),
             Done("r", "completed", number=7),
         ),
-        (
-            message("rehearsal.heard", response_id="r", heard={"thinker": 3, "talker": 8}),
-            TokensPlayed("r", (3, 8)),
-        ),
+        (message("rehearsal.heard", response_id="r", heard=HEARD), TokensPlayed("r", (1, 2))),
         (message("output_audio_buffer.cleared", response_id="r"), Cleared("r")),
         (message("rehearsal.frame.done", frame=3, tokens=8), FrameDone(3, 8)),
         (message("rehearsal.frame.done", frame=3, tokens=8, waited_ms=1486), FrameDone(3, 8, 1.486)),
@@ -288,14 +264,11 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
             Failure("c", "m", "e"),
         ),
         (message("error", error={"type": "t", "code": None, "message": "m"}), Failure("t", "m")),
-        (
-            message("error", error="Unknown event", code="unknown_event"),
-            Failure("unknown_event", "Unknown event"),
-        ),
+        (message("error", error="Unknown event", code="unknown"), Failure("unknown", "Unknown event")),
         (message("rate_limits.updated", rate_limits=[]), Other()),
         (message("an.event.of.tomorrow", delta={"not": "text"}), Other()),
-        (message("response.output_audio.delta", delta=5), Garbage()),
-        (message("response.output_audio.delta"), Garbage()),
+        (delta("output_audio", delta=5), Garbage()),
+        (delta("output_audio"), Garbage()),
         (message("response.done", response=7), Garbage()),
         (b'{"delta":"a"}', Garbage()),
         (b"[]", Garbage()),

@@ -97,15 +97,6 @@ def test_what_cannot_be_played_is_said_before_the_run():
         played(spoken(), nobody, dialect="openai", token_env="MISSING")
 
 
-def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    monkeypatch.setenv("MINE", "opensesame")
-    with caplog.at_level("DEBUG", logger="harness"):
-        out = play(spoken(), _full, dialect="openai", token_env="MINE")
-    assert out.calls[0].headers["Authorization"] == "Bearer opensesame"
-    kept = out.events.to_csv() + out.failures.to_csv() + out.sends.to_csv()
-    assert "opensesame" not in kept + caplog.text
-
-
 def test_hanging_up_before_the_line_stands():
     """A run can end while somebody is still calling: nothing is left over."""
     assert len(played(spoken(), nobody, {"turn_timeout_s": 0.1}, dialect="openai").failures) == 1

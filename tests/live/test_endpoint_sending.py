@@ -1,12 +1,14 @@
-"""What a user sends over a real socket: in which order, in which pieces, and each at its due time."""
+"""What a user sends over a real socket: in which order, in which pieces, each at its due time; and its logs."""
 
 import asyncio
 import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.live.client.logs import SendLog
+from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
@@ -106,3 +108,20 @@ def test_sends_are_kept_with_their_slip():
     }
     assert log.table(2).to_pydict()["kind"] == ["goodbye"]
     assert SendLog().table().num_rows == 0 and SendLog().table()["slip_s"].type == "double"
+
+
+REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session"])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 2**31 - 1), st.integers(0, 99), REASONS)),
+    st.integers(0, 9),
+)
+def test_what_was_added_is_there_in_order(rows: list[tuple[float, int, int, str]], begin: int):
+    log = FailureLog()
+    for row in rows:
+        log.add(*row)
+    table = log.table(begin)
+    assert table.column_names == ["t_s", "session", "turn", "reason"]
+    assert [tuple(row.values()) for row in table.to_pylist()] == rows[begin:]
+    assert len(log) == len(rows) == log.counts.total()

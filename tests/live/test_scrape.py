@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 
 import pandas as pd
@@ -139,34 +139,22 @@ def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -
     assert (up.loc[up["value"] == 0, "labels"] != "{}").all()
 
 
-def test_a_server_that_trickles_is_as_silent_as_one_that_says_nothing() -> None:
+@pytest.mark.parametrize(
+    ("piece", "pause_s", "reasons"),
+    [(b"#\n", 0.02, {"timeout"}), (b"# a comment\n" * 100_000, 0.0, {"answer too long", "timeout"})],
+)
+def test_an_answer_without_end_is_cut(piece: bytes, pause_s: float, reasons: set[str]) -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
         handler.send_response(200)
         handler.end_headers()
-        try:
-            for _ in range(100):
-                handler.wfile.write(b"#\n")
-                time.sleep(0.02)
-        except OSError:
-            pass
+        with suppress(OSError):
+            while True:
+                handler.wfile.write(piece)
+                time.sleep(pause_s)
 
     up = rows(polled(answer, 2), "up")
-    assert set(up["value"]) == {0.0} and set(up["labels"]) == {'{"reason":"timeout"}'}
-
-
-def test_an_answer_without_end_is_cut() -> None:
-    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        try:
-            while True:
-                handler.wfile.write(b"# a comment\n" * 100_000)
-        except OSError:
-            pass
-
-    up = rows(polled(answer, 1), "up")
     assert set(up["value"]) == {0.0}
-    assert set(up["labels"]) <= {'{"reason":"answer too long"}', '{"reason":"timeout"}'}
+    assert {json.loads(label)["reason"] for label in up["labels"]} <= reasons
 
 
 def test_a_server_that_is_gone_is_told_as_such() -> None:

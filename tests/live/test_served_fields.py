@@ -12,6 +12,7 @@ from engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
 from engines.endpoint.settings import KEPT, Settings
 from engines.endpoint.turn_detection import ServerVad
 from tests.live.calls import Caller, call
+from tests.live.strategies import some
 
 VAD = ServerVad()
 BEFORE = Settings(True, "tiny", "audio", vad=VAD)
@@ -22,55 +23,33 @@ SCALAR = (
     | st.integers(-2, 2000)
     | st.sampled_from([0.5, 1.0, 1e308, "pcm16", "text", "inf"])
 )
-FORMAT = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["audio/pcm", "audio/pcmu"]),
-        "rate": st.sampled_from([24_000, 16_000, 8_000]),
-    },
+FORMAT = some(
+    type=st.sampled_from(["audio/pcm", "audio/pcmu"]), rate=st.sampled_from([24_000, 16_000, 8_000])
 )
-DETECTION = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["server_vad", "semantic_vad"]),
-        "threshold": st.sampled_from([0.2, 0.9, 3.0]),
-        "silence_duration_ms": st.sampled_from([200, 1e308, 20_000, None]),
-        "eagerness": st.sampled_from(["low", "soon"]),
-        "idle_timeout_ms": st.sampled_from([None, 5_000]),
-        "create_response": st.booleans(),
-    },
+DETECTION = some(
+    type=st.sampled_from(["server_vad", "semantic_vad"]),
+    threshold=st.sampled_from([0.2, 0.9, 3.0]),
+    silence_duration_ms=st.sampled_from([200, 1e308, 20_000, None]),
+    eagerness=st.sampled_from(["low", "soon"]),
+    idle_timeout_ms=st.sampled_from([None, 5_000]),
+    create_response=st.booleans(),
 )
-INPUT = st.fixed_dictionaries(
-    {},
-    optional={
-        "format": FORMAT | SCALAR,
-        "turn_detection": st.none() | DETECTION,
-        "noise_reduction": st.none() | st.just({"type": "near_field"}),
-        "transcription": st.none() | st.just({"model": "whisper-1"}),
-    },
+INPUT = some(
+    format=FORMAT | SCALAR,
+    turn_detection=st.none() | DETECTION,
+    noise_reduction=st.none() | st.just({"type": "near_field"}),
+    transcription=st.none() | st.just({"model": "whisper-1"}),
 )
-OUTPUT = st.fixed_dictionaries(
-    {},
-    optional={
-        "format": FORMAT,
-        "voice": st.sampled_from(["marin", None]),
-        "speed": st.sampled_from([1.0, 1.5]),
-    },
-)
-SESSION = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["realtime", "transcription"]),
-        "model": st.just("other"),
-        "instructions": st.just("be brief"),
-        "output_modalities": st.lists(st.sampled_from(["audio", "text"]), max_size=2),
-        "max_output_tokens": st.sampled_from([0, 12, "inf", None]),
-        "audio": st.fixed_dictionaries(
-            {}, optional={"input": INPUT, "output": OUTPUT, "turn_detection": SCALAR}
-        ),
-        **{name: SCALAR | DETECTION for name in BETA},
-        "anything": SCALAR,
-    },
+OUTPUT = some(format=FORMAT, voice=st.sampled_from(["marin", None]), speed=st.sampled_from([1.0, 1.5]))
+SESSION = some(
+    type=st.sampled_from(["realtime", "transcription"]),
+    model=st.just("other"),
+    instructions=st.just("be brief"),
+    output_modalities=st.lists(st.sampled_from(["audio", "text"]), max_size=2),
+    max_output_tokens=st.sampled_from([0, 12, "inf", None]),
+    audio=some(input=INPUT, output=OUTPUT, turn_detection=SCALAR),
+    **{name: SCALAR | DETECTION for name in BETA},
+    anything=SCALAR,
 )
 
 

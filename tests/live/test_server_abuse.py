@@ -13,6 +13,7 @@ from engines.endpoint.protocol import Refusal, parse
 from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
 from tests.live.calls import Caller, call, play
+from tests.live.strategies import some, typed
 
 pytestmark = pytest.mark.slow
 
@@ -37,39 +38,27 @@ TYPES = (
     "nonsense",
 )
 RATES = st.sampled_from((16_000, 24_000, 8_000))
-VAD = st.fixed_dictionaries(
-    {"type": st.just("server_vad")},
-    optional={
-        "threshold": st.floats(-1, 2),
-        "silence_duration_ms": st.integers(-5, 900),
-        "create_response": JSON,
-    },
+VAD = typed(
+    "server_vad",
+    threshold=st.floats(-1, 2),
+    silence_duration_ms=st.integers(-5, 900),
+    create_response=JSON,
 )
-INPUT = st.fixed_dictionaries(
-    {},
-    optional={
-        "turn_detection": st.none() | VAD | JSON,
-        "format": st.fixed_dictionaries({"rate": RATES}) | JSON,
-    },
-)
-MESSAGE = st.fixed_dictionaries(
-    {"type": st.just("message"), "role": st.sampled_from(("user", "assistant", "system", "x"))},
-    optional={
-        "id": st.sampled_from(("a", "b", "")) | JSON,
-        "content": st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": st.text() | JSON})),
-    },
+INPUT = some(turn_detection=st.none() | VAD | JSON, format=st.fixed_dictionaries({"rate": RATES}) | JSON)
+MESSAGE = typed(
+    "message",
+    role=st.sampled_from(("user", "assistant", "system", "x")),
+    id=st.sampled_from(("a", "b", "")) | JSON,
+    content=st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": st.text() | JSON})),
 )
 HINT = st.dictionaries(
     st.sampled_from(("output_tokens", "reply_audio_s", "input_tokens", "visual_tokens", "content")),
     st.integers(-1, 50) | JSON,
 )
-RESPONSE = st.fixed_dictionaries(
-    {},
-    optional={
-        "metadata": st.fixed_dictionaries({"rehearsal": HINT.map(json.dumps) | JSON}) | JSON,
-        "output_modalities": st.lists(st.sampled_from(("audio", "text", "x"))) | JSON,
-        "max_output_tokens": st.integers(-1, 9) | st.sampled_from(("inf", "abc")) | JSON,
-    },
+RESPONSE = some(
+    metadata=st.fixed_dictionaries({"rehearsal": HINT.map(json.dumps) | JSON}) | JSON,
+    output_modalities=st.lists(st.sampled_from(("audio", "text", "x"))) | JSON,
+    max_output_tokens=st.integers(-1, 9) | st.sampled_from(("inf", "abc")) | JSON,
 )
 FIELDS = {
     "session": st.fixed_dictionaries({"audio": st.fixed_dictionaries({"input": INPUT})}),
@@ -78,13 +67,11 @@ FIELDS = {
     "response": RESPONSE,
     "item_id": st.sampled_from(("item_0_1", "item_0_2", "item_0_4", "a")),
     "response_id": st.sampled_from(("resp_0_0", "resp_0_1")),
-    "audio_end_ms": st.integers(-1, 2000),
-    "played_ms": st.integers(-1, 2000),
     "playing": st.booleans(),
     "done": st.booleans(),
     "frame": st.integers(-1, 3),
-    "output_tokens": st.integers(-1, 9),
-    "content": st.integers(-1, 9),
+    **dict.fromkeys(("audio_end_ms", "played_ms"), st.integers(-1, 2000)),
+    **dict.fromkeys(("output_tokens", "content"), st.integers(-1, 9)),
 }
 TYPE = {"type": st.sampled_from(TYPES)}
 WILD = st.fixed_dictionaries(TYPE, optional={name: each | JSON for name, each in FIELDS.items()})
@@ -102,45 +89,35 @@ def test_any_text_is_an_event_or_refused(message: str) -> None:
 
 
 DEEP = '{"x": ' * 100_000
+
+
+def asking(**response: Any) -> dict[str, Any]:
+    return {"type": "response.create", "response": response}
+
+
+def creating(**item: Any) -> dict[str, Any]:
+    text = {"type": "input_text", "text": "x"}
+    message = {"type": "message", "role": "user", "content": [text], **item}
+    return {"type": "conversation.item.create", "item": message}
+
+
+RATE = {"type": "realtime", "audio": {"input": {"format": {"rate": 2**65}}}}
 WRONG: dict[str, dict[str, Any] | str] = {
     "nested without end": f'{{"type": "session.update", "session": {DEEP}',
     "half a pair of surrogates": r'{"type": "session.update", "event_id": "\ud83d"}',
     "more digits than a number has": '{"type": "rehearsal.playback", "played_ms": 1' + "0" * 5000 + "}",
     "a session that is a list": {"type": "session.update", "session": []},
-    "a rate beyond 64 bits": {
-        "type": "session.update",
-        "session": {"type": "realtime", "audio": {"input": {"format": {"rate": 2**65}}}},
-    },
-    "a limit in words": {"type": "response.create", "response": {"max_output_tokens": "many"}},
-    "a limit that is a list": {"type": "response.create", "response": {"max_output_tokens": [1]}},
-    "modalities by name": {"type": "response.create", "response": {"output_modalities": {"text": True}}},
-    "metadata that is no text": {"type": "response.create", "response": {"metadata": {"a": 1}}},
-    "a hint that is no text": {"type": "response.create", "response": {"metadata": {"rehearsal": {}}}},
-    "a hint without end": {
-        "type": "response.create",
-        "response": {"metadata": {"rehearsal": DEEP}},
-    },
-    "a hint of more than all speech": {
-        "type": "response.create",
-        "response": {"metadata": {"rehearsal": '{"reply_audio_s": 1e300}'}},
-    },
-    "content in content": {
-        "type": "conversation.item.create",
-        "item": {"type": "message", "role": "user", "content": [[{"type": "input_text"}]]},
-    },
-    "a part of an odd type": {
-        "type": "conversation.item.create",
-        "item": {"type": "message", "role": "user", "content": [{"type": {}, "text": ""}]},
-    },
-    "an id that is a list": {
-        "type": "conversation.item.create",
-        "item": {
-            "type": "message",
-            "role": "user",
-            "id": ["a"],
-            "content": [{"type": "input_text", "text": "x"}],
-        },
-    },
+    "a rate beyond 64 bits": {"type": "session.update", "session": RATE},
+    "a limit in words": asking(max_output_tokens="many"),
+    "a limit that is a list": asking(max_output_tokens=[1]),
+    "modalities by name": asking(output_modalities={"text": True}),
+    "metadata that is no text": asking(metadata={"a": 1}),
+    "a hint that is no text": asking(metadata={"rehearsal": {}}),
+    "a hint without end": asking(metadata={"rehearsal": DEEP}),
+    "a hint of more than all speech": asking(metadata={"rehearsal": '{"reply_audio_s": 1e300}'}),
+    "content in content": creating(content=[[{"type": "input_text"}]]),
+    "a part of an odd type": creating(content=[{"type": {}, "text": ""}]),
+    "an id that is a list": creating(id=["a"]),
 }
 
 

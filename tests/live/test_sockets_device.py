@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
 from harness.executors.local import LocalExecutor
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.records.record import Record, load_record
@@ -33,10 +32,6 @@ def measured(folder: Path, points: list[Point]) -> list[Record]:
         assert not outcome.reason or outcome.reason.startswith("INVALID: the P99"), outcome.reason
         records.append(load_record(outcome.folder))
     return records
-
-
-def test_it_is_measured_one_point_at_a_time() -> None:
-    assert set(SOCKET_DEVICES) < set(WALL_DEVICES)
 
 
 def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp_path: Path) -> None:

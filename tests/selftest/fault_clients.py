@@ -308,7 +308,9 @@ FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "never reads": (never_reads, ("1008", DROPPED)),
     "never finishes its request": (half_a_request, (DROPPED,)),
 }
-"""What each does, and the answers that are right. Who does not read may find its connection reset."""
+"""What each does, and the answers that are right. By RFC 6455, section 7.4.1: 1002 breaks the protocol, 1003 sends what
+is not taken, 1008 breaks a rule, 1009 says too much at once; 1011 where the server gave up. Who does not read may find
+its connection reset."""
 
 
 async def burst(url: str, size: int) -> dict[str, int]:
