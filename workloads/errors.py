@@ -20,6 +20,13 @@ _SAID = {
 
 
 REMOVED = {
+    "card clocked": "this card is an example now: rehearse run examples/clocked.yaml.",
+    "card clocked-sessions": "this card is an example now: rehearse run examples/clocked.yaml.",
+    "card conserve-voice": "this card is an example now: rehearse run examples/conserve_voice.yaml.",
+    "card nova-episodes": "this card is an example now: rehearse run examples/nova_episodes.yaml.",
+    "card omniinfer-prefix": "this card is an example now: rehearse run examples/omniinfer_prefix.yaml.",
+    "card omniinfer-ratio": "this card is an example now: rehearse run examples/omniinfer_ratio.yaml.",
+    "card omniinfer-routing": "this card is an example now: rehearse run examples/omniinfer_routing.yaml.",
     "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
     "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; "
     "the agent's own log says what it is made of.",

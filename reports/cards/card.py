@@ -42,7 +42,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workloads.errors import UserError, nearest
+from workloads.errors import unknown
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
@@ -56,17 +56,6 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parents[1]
 _PACKAGE = "reports"
-
-REMOVED = {
-    "clocked": "clocked",
-    "clocked-sessions": "clocked",
-    "conserve-voice": "conserve_voice",
-    "nova-episodes": "nova_episodes",
-    "omniinfer-prefix": "omniinfer_prefix",
-    "omniinfer-ratio": "omniinfer_ratio",
-    "omniinfer-routing": "omniinfer_routing",
-}
-"""Card that the next release no longer names -> the example that measures the same."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +142,7 @@ def groups() -> dict[str, list[Figure]]:
 def group(name: str) -> list[Figure]:
     """The figure cards of a group; UserError if there is none of that name."""
     if name not in _group_names():
-        raise UserError(f"unknown group of cards {name!r}.{nearest(name, _group_names())}")
+        raise unknown("group of cards", name, _group_names())
     return groups()[name]
 
 
@@ -165,11 +154,7 @@ def chosen(name: str) -> Card | list[Figure]:
         return [figures()[name]]
     if name in _group_names():
         return groups()[name]
-    if name in REMOVED:
-        raise UserError(
-            f"card {name!r} was removed; run examples/{REMOVED[name]}.yaml, which measures the same."
-        )
-    raise UserError(f"unknown card {name!r}.{nearest(name, [*cards(), *_group_names(), *index()])}")
+    raise unknown("card", name, [*cards(), *_group_names(), *index()])
 
 
 def _group_names() -> list[str]:
