@@ -17,7 +17,7 @@ from harness.metrics.definitions import DEFINITIONS, Definition
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from reports.tables.families import families
+from reports.tables.columns import families
 
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiments.experiment import Experiment
-from reports.claims.paper import Published
+from reports.claims.published import Published
 
 EXPERIMENT = Experiment(
     name="bench",

@@ -17,7 +17,7 @@ from reports.cards.group import Group, Shown
 from reports.claims.citation import cff
 from reports.claims.claim import as_rows, by_verdict
 from reports.runs.measured import Measured
-from reports.tables.csv_text import csv_of
+from reports.tables.plain_tables import csv_of
 from workloads.atomic_file import cannot_write, replacing
 from workloads.errors import UserError
 from workloads.optional import DISTRIBUTION

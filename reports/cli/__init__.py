@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from reports.cli import (
-    artifact,
     claims,
     compare,
     data,
@@ -61,7 +60,7 @@ app.command("proxy")(proxy.proxy)
 app.command("live")(live.live)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
-app.command("artifact")(artifact.artifact)
+app.command("artifact")(claims.artifact)
 app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
 app.command("profile")(profile.profile)

@@ -1,4 +1,5 @@
-"""`rehearse claims`: what a paper says, beside what was measured here."""
+"""`rehearse claims` and `rehearse artifact`: what a paper says beside what was measured here, and an artifact appendix
+of it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, wide
 from reports.cli.settings import GroupResults, option
 from workloads.errors import UserError
 
@@ -183,3 +183,20 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
         emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):
         typer.echo(str(path), err=form != "table")
+
+
+def artifact(
+    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
+    results: GroupResults = None,
+    out: Annotated[Path | None, option("--out", "Where to write it; default: artifact-GROUP.", "DIR")] = None,
+) -> None:
+    """Write what evaluators ask for: claims, commands, minutes, the machine, the numbers to expect, CITATION.cff.
+
+    `rehearse run nova && rehearse artifact nova`
+
+    `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
+    """
+    from reports.claims.artifact import write_artifact
+
+    for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
+        typer.echo(str(path))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, wide
 from reports.cli.settings import option
 from workloads.errors import UserError
 

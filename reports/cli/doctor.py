@@ -58,7 +58,7 @@ def told_as_found(checks: Iterator[Check]) -> Iterator[Check]:
     from rich.table import Table
     from rich.text import Text
 
-    from reports.cli.console import wide
+    from reports.cli.output import wide
 
     console = wide(120)
     group, able = "", []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reports.cli.console import wide
+from reports.cli.output import wide
 from reports.cli.settings import option
 
 if TYPE_CHECKING:

@@ -249,7 +249,7 @@ def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
     from harness.records.record import write_json
     from harness.records.results import write_summary
-    from reports.cli.console import wide
+    from reports.cli.output import wide
     from reports.live.find import FIND, as_dict
     from reports.pages.html import write_report
     from reports.runs.answer import finished

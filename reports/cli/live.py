@@ -13,7 +13,8 @@ from reports.cli.settings import Settings, number, option, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment, Point, Traces
+    from harness.live.capacity import Step
     from harness.slo.judgement import Verdict
     from harness.slo.targets import Target
     from reports.live.live_verdict import Asked
@@ -166,10 +167,8 @@ def live(
     from reports.live.live_verdict import EXIT
 
     if load.targets:
-        from reports.cli.live_search import find_capacity
-
         first = min(load.sessions[0], load.most)
-        verdict = find_capacity(experiment, asked, load.most, first, out or OUT, form, metrics)
+        verdict = _searched(experiment, asked, load.most, first, out or OUT, form, metrics)
     else:
         verdict = _measured(experiment, points, out or OUT, asked, form, metrics)
     raise typer.Exit(EXIT[verdict])
@@ -278,3 +277,47 @@ def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[flo
             )
         found.append(value)
     return list(dict.fromkeys(found))
+
+
+def _searched(
+    experiment: Experiment,
+    asked: Asked,
+    up_to: int,
+    first: int,
+    folder: Path,
+    form: Form,
+    metrics: Sequence[str] = (),
+) -> Verdict:
+    """Search, then say what it found, with the table of all that was tried, and what that is worth."""
+    from harness.experiments.experiment import expand
+    from harness.live.capacity import CAPACITY, as_dict, judge, search
+    from harness.records.record import write_json
+    from harness.records.results import write_summary
+    from reports.cli.measuring import measure_points
+    from reports.cli.report import present_live
+    from reports.live.judged import check_known, repeat
+
+    traces: Traces = {}
+    targets = asked.targets
+    (axis,) = (name for name in experiment.grid if name in ("c", "sessions"))
+    tried: dict[int, list[str]] = {}
+
+    def at(numbers: list[int]) -> Experiment:
+        return experiment.model_copy(update={"grid": {**experiment.grid, axis: numbers}})
+
+    def measure(n: int) -> Step:
+        points = expand(at([n]), traces)
+        before = [id for number, ids in tried.items() for id in ids if number != n]
+        tried[n] = [point.id for point in points]
+        measure_points(
+            at(sorted(tried)), points, folder, 1, experiment.timeout_s, lambda rows: None, before=before
+        )
+        repeats = [repeat(folder, id, targets) for id in tried[n]]
+        check_known("--find", targets, repeats)
+        return judge(n, repeats, targets)
+
+    capacity = search(measure, targets, up_to, first)
+    write_json(folder / CAPACITY, as_dict(capacity))
+    rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
+    present_live(at(sorted(tried)), rows, folder, form, asked, metrics)
+    return capacity.verdict

@@ -9,7 +9,7 @@ import typer
 
 from reports.cli import run
 from reports.cli.compare import percent, show
-from reports.cli.console import wide
+from reports.cli.output import wide
 from reports.cli.settings import Settings, number, option
 from workloads.errors import UserError
 

@@ -1,14 +1,19 @@
-"""Tables for programs: any table's rows as CSV or JSON, with numbers as they are and not as they are shown."""
+"""Tables for people, and for programs: any table's rows as CSV or JSON, with numbers as they are."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from reports.cli.settings import option
-from reports.tables.csv_text import csv_of
+from reports.tables.plain_tables import csv_of
 from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Form = Literal["table", "json", "csv"]
 AsJson = Annotated[bool, option("--json", "Print JSON instead of a table.")]
@@ -41,3 +46,13 @@ def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> Non
         typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
         return
     typer.echo(csv_of(rows), nl=False)
+
+
+def wide(least: int, stderr: bool = False) -> Console:
+    """A terminal as it is; a file at least this wide, as it has no edge to fit."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = max(console.width, least)
+    return console

@@ -12,7 +12,9 @@ import typer
 from reports.cli.settings import option
 
 if TYPE_CHECKING:
+    from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
     from engines.devices.profile import Profile
+    from reports.tables.plain_tables import Table
 
 
 def profile(
@@ -62,7 +64,6 @@ def _from_kernels(
 ) -> None:
     from engines.devices.kernels.export import kernels_for
     from engines.devices.kernels.grids import save_kernels
-    from reports.calibration.kernels import present
     from workloads.atomic_file import YAML_ENDINGS, check_output
     from workloads.errors import UserError
 
@@ -78,7 +79,7 @@ def _from_kernels(
     check_output(path, YAML_ENDINGS)
     kernels = kernels_for(model, gpu, tp)
     save_kernels(kernels, path)
-    present(kernels, path)
+    _present_kernels(kernels, path)
 
 
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
@@ -139,3 +140,61 @@ def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     console.print(f"profile   {path}", highlight=False, soft_wrap=True)
     console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
     console.print(f"next      {command}", highlight=False, soft_wrap=True)
+
+
+def _present_kernels(kernels: Kernels, path: Path) -> None:
+    """Where the times of measured kernels are from, and how far off their grids are between points."""
+    from rich.console import Console
+
+    from reports.tables.plain_tables import print_tables
+
+    console = Console()
+    console.print(f"{kernels.model}: {kernels.origin}\n", highlight=False)
+    print_tables(_kernel_tables(kernels), console)
+    console.print(f"profile   {path}", highlight=False, soft_wrap=True)
+    console.print(
+        f"next      rehearse run EXPERIMENT --set gpu={kernels.gpu} --profile {path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _kernel_tables(kernels: Kernels) -> list[Table]:
+    """One of errors at points that no grid has, one of where the grids are from."""
+    from harness.calibration.agreement import percent
+    from reports.tables.plain_tables import Table
+
+    errors = [
+        (_name(each), *(_error(each.held_out.get(step)) for step in ("decode", "prefill", "mixed")))
+        for each in kernels.kernels
+    ]
+    sources = [
+        (
+            _name(each),
+            grid,
+            percent(source.measured),
+            percent(source.estimated),
+            ", ".join(source.kernels) or "–",
+        )
+        for each in kernels.kernels
+        for grid, source in each.sources.items()
+    ]
+    headings = ("stage", "decode", "prefill", "mixed")
+    return [
+        Table("whole steps between the grid's points: median error (worst)", headings, errors),
+        Table(
+            "where the times are from; the rest stands between measured sizes",
+            ("stage", "grid", "measured", "estimated", "kernels"),
+            sources,
+        ),
+    ]
+
+
+def _name(stage: StageKernels) -> str:
+    return stage.stage if stage.gpus == 1 else f"{stage.stage}, {stage.gpus} GPUs"
+
+
+def _error(held_out: HeldOut | None) -> str:
+    from harness.calibration.agreement import percent
+
+    return "–" if held_out is None else f"{percent(held_out.median)} ({percent(held_out.worst)})"

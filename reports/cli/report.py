@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of
+from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, wide
 from workloads.errors import UserError
 
 if TYPE_CHECKING:

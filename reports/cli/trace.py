@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from reports.cli import trace_edit, trace_perfetto, trace_pictures
+from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, number, one_each, option, parse_settings
@@ -18,7 +18,7 @@ app.command("edit")(trace_edit.edit)
 app.command("stat")(trace_pictures.stat)
 app.command("plot")(trace_pictures.plot)
 app.command("fidelity")(trace_pictures.fidelity)
-app.command("perfetto")(trace_perfetto.perfetto)
+app.command("perfetto")(trace_pictures.perfetto)
 _ROWS = 10
 _COLUMNS = {
     "session": "session",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.dashboard import busiest
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.live.client.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
 from reports.runs.measured import Measured, Run

@@ -6,7 +6,7 @@ Figures 1 and 4b).
 
 from collections.abc import Mapping, Sequence
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
 from reports.figures.picture import LeftOut, Picture, at, made_from, setting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+
+Item = TypeVar("Item")
+
+MOST_LOADS = 8
+"""Loads in one picture."""
 
 
 def sheet(
@@ -121,3 +126,19 @@ def in_per_cent(axes: Axes, values: Iterable[float] = (0, 1)) -> None:
     low, high = min(values), max(values)
     axes.set_ylim(low, high + 0.02 * (high - low))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+
+
+def load_colours(count: int) -> list[str]:
+    """One for each of `count` loads in their order, dark to bright; to be told apart in grey too."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    places = np.linspace(0.08, 0.85, count) if count > 1 else [0.45]
+    return [to_hex(colormaps["viridis"](place)) for place in places]
+
+
+def few_loads(items: Sequence[Item]) -> list[Item]:
+    """All of them, or of too many the first, the last and evenly what lies between."""
+    if len(items) <= MOST_LOADS:
+        return list(items)
+    return [items[place] for place in np.linspace(0, len(items) - 1, MOST_LOADS).round().astype(int)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.metrics.request_table import COMPLETED
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.reply import ReplyLog
 from reports.figures.shared_turns import SharedTurn, shared_turns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.style import MUTED, STAGES, panels
 from reports.runs.measured import Measured, Run

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
+from reports.figures.drawing import few_loads, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture, setting
 from reports.live.live_record import all_of
 from reports.runs.answer import Finished
@@ -24,9 +23,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, TITLE, "no point with documents beside counts")
     users = user_columns(points)
     figure, panels = sheet(1, len(users), TITLE, 3.3)
-    cells = few(list(dict.fromkeys(row.cell for row in rows)))
+    cells = few_loads(list(dict.fromkeys(row.cell for row in rows)))
     for column, panel in zip(users, panels, strict=True):
-        for cell, colour in zip(cells, colours(len(cells)), strict=True):
+        for cell, colour in zip(cells, load_colours(len(cells)), strict=True):
             known = [
                 (GAIN.rounded(gain), column.rounded(value), row.documents)
                 for row in rows

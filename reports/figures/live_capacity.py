@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
 from harness.slo.targets import Target, number, scale
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import joining, sheet
 from reports.figures.picture import LeftOut, Picture, counted
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.claims.paper import Published
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
+from reports.claims.published import Published
+from reports.figures.drawing import few_loads, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.live.live_record import all_of, failures_by_reason, loads
 from reports.runs.measured import Run
@@ -24,11 +23,11 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if not rows:
         return LeftOut(NAME, title, "nothing failed")
     every = loads(run)
-    shown = few(range(len(every)))
+    shown = few_loads(range(len(every)))
     drawn = [row for row in rows if any(row["counts"][index] for index in shown)][:_REASONS]
     figure, (axes,) = sheet(1, 1, title, 1.1 + 0.32 * len(drawn))
     left, place = np.zeros(len(drawn)), np.arange(len(drawn))
-    for index, colour in zip(shown, colours(len(shown)), strict=True):
+    for index, colour in zip(shown, load_colours(len(shown)), strict=True):
         counts = np.array([row["counts"][index] for row in drawn])
         axes.barh(place, counts, left=left, height=0.7, color=colour, label=every[index].label(run))
         left += counts

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from reports.claims.paper import Published
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
+from reports.claims.published import Published
+from reports.figures.drawing import few_loads, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture, setting
 from reports.figures.style import BROKEN, MUTED
 from reports.live.live_record import all_of, busiest, one
@@ -114,9 +113,9 @@ def chosen(table: pd.DataFrame) -> list[str]:
 
 def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
     series = list(series_of(table, name))
-    shown = few(sorted(series, key=lambda pair: -np.nanmax(np.abs(pair[1])))[:_LINES])
+    shown = few_loads(sorted(series, key=lambda pair: -np.nanmax(np.abs(pair[1])))[:_LINES])
     title, factor = readable(name)
-    for (label, values), colour in zip(shown, colours(len(shown)), strict=True):
+    for (label, values), colour in zip(shown, load_colours(len(shown)), strict=True):
         axes.plot(values.index, factor * values, color=colour, lw=1.4, label=label)
     axes.set_title(title, fontsize=9, pad=13)
     axes.text(0.5, 1.02, name, transform=axes.transAxes, fontsize=6.5, color=MUTED, ha="center", va="bottom")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.claims.paper import Published
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
+from reports.claims.published import Published
+from reports.figures.drawing import few_loads, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED
 from reports.live.live_record import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
@@ -27,12 +26,12 @@ _POINTS = 2000
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "Send slip: how much later than scheduled the generator sent"
-    shown = few([load for load in loads(run) if slips_s(load.points).size])
+    shown = few_loads([load for load in loads(run) if slips_s(load.points).size])
     if not shown:
         return LeftOut(NAME, title, "nothing was sent")
     figure, (axes,) = sheet(1, 1, title, 3.4)
     least = 1.0
-    for load, colour in zip(shown, colours(len(shown)), strict=True):
+    for load, colour in zip(shown, load_colours(len(shown)), strict=True):
         slips = slips_s(load.points)
         ranks = np.unique(np.geomspace(1, slips.size, _POINTS).astype(int))[
             ::-1

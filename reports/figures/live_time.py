@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.request_table import FAILED
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture, setting
 from reports.figures.style import BROKEN, INK, MUTED, looks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.dashboard import Series, bold, busiest
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, finished, fit_line, pool, running, waiting

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.slo.targets import scale
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import joining, sheet
 from reports.figures.picture import LeftOut, Picture, counted
 from reports.figures.style import Look, looks

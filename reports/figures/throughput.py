@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import joining
 from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
 from reports.figures.style import MUTED, Look, looks, panels

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.request_table import BARGED_IN, COMPLETED
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels

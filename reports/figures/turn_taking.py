@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import in_per_cent, legend, line, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture, at, made_from, setting
 from reports.figures.style import looks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.figures.drawing import joining, legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
 from reports.figures.style import INK, looks

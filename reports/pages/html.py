@@ -14,13 +14,13 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from harness.metrics.definitions import Definition
 from harness.metrics.frame_definitions import definition
 from reports.cards.card import cards
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH
 from reports.cost.energy import energy_note
 from reports.figures import (
     admission,
     call_timeline,
-    continuity,
+    continuity_waste,
     dashboard,
     generation,
     gpu,
@@ -38,7 +38,6 @@ from reports.figures import (
     timeline,
     turn_taking,
     turn_taking_trade,
-    waste,
 )
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
@@ -55,8 +54,7 @@ from reports.pages.templates import render
 from reports.runs.answer import Answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.useful import useful_loads
-from reports.tables.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
-from reports.tables.families import families
+from reports.tables.columns import CLASSES, FEW, Column, asked_columns, families, legend, shown, vocabulary
 from workloads.atomic_file import cannot_write, replacing
 from workloads.errors import UserError
 
@@ -67,8 +65,8 @@ SEARCHED: tuple[Draw, ...] = (search.draw,)
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
     throughput.draw,
-    continuity.draw,
-    waste.draw,
+    continuity_waste.continuity,
+    continuity_waste.wasted_tokens,
     generation.draw,
     timeline.draw,
     gpu.draw,
@@ -79,8 +77,8 @@ DUPLEX_PICTURES: tuple[Draw, ...] = (
     call_timeline.draw,
     latency.draw,
     throughput.draw,
-    continuity.draw,
-    waste.draw,
+    continuity_waste.continuity,
+    continuity_waste.wasted_tokens,
     gpu.draw,
 )
 """Of calls on an open microphone, whose server logs by reply."""

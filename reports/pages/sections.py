@@ -1,13 +1,13 @@
 """The report's tables as plain data, from a run: the template only lays them out."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from harness.live.client.call_recorder import session_of
 from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
-from reports.claims.beside import ours
-from reports.claims.paper import Published
+from reports.claims.published import Published
 from reports.cost.energy import energy, energy_note
 from reports.cost.usage import hardware, usage
 from reports.figures.call_timeline import saved_calls
@@ -15,7 +15,7 @@ from reports.figures.headline import told_looks
 from reports.figures.picture import counted, setting, short
 from reports.figures.style import looks
 from reports.runs.answer import Answer
-from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events
+from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events, over_seeds
 from reports.tables.columns import CLASSES, FEW, MISSING, Column, class_names, column_for, legend, of_class
 
 
@@ -245,3 +245,27 @@ def _verdict(column: Column, difference: Spread) -> str:
     if low <= 0 <= high:
         return ""
     return "better" if (high < 0) == (direction == "lower") else "worse"
+
+
+def ours(
+    entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]
+) -> dict[Variant, float | None]:
+    """Our median over seeds for each variant; None where the run has no such point.
+
+    `read_off` holds the numbers that pictures found: name -> variant -> value.
+    """
+    if entry.quantity in read_off:
+        return {variant: read_off[entry.quantity].get(variant) for variant in run.variants}
+    return {variant: _median(entry, run, variant) for variant in run.variants}
+
+
+def _median(entry: Published, run: Run, variant: Variant) -> float | None:
+    found: list[float] = []
+    for cell in run.cells:
+        points = [point for point in run.at(variant, **entry.setting) if point.cell == cell]
+        value = over_seeds(points, entry.quantity).median
+        if value is not None:
+            found.append(value)
+    if not found:
+        return None
+    return max(found) if entry.largest else median(found)

@@ -34,10 +34,10 @@ from reports.claims.quantities import (
 )
 from reports.claims.sensitivity import varied
 from reports.claims.stated import Number, claim, level, moves, runs, times
+from reports.figures.card_figures import by_engine, lines_over, none_finished, rows_beside_paper
 from reports.figures.dashboard import both_views
 from reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
 from reports.figures.frames import finished, median_run
-from reports.figures.over import by_engine, lines_over, none_finished, rows_beside_paper
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.figures.reply import ReplyLog
 from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks

@@ -17,6 +17,7 @@ from workloads.errors import UserError
 MISSING = "–"
 FEW = "*"
 """Behind a percentile of fewer events than it needs."""
+_STATISTIC = re.compile(r"(?:P[\d.]+|mean|longest|largest)(?= )", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -320,3 +321,27 @@ def least_events(metric: str) -> int:
 def too_few(metric: str, n: int) -> bool:
     """Whether a value of the metric over `n` events is one of fewer than it needs; not of none, which is no value."""
     return 0 < n < least_events(metric)
+
+
+def families(vocabulary: Mapping[str, Definition]) -> list[tuple[list[str], Definition]]:
+    """Metrics that differ in their statistic alone, told once: P50, P90 and mean of the same thing.
+
+    Returns the names of each family, in the order of the vocabulary, with one definition that has all their statistics.
+    """
+    found: dict[tuple[str, Definition], dict[str, str]] = {}
+    for name, each in vocabulary.items():
+        said = _STATISTIC.match(each.definition)
+        stem = name.rpartition("_")[0] if said else name
+        rest = each.definition[said.end() if said else 0 :]
+        found.setdefault((stem, replace(each, definition=rest)), {})[name] = said[0] if said else ""
+    return [
+        ([*names], replace(each, definition=f"{_listed([*names.values()])}{each.definition}"))
+        for (_, each), names in found.items()
+    ]
+
+
+def _listed(statistics: list[str]) -> str:
+    """`P50, P90 and mean`; the word of the first stays as it is."""
+    first, *others = statistics
+    others = [word if word[0] == "P" else word.lower() for word in others]
+    return " and ".join(filter(None, [", ".join([first, *others[:-1]]), *others[-1:]]))

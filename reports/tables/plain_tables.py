@@ -1,9 +1,12 @@
-"""Titled tables of text, for a page and for the terminal."""
+"""Tables as text: titled ones for a page and the terminal, and rows as a CSV file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,3 +39,26 @@ def print_tables(tables: Iterable[Table], console: Console) -> None:
             shown.add_row(*row)
         console.print(shown)
         console.print()
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each row, with numbers as they are and not as they are shown, and one of headings: all names that any
+    row has."""
+    flat = [dict(_flat(row)) for row in rows]
+    text = io.StringIO()
+    headings = dict.fromkeys(name for row in flat for name in row)
+    writer = csv.DictWriter(text, list(headings), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What is nested has names with dots; a list is JSON in its cell."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield f"{before}{name}", json.dumps(value, default=str)
+        else:
+            yield f"{before}{name}", value

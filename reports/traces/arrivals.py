@@ -1,27 +1,69 @@
-"""When users come: how many by when, and how evenly."""
+"""When users come: how many by when, and the gaps between them, beside the law they were drawn from, another trace, or
+a Poisson process."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.special import gamma as gamma_function
 
 from reports.figures.picture import LeftOut, Picture
-from reports.traces.drawing import Shown, grid, plain, thinned
-from workloads.statistics.arrival_statistics import rate
+from reports.traces.trace_figures import (
+    LAW,
+    Shown,
+    grid,
+    logarithmic,
+    plain,
+    probabilities,
+    survival,
+    thinned,
+)
+from workloads.distributions.arrivals import weibull_shape
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.statistics.describe import scheduled
+from workloads.trace import Trace
 
-NAME, TITLE = "arrivals", "Arrivals over time"
+ARRIVALS, GAPS = "Arrivals over time", "Gaps between arrivals"
 WINDOWS = (12, 60)
 """Fewest and most windows, about, of some 4 arrivals each; their length is 1, 2 or 5 times a power of ten."""
+_CHANGED = re.compile(r", of [0-9a-f]{16}$")
+"""How the note of a trace ends that was thinned, cut or looped (workloads.transform)."""
+
+Law = tuple[str, Any]
+"""What it is called, and the frozen distribution of scipy.stats."""
 
 
-def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
+def _poisson(rate: float) -> Law:
+    return f"Poisson law with a rate of {rate:g}/s", stats.expon(scale=1 / rate)
+
+
+def _gamma(rate: float, cv: float) -> Law:
+    return f"Gamma law with a rate of {rate:g}/s, CV {cv:g}", stats.gamma(1 / cv**2, scale=cv**2 / rate)
+
+
+def _weibull(rate: float, cv: float) -> Law:
+    shape = weibull_shape(cv)
+    scale = 1 / (rate * gamma_function(1 + 1 / shape))
+    return f"Weibull law with a rate of {rate:g}/s, CV {cv:g}", stats.weibull_min(shape, scale=scale)
+
+
+LAWS = {
+    **dict.fromkeys(("poisson", "sharegpt", "voice", "speech", "interactive", "gui"), _poisson),
+    "gamma": _gamma,
+    "weibull": _weibull,
+}
+"""Workloads whose scheduled arrivals have gaps of one law."""
+
+
+def arrivals(traces: Sequence[Shown]) -> Picture | LeftOut:
     """Cumulative arrivals, and arrivals per window with the range in which Poisson counts would lie."""
     times = {one.label: scheduled(one.trace) for one in traces}
     first = times[traces[0].label]
     if rate(first) is None:
-        return LeftOut(NAME, TITLE, "all its arrivals are at one instant")
-    figure, (total, counts) = grid(2, TITLE, 2.3, 1)
+        return LeftOut("arrivals", ARRIVALS, "all its arrivals are at one instant")
+    figure, (total, counts) = grid(2, ARRIVALS, 2.3, 1)
     total.sharex(counts)
     window_s = _window(max(t[-1] - t[0] for t in times.values()), len(first))
     for one in traces:
@@ -51,9 +93,90 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
         f"dashed line is a constant rate of {rate(first):.3g} per second; the band holds 95 % of the counts "
         "of a Poisson process of that rate. A last window that is not full is left out."
     )
-    return Picture(NAME, TITLE, figure, caption)
+    return Picture("arrivals", ARRIVALS, figure, caption)
 
 
 def _window(span_s: float, arrivals: int) -> float:
     steps = np.outer(10.0 ** np.arange(-4, 9), [1, 2, 5]).ravel()
     return float(steps[np.argmin(np.abs(np.log(steps * np.clip(arrivals / 4, *WINDOWS) / span_s)))])
+
+
+def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
+    """Survival function, quantiles against the reference, index of dispersion over the length of windows."""
+    times = [scheduled(one.trace) for one in traces]
+    if any(rate(t) is None or len(t) < 3 for t in times):
+        return LeftOut("gaps", GAPS, "fewer than three arrivals at different instants")
+    figure, (tail, quantiles, windows) = grid(3, GAPS, 3.2, 3)
+    label, law = _law(traces[0].trace, times[0])
+    for one, t in zip(traces, times, strict=True):
+        tail.step(*survival(np.diff(t)), where="pre", color=one.colour, label=one.label)
+        lengths, index = _dispersions(t)
+        windows.plot(lengths, index, color=one.colour)
+    _reference(tail, law, np.diff(times[0]), label)
+    between = np.diff(times[0])
+    p = probabilities(len(between))
+    against = np.quantile(np.diff(times[1]), p, method="inverted_cdf") if len(traces) > 1 else law.ppf(p)
+    name = traces[1].label if len(traces) > 1 else "the law"
+    ours = np.quantile(between, p, method="inverted_cdf")
+    seen = (ours > 0) & (against > 0)
+    quantiles.loglog(against[seen], ours[seen], "o", ms=3, mew=0, color=traces[0].colour)
+    ends = [min(against[seen].min(), ours[seen].min()), max(against[seen].max(), ours[seen].max())]
+    quantiles.plot(ends, ends, color=LAW, lw=0.9, ls=(0, (4, 3)))
+    tail.set(yscale="log", xlabel="gap, s", ylabel="share of gaps at least as long")
+    tail.set_ylim(0.5 / len(between), 1.5)
+    tail.set_xlim(left=0)
+    quantiles.set(xlabel=f"quantile of {name}, s", ylabel="quantile of the gaps, s")
+    windows.axhline(1, color=LAW, lw=0.9, ls=(0, (4, 3)))
+    windows.set(xscale="log", yscale="log", xlabel="length of the window, s", ylabel="index of dispersion")
+    low, high = windows.get_ylim()
+    windows.set_ylim(min(low, 0.5), max(high, 2))
+    for axis in (tail.yaxis, quantiles.xaxis, quantiles.yaxis, windows.xaxis, windows.yaxis):
+        logarithmic(axis)
+    figure.legend(*tail.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    return Picture("gaps", GAPS, figure, _caption(times[0], label, law, name))
+
+
+def _reference(panel: Any, law: Any, gaps: np.ndarray, label: str) -> None:
+    x = np.linspace(0, gaps.max(), 300)
+    panel.plot(x, law.sf(x), color=LAW, lw=1, ls=(0, (4, 3)), label=label)
+
+
+def _law(trace: Trace, times: np.ndarray) -> Law:
+    """The law that the generator drew the gaps from, or a Poisson process of the same rate."""
+    params, generator = trace.header.params, trace.header.generator
+    if generator in LAWS and not any(_CHANGED.search(note) for note in trace.header.notes):
+        return LAWS[generator](**{name: params[name] for name in ("rate", "cv") if name in params})
+    mean_rate = rate(times) or 1.0
+    return f"Poisson law with its own rate of {mean_rate:.3g}/s", stats.expon(scale=1 / mean_rate)
+
+
+def _dispersions(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Windows from the mean gap to a twentieth of the span, and the index of dispersion in each."""
+    span = times[-1] - times[0]
+    lengths = np.geomspace(span / len(times), max(span / 20, 2 * span / len(times)), 30)
+    index = np.array([dispersion(times, length) or np.nan for length in lengths.tolist()])
+    return lengths, index
+
+
+def _distance(gaps: np.ndarray, law: Any) -> float:
+    """Kolmogorov–Smirnov distance of gaps between times that are rounded to whole microseconds."""
+    values, counts = np.unique(gaps.round(6), return_counts=True)
+    return float(np.abs(np.cumsum(counts) / len(gaps) - law.cdf(values + 0.5e-6)).max())
+
+
+def _caption(times: np.ndarray, label: str, law: Any, name: str) -> str:
+    gaps = np.diff(times)
+    distance = _distance(gaps, law)
+    correlation = lag_1(times)
+    zero = np.mean(gaps == 0)
+    text = (
+        f"Left: share of gaps that are at least so long. Middle: quantiles against those of {name}; equal "
+        "ones lie on the dashed line. Right: variance of the counts in a window divided by their mean; 1 for "
+        "Poisson, and where the line rises, bursts are longer than the window. "
+        f"n = {len(gaps):,} gaps, CV {gap_cv(times):.3g}, lag-1 correlation "
+        f"{'unknown' if correlation is None else f'{correlation:.2f}'}; Kolmogorov–Smirnov distance "
+        f"{distance:.3f} from the {label}."
+    )
+    if zero < 0.01:
+        return text
+    return f"{text} {zero:.0%} of the gaps are 0: times are coarse, or users come together."

@@ -11,9 +11,9 @@ import numpy as np
 
 from reports.figures.picture import Picture
 from reports.figures.style import style
-from reports.traces.drawing import LAW, OURS, grid, logarithmic, probabilities
 from reports.traces.numbers import short
 from reports.traces.page import write_page
+from reports.traces.trace_figures import LAW, OURS, grid, logarithmic, probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

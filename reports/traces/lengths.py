@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.figures.picture import LeftOut, Picture
-from reports.traces.drawing import Shown, grid, logarithmic
 from reports.traces.numbers import short
+from reports.traces.trace_figures import Shown, grid, logarithmic
 from workloads.statistics.describe import quantities
 
 if TYPE_CHECKING:

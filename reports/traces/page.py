@@ -8,16 +8,16 @@ from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.figures.svg import embedded
 from reports.pages.templates import render
-from reports.traces import arrivals, gaps, lengths, sessions, waveform
-from reports.traces.drawing import Shown, shown
+from reports.traces import arrivals, lengths, sessions, waveform
 from reports.traces.numbers import tables
+from reports.traces.trace_figures import Shown, shown
 from workloads.atomic_file import cannot_write, replacing
 from workloads.statistics.describe import notes
 from workloads.trace import Trace
 
 PICTURES: tuple[Callable[[Sequence[Shown]], Picture | LeftOut], ...] = (
-    arrivals.draw,
-    gaps.draw,
+    arrivals.arrivals,
+    arrivals.gaps,
     lengths.draw,
     sessions.draw,
     waveform.draw,

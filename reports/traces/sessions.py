@@ -9,7 +9,7 @@ import numpy as np
 
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, SPEECH
-from reports.traces.drawing import OURS, Shown, grid, plain
+from reports.traces.trace_figures import OURS, Shown, grid, plain
 from workloads.transforms.nominal import nominal
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, SPEECH
-from reports.traces.drawing import OURS, Shown, grid
+from reports.traces.trace_figures import OURS, Shown, grid
 from workloads.audio.content import event_pcm, pcm_for
 from workloads.audio.vad import RATE, segments_of
 from workloads.columns.duplex_events import TAKES_FLOOR

@@ -14,7 +14,7 @@ from reports.cards.group import Group, load_group
 from reports.claims.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
 from reports.claims.citation import Citation, cff
 from reports.claims.claim import as_rows
-from reports.tables.csv_text import csv_of
+from reports.tables.plain_tables import csv_of
 from tests.reports.figure_card import EXPERIMENTS, figure, serve_cards
 from workloads.errors import UserError
 

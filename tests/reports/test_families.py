@@ -5,7 +5,7 @@ from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
-from reports.tables.families import families
+from reports.tables.columns import families
 
 ALL = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)
 

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from reports.claims.beside import ours
-from reports.claims.paper import Published, along, matching
+from reports.claims.published import Published, along, matching
 from reports.figures import generation, latency, timeline
 from reports.figures.picture import LeftOut, setting
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
-from reports.pages.sections import comparison, headline, tiles
+from reports.pages.sections import comparison, headline, ours, tiles
 from reports.runs.answer import find_answer
 from reports.runs.measured import Run, Variant, load_run
 from reports.tables.columns import column_for, columns

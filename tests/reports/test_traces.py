@@ -9,11 +9,11 @@ import pytest
 
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
-from reports.traces import gaps, sessions, waveform
-from reports.traces.drawing import probabilities, shown, survival
+from reports.traces import arrivals, sessions, waveform
 from reports.traces.fidelity import chance, verdict, write_fidelity_page
 from reports.traces.numbers import short, tables
 from reports.traces.page import write_trace_page
+from reports.traces.trace_figures import probabilities, shown, survival
 from tests.reports.page import Page
 from tests.workloads.test_nominal import SPOKEN, later
 from workloads.audio.speech_workload import SpeechParams, speech_sessions
@@ -24,9 +24,9 @@ from workloads.transforms.transform import thin
 VOICE = {"sessions": 30, "p": 0.5}
 
 
-def draw(module, trace: Trace, other: Trace | None = None) -> Picture | LeftOut:
+def draw(picture, trace: Trace, other: Trace | None = None) -> Picture | LeftOut:
     with style():
-        return module.draw(shown(trace, "this", other, "that"))
+        return picture(shown(trace, "this", other, "that"))
 
 
 def names(folder: Path) -> set[str]:
@@ -91,7 +91,7 @@ def test_arrivals_at_one_instant_leave_no_picture_of_an_earlier_page(tmp_path: P
 
 
 def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
-    picture = draw(gaps, make_trace("gamma", {"cv": 2, "rate": 4, "requests": 20_000}, 0))
+    picture = draw(arrivals.gaps, make_trace("gamma", {"cv": 2, "rate": 4, "requests": 20_000}, 0))
     assert "from the Gamma law with a rate of 4/s, CV 2." in picture.caption
     distance = re.search(r"distance (\d\.\d+)", picture.caption)
     assert distance and float(distance[1]) < 0.02
@@ -106,26 +106,28 @@ def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
     ],
 )
 def test_other_workloads_have_their_laws(name: str, params: dict, law: str) -> None:
-    picture = draw(gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0))
+    picture = draw(
+        arrivals.gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0)
+    )
     found = re.search(r"distance (\d\.\d+) from the (.*)\.$", picture.caption)
     assert found and found[2] == law and float(found[1]) < 1.63 / np.sqrt(3000)
 
 
 def test_a_trace_that_was_thinned_is_held_against_its_own_rate() -> None:
-    picture = draw(gaps, thin(make_trace("gamma", {"cv": 3, "rate": 4, "requests": 2000}, 0), 0.5))
+    picture = draw(arrivals.gaps, thin(make_trace("gamma", {"cv": 3, "rate": 4, "requests": 2000}, 0), 0.5))
     assert "Poisson law with its own rate of" in picture.caption
 
 
 def test_coarse_times_are_said() -> None:
     turns = [replace(SPOKEN, session=i, arrival_s=3.0 * (i // 10)) for i in range(100)]
-    picture = draw(gaps, Trace.from_turns(turns))
+    picture = draw(arrivals.gaps, Trace.from_turns(turns))
     assert "91% of the gaps are 0: times are coarse" in picture.caption
 
 
 def test_sessions_show_twenty_lanes_and_interruptions_in_time() -> None:
     turns = [replace(SPOKEN, barge_in_after_s=3.0), later(1, think_s=1.0, barge_in_after_s=30.0)]
     turns += [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(1, 40)]
-    picture = draw(sessions, Trace.from_turns(turns))
+    picture = draw(sessions.draw, Trace.from_turns(turns))
     (panel,) = picture.figure.axes
     assert [text.get_text() for text in panel.get_yticklabels()] == [str(i) for i in range(20)]
     assert picture.caption.endswith("n = 21 turns.")
@@ -136,7 +138,7 @@ def test_sessions_show_twenty_lanes_and_interruptions_in_time() -> None:
 def test_a_session_that_comes_back_days_later_does_not_squeeze_the_others() -> None:
     turns = [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(9)]
     turns.append(replace(SPOKEN, session=3, turn=1, arrival_s=200_000.0))
-    picture = draw(sessions, Trace.from_turns(turns))
+    picture = draw(sessions.draw, Trace.from_turns(turns))
     assert picture.figure.axes[0].get_xlim()[1] < 100
     assert picture.caption.endswith("n = 10 turns, 1 of them beyond the right edge.")
 

@@ -1,7 +1,7 @@
 """Card `anchors`: the device model against public measurements of stock vLLM-Omni, to which alone it is fitted."""
 
 from harness.experiments.experiment import Experiment
-from reports.claims.paper import Published
+from reports.claims.published import Published
 
 EXPERIMENT = Experiment(
     name="anchors",

@@ -1,11 +1,12 @@
-"""A share over one parameter: a line per variant, a panel for each value of another parameter."""
+"""Continuity over the load and wasted tokens over interruptions: a line per variant, a panel for each value of another
+parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.claims.paper import Published, along
+from reports.claims.published import Published, along
 from reports.figures.drawing import line
 from reports.figures.picture import (
     LeftOut,
@@ -25,7 +26,60 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def over_axis(
+def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    """How many replies are heard without a break, as the load grows (LiveServe, Fig. 11 right)."""
+    title = "Continuity: replies heard without a pause above 100 ms"
+    axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
+    if not run.spoken:
+        return LeftOut("continuity", title, "no finished point has a spoken reply")
+    if axis is None:
+        return LeftOut("continuity", title, "it needs two loads or more (an axis c or rate)")
+    caption = (
+        "Higher is better. The listener's player waits for late packets; a reply counts as broken when one "
+        "such pause exceeds 100 ms, or when it failed. Interrupted replies are left out."
+    )
+    return _over_axis(
+        run,
+        name="continuity",
+        title=title,
+        metric="continuity",
+        axis=axis,
+        each="p",
+        each_values=run.interruptions,
+        x_label="concurrent sessions c" if axis == "c" else "sessions a second",
+        y_label="continuous replies, %",
+        caption=caption,
+        counted_as="replies",
+        paper=paper,
+    )
+
+
+def wasted_tokens(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    """How much was generated and never heard, as users interrupt more often (LiveServe, Fig. 16 left)."""
+    title = "Wasted tokens: generated and never heard, as users interrupt more often"
+    if len(run.interruptions) < 2:
+        return LeftOut("wasted_tokens", title, "it needs two probabilities p of an interruption or more")
+    caption = (
+        "Lower is better. Text tokens of the thinker and codec frames of the talker that were generated and "
+        "that the user did not hear, over all that were generated. Without interruptions nothing is wasted."
+    )
+    return _over_axis(
+        run,
+        name="wasted_tokens",
+        title=title,
+        metric="wasted_token_ratio",
+        axis="p",
+        each="c",
+        each_values=run.values("c")[-3:],
+        x_label="probability p of an interruption",
+        y_label="wasted tokens, %",
+        caption=caption,
+        counted_as="turns",
+        paper=paper,
+    )
+
+
+def _over_axis(
     run: Run,
     *,
     name: str,
