@@ -50,8 +50,11 @@ LONGEST = (
     "tests/cli/test_nightly.py",
     "tests/live/test_locust.py",
     "tests/live/test_foreign.py",
+    "tests/reports/test_live.py",
+    "tests/cli/test_live.py",
 )
-"""[chosen] of the files with slow tests: they install a wheel, start other programs, or play whole searches."""
+"""[chosen] of the files with slow tests: they install a wheel, start other programs, play whole searches, or take more
+than 25 s of CPU [measured]."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,7 +25,7 @@ from tests.reports.lived import live, measured
 from tests.reports.page import Page
 from workloads.registry import make_trace
 
-pytestmark = pytest.mark.usefixtures("unrendered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unrendered")]
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")

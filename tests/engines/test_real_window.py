@@ -18,6 +18,8 @@ from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.dense import DenseModel, with_dense
 from tests.engines.real import clean, prompts, stage, stock_tokens, submit
 
+pytestmark = pytest.mark.slow
+
 WINDOW, SINKS, TOKENS = 100, 40, 24
 """No multiples of the 32 tokens of a block."""
 

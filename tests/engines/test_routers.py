@@ -15,6 +15,8 @@ from engines.registry import ROUTINGS
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 
+pytestmark = pytest.mark.slow
+
 
 def replicas(count: int = 3) -> list[Replica]:
     """With prefix caches of their own, and nothing that would run their steps."""

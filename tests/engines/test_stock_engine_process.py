@@ -21,7 +21,7 @@ from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("vllm_s_own_engine_process")]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from tests.reports.page import Page, terminal
 from tests.reports.written import changeable
 from workloads.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
 
 

@@ -15,6 +15,8 @@ from tests.reports.page import Page
 from tests.reports.served import bench, serve
 from workloads.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 PICTURES = [
     "answer",
     "latency_distribution",

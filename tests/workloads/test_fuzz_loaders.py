@@ -22,6 +22,8 @@ from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
 
+pytestmark = pytest.mark.slow
+
 fuzz = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 ODD = [

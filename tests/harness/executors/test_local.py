@@ -22,6 +22,8 @@ from tests.harness import fakes
 from tests.selftest.kills import measured, running
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 300
 
 
