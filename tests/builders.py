@@ -94,10 +94,10 @@ def starts(trace: Trace) -> np.ndarray:
 
 
 @contextmanager
-def refused(*words: str) -> Iterator[None]:
+def refused(*words: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
     """Fails unless what is within is refused in one sentence that has these words."""
     with pytest.raises(UserError) as error:
-        yield
+        yield error
     said = str(error.value)
     assert "\n" not in said and said.endswith((".", "?")), said
     assert [word for word in words if word not in said] == [], said

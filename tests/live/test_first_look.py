@@ -30,23 +30,13 @@ from harness.live.target import TargetParams
 from harness.metrics.live_summary import LAG
 from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting
-from tests.builders import say, web_server
+from tests.builders import refused, say, web_server
 from tests.live.scripted import HEAD, OURS, SESSION, Call, chunked, over_http
 from tests.live.test_run import points
 from workloads.errors import UserError
 
 STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 TOKEN = "opensesame"
-
-
-@contextmanager
-def refused(where: str, *words: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
-    """A sentence with `where` and these words is raised."""
-    with pytest.raises(UserError) as found:
-        yield found
-    said = str(found.value)
-    assert where in said and said.endswith("."), said
-    assert not [word for word in words if word not in said], said
 
 
 def asked(said: bytes | None, **target: Any) -> list[Call]:
