@@ -59,7 +59,7 @@ def _modules() -> Iterator[Any]:
         yield entry.load()
 
 
-def _discover() -> dict[str, System[Any]]:
+def discover() -> dict[str, System[Any]]:
     """ValueError where two systems have one name."""
     found: dict[str, System[Any]] = {}
     register(*COMPONENTS)
@@ -71,7 +71,7 @@ def _discover() -> dict[str, System[Any]]:
     return found
 
 
-ENGINES = _discover()
+ENGINES = discover()
 
 ROUTINGS: Mapping[str, Routing] = fillings("routing")
 """Rules of routing by name, for who makes routers outside of a system."""

@@ -375,13 +375,13 @@ class StageEngine:
         if self.policy is None:
             return Plan(held=parked) if parked else STOCK
         clock = time.perf_counter_ns()
-        plan = self.policy.plan(self._view(parked))
+        plan = self.policy.plan(self.view_now(parked))
         self.policy_ns += time.perf_counter_ns() - clock
         if parked:
             plan.held = plan.held | parked
         return plan
 
-    def _view(self, parked: frozenset[str]) -> StageView:
+    def view_now(self, parked: frozenset[str]) -> StageView:
         now, requests, view = self._loop.time(), self.requests, self.output.view
         return stage_view(
             self.stage,

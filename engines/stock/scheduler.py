@@ -70,7 +70,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             output = super().schedule(throttle_prefills)
         else:
             view = self.view(now)
-            plan = self._within_priorities(self.planner.plan(view)) if view.requests else plan
+            plan = self.within_priorities(self.planner.plan(view)) if view.requests else plan
             self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
         self._under_way.append((output, now, self._work(output)))
@@ -118,7 +118,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 
-    def _within_priorities(self, plan: Plan) -> Plan:
+    def within_priorities(self, plan: Plan) -> Plan:
         """The plan as it stands; with vLLM's `priority` scheduling it orders, and holds, only among equals: nobody
         is held behind a request of less priority."""
         if self.policy != SchedulingPolicy.PRIORITY or not plan.order:

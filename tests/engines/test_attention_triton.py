@@ -137,10 +137,10 @@ def test_the_kernel_compiles_for_gpus_that_are_not_here(
         source = ASTSource(kernel, signature, {(kernel.arg_names.index(k),): v for k, v in constants.items()})
         return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 
-    assert code(triton_kernel._attend, pointers)
+    assert code(triton_kernel.attend, pointers)
     if segments > 1:
         merged = {"parts": "*fp32", "part_m": "*fp32", "part_l": "*fp32", "output": "*bf16"}
-        assert code(triton_kernel._merge, merged)
+        assert code(triton_kernel.merge, merged)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: the compiled kernel is not tested")

@@ -3,12 +3,12 @@
 import inspect
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from engines import composition, registry
 from engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
 from engines.registry import ENGINES
 from engines.speaking.library import SPEAKING
@@ -111,22 +111,10 @@ MINE = Order("mine", "an order of another package", Knobs)
 SYSTEM = Composition("mine", "a system of another package", SPEAKING, {"order": "mine", "patience_s": 2.0})
 
 
-class Entry:
-    """As `importlib.metadata` names what another package brings."""
-
-    name = "mine"
-
-    def load(self) -> object:
-        return type("Module", (), {"COMPONENTS": (MINE,), "SYSTEMS": (SYSTEM,)})
-
-
 @pytest.fixture
-def discovered(monkeypatch: pytest.MonkeyPatch) -> dict:
+def discovered(install) -> dict:
     """The systems with those of another package."""
-    known = {field: dict(components) for field, components in COMPONENTS.items()}
-    monkeypatch.setattr(composition, "COMPONENTS", known)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
-    return registry._discover()
+    return install(SimpleNamespace(COMPONENTS=(MINE,), SYSTEMS=(SYSTEM,)))
 
 
 def test_another_package_can_bring_a_system_and_components(discovered: dict):
@@ -137,13 +125,12 @@ def test_another_package_can_bring_a_system_and_components(discovered: dict):
     assert borrowed.patience_s == 1.0
 
 
-def test_a_name_is_given_once(discovered: dict, monkeypatch: pytest.MonkeyPatch):
+def test_a_name_is_given_once(discovered: dict, install):
     register(MINE)  # the same one twice is one
     with pytest.raises(ValueError, match="two components are called order=mine"):
         register(Order("mine", "another one", NoParams))
-    monkeypatch.setattr(Entry, "load", lambda self: type("Module", (), {"SYSTEMS": (COPY,)}))
     with pytest.raises(ValueError, match="two systems are called vllm_omni"):
-        registry._discover()
+        install(SimpleNamespace(SYSTEMS=(COPY,)))
 
 
 class Counted(BaseModel):

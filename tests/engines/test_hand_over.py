@@ -195,7 +195,7 @@ def test_policies_see_that_a_request_has_one_token_left_to_compute():
         waiting = made.submit(1, 560, 20)
         while waiting.id not in made.decode.requests:
             await asyncio.sleep(0.0001)
-        views.extend(made.decode._view(frozenset()).requests)
+        views.extend(made.decode.view_now(frozenset()).requests)
 
     bench(scenario, decode_blocks=45)
     [waiting] = [view for view in views if view.id.startswith("1.")]

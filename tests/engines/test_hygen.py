@@ -40,7 +40,7 @@ COEFFICIENT = st.one_of(st.just(0.0), st.floats(1e-12, 1e-4))
 
 def policy(**params: Any) -> HyGenPolicy:
     made = HyGenPolicy(OrderParams(**{"latency_budget_s": BUDGET_S} | params))
-    made.predictor, made._profiled = PREDICTOR, True
+    made.predictor, made.profiled = PREDICTOR, True
     return made
 
 
@@ -141,7 +141,7 @@ def test_the_papers_example_of_prefix_sharing():
     words = {word: i for i, word in enumerate(["what", "is", "ml", "ai", "how", "to", "code", "debug"])}
     texts = ["what is ml", "how to code", "what is ai", "how to debug"]
     made = queued([[words[word] for word in text.split()] for text in texts])
-    ordered = policy()._in_order(made)
+    ordered = policy().in_order(made)
     assert [texts[int(each.id[1:])] for each in ordered] == [
         "what is ml",
         "what is ai",
@@ -155,7 +155,7 @@ def test_who_shares_nothing_is_not_starved(share: float, oldest: int):
     """Of eight that are let in, so many are those that have waited longest, though others share a prefix."""
     alone, common = [[10 + i] for i in range(10)], [[0, i] for i in range(1, 10)]
     made = queued([[0, 0], *alone, *common])
-    first = policy(prefix_share=share)._in_order(made)[:8]
+    first = policy(prefix_share=share).in_order(made)[:8]
     by_age = [each for each in first if each.id in {waiting.id for waiting in made[: oldest + 1]}]
     assert len(by_age) >= oldest
     assert (first == made[:8]) == (share == 0.0)

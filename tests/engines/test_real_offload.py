@@ -72,7 +72,7 @@ def test_a_wrong_block_would_be_heard():
         bench.settle()
         assert bench.resident(1) == 0
         assert bench.transfers.memory is not None
-        for kept in bench.transfers.memory._host:
+        for kept in bench.transfers.memory.kept:
             kept.zero_()
         bench.ask("1.1", 1, first, REPLY)
         bench.settle()

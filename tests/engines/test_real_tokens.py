@@ -107,7 +107,7 @@ class Interrupter:
     def __init__(self, model):
         self.model = model
         self.wish: tuple[int, frozenset[str]] | None = None
-        decoder = next(m for m in model._runner.model.modules() if hasattr(m, "embed_tokens"))
+        decoder = next(m for m in model.runner.model.modules() if hasattr(m, "embed_tokens"))
         for index, layer in enumerate(decoder.layers):
             # In front of the interruption's own hook, as another thread would be between two layers.
             layer.register_forward_pre_hook(lambda *_, index=index: self.ask(index), prepend=True)

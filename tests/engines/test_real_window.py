@@ -43,9 +43,9 @@ def spoil(model: ModelExecutor, value: float | None = None) -> None:
         block.block_id for block in pool.free_block_queue.get_all_free_blocks() if block.block_hash is None
     ]
     if value is None:
-        sinks = isinstance(model._runner.attn_groups[0][0].kv_cache_spec, SinkWindowSpec)
+        sinks = isinstance(model.runner.attn_groups[0][0].kv_cache_spec, SinkWindowSpec)
         value = float("nan") if sinks else 1e4
-    for kv in model._runner.kv_caches:
+    for kv in model.runner.kv_caches:
         kv[[*free, pool.null_block.block_id]] = value
 
 
@@ -67,7 +67,7 @@ def drain(model: ModelExecutor, names: list[str], disturb=lambda: None) -> dict[
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
 def test_layers_keep_and_read_what_the_stage_says(window: int, sinks: int):
     model, _ = bounded(window, sinks)
-    [group] = model._runner.kv_cache_config.kv_cache_groups
+    [group] = model.runner.kv_cache_config.kv_cache_groups
     spec = group.kv_cache_spec
     assert type(spec).__name__ == ("SinkWindowSpec" if sinks else "SlidingWindowSpec")
     assert (spec.sliding_window, getattr(spec, "sinks", 0), spec.block_size) == (window, sinks, 32)
@@ -191,7 +191,7 @@ def test_a_spoilt_block_that_is_read_would_be_heard():
             out += [token for _, ids, _ in model.step(scheduler.schedule()) for token in ids]
             blocks = [b for b in scheduler.kv_cache_manager.get_blocks(name).blocks[0] if not b.is_null]
             if blocks and len(out) == 3:
-                for kv in model._runner.kv_caches:
+                for kv in model.runner.kv_caches:
                     kv[blocks[0].block_id] = 0.0  # a sink's
     with pytest.raises(AssertionError):
         dense.check(prompt, out, WINDOW, SINKS)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import composition, registry
 from engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
 from engines.core.stage import ENTRY
 from engines.deployments import load_deployment
@@ -145,19 +144,8 @@ def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_bi
 
 
 @pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is installed."""
-
-    class Entry:
-        name = "outside"
-
-        def load(self) -> object:
-            return outside_router
-
-    known = {field: dict(components) for field, components in composition.COMPONENTS.items()}
-    monkeypatch.setattr(composition, "COMPONENTS", known)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
-    registry._discover()
+def outside(install) -> None:
+    install(outside_router)
 
 
 @pytest.mark.usefixtures("outside")

@@ -197,7 +197,7 @@ def test_under_priority_scheduling_nobody_is_held_behind_a_request_of_less_prior
     scheduler.policy = SchedulingPolicy.PRIORITY
     for name, priority in (("batch", 5), ("talk", 0), ("other", 5), ("last", 9)):
         add(scheduler, name, priority=priority)
-    plan = scheduler._within_priorities(Plan(order=["batch"], held=frozenset({"talk", "other", "last"})))
+    plan = scheduler.within_priorities(Plan(order=["batch"], held=frozenset({"talk", "other", "last"})))
     assert plan.order == ["talk", "batch"]
     assert plan.held == {"other", "last"}
 

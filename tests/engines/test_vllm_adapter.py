@@ -182,10 +182,10 @@ def test_a_block_s_short_cycle_is_timed_on_the_run_s_clock():
     evictions, at_s = Evictions(), 0.0
     restore = vllm.use_clock(lambda: at_s)
     try:
-        evictions._remember([b"soon", b"late", b"again"])
+        evictions.remember([b"soon", b"late", b"again"])
         at_s = SHORT_CYCLE_S - 0.1
         evictions.reloaded([b"soon"])
-        evictions._remember([b"again"])
+        evictions.remember([b"again"])
         at_s = SHORT_CYCLE_S
         evictions.reloaded([b"late", b"soon", b"again"])
     finally:

@@ -46,7 +46,7 @@ class Evictions:
                 if len(self.seconds) > 2 * KEPT:
                     del self.seconds[:KEPT]
                 self.total_s += took_s
-                self._remember(given)
+                self.remember(given)
             return blocks
 
         queue.popleft_n = popleft_n
@@ -65,7 +65,7 @@ class Evictions:
             times = [given_s.pop(key, -SHORT_CYCLE_S) for key in keys]
             self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in times)
 
-    def _remember(self, contents: list[Any]) -> None:
+    def remember(self, contents: list[Any]) -> None:
         """Note what was given away now; who is looked for among it, block by block, is for `reloaded`."""
         now, given = clock.now(), self._given
         self.counters["evict_blocks"] += len(contents)

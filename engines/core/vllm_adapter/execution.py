@@ -84,8 +84,8 @@ class ModelExecutor:
         self.scheduler = scheduler
         self.skip_forward = False
         executor: Any = self._core.model_executor
-        self._runner: Any = executor.driver_worker.worker.model_runner
-        self.interruption = Interruption(self._runner, (stage.extension(Safepoints) or Safepoints()).layers)
+        self.runner: Any = executor.driver_worker.worker.model_runner
+        self.interruption = Interruption(self.runner, (stage.extension(Safepoints) or Safepoints()).layers)
         self._wrap_forward(stage.decoder.hidden)
 
     @property
@@ -96,7 +96,7 @@ class ModelExecutor:
     @property
     def worker_requests(self) -> int:
         """Requests whose state the worker keeps."""
-        return len(self._runner.requests)
+        return len(self.runner.requests)
 
     def run(self, scheduled: SchedulerOutput) -> Mapping[str, list[int]] | None:
         """Execute one scheduled step and return the sampled ids of each request; None when it was ended early.
@@ -149,7 +149,7 @@ class ModelExecutor:
 
     def host_memory(self) -> HostMemory:
         """Host memory for the KV of this replica, as large as its scheduler believes."""
-        return HostMemory(self._runner.kv_caches, self.scheduler)
+        return HostMemory(self.runner.kv_caches, self.scheduler)
 
     def flush(self) -> None:
         """Let the worker forget finished requests: it learns of them with the next step only."""
@@ -158,21 +158,21 @@ class ModelExecutor:
     def close(self) -> None:
         """Shut the worker down and drop the model."""
         self._core.shutdown()
-        del self._core, self._runner, self.interruption
+        del self._core, self.runner, self.interruption
         gc.collect()
 
     def _wrap_forward(self, hidden: int) -> None:
-        forward: Callable[..., Any] = self._runner._model_forward
+        forward: Callable[..., Any] = self.runner._model_forward
 
         def model_forward(*args: Any, **kwargs: Any) -> Any:
             if self.skip_forward:
                 tokens = kwargs["positions"].shape[-1]
                 return torch.zeros(
-                    tokens, hidden, dtype=self.config.model_config.dtype, device=self._runner.device
+                    tokens, hidden, dtype=self.config.model_config.dtype, device=self.runner.device
                 )
             return forward(*args, **kwargs)
 
-        self._runner._model_forward = model_forward
+        self.runner._model_forward = model_forward
 
 
 def in_order(rows: Sequence[Row], sampled: Mapping[str, list[int]] | None) -> list[list[int] | None]:

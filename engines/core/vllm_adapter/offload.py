@@ -67,16 +67,16 @@ class HostMemory:
         blocks, host_blocks = scheduler.allocatable_blocks + 1, scheduler.host_blocks
         caches = {cache.data_ptr(): group_kernel_blocks(cache, blocks) for cache in kv_caches}
         self._caches = list(caches.values())
-        self._host = [torch.empty((host_blocks, *c.shape[1:]), dtype=c.dtype) for c in self._caches]
+        self.kept = [torch.empty((host_blocks, *c.shape[1:]), dtype=c.dtype) for c in self._caches]
 
     def load(self, host: Sequence[int], device: Sequence[int]) -> None:
         """Copy host blocks into the pool's, in this order."""
-        for cache, kept in zip(self._caches, self._host, strict=True):
+        for cache, kept in zip(self._caches, self.kept, strict=True):
             cache[torch.as_tensor(device)] = kept[torch.as_tensor(host)].to(cache.device)
 
     def store(self, device: Sequence[int], host: Sequence[int]) -> None:
         """Copy the pool's blocks into host blocks, in this order."""
-        for cache, kept in zip(self._caches, self._host, strict=True):
+        for cache, kept in zip(self._caches, self.kept, strict=True):
             kept[torch.as_tensor(host)] = cache[torch.as_tensor(device)].cpu()
 
 

@@ -15,7 +15,7 @@ class RoutedExperts:
     """Counts tokens of each expert from now on. ValueError for a model without routed experts."""
 
     def __init__(self, executor: ModelExecutor, experts: int) -> None:
-        model: torch.nn.Module = executor._runner.model
+        model: torch.nn.Module = executor.runner.model
         routers = [getattr(module, "router", None) for module in model.modules()]
         found = [router for router in routers if isinstance(router, BaseRouter)]
         if not found:

@@ -77,7 +77,7 @@ class HyGenPolicy:
     def __init__(self, params: OrderParams) -> None:
         self.params = params
         self.predictor: Predictor | None = None
-        self._profiled = False
+        self.profiled = False
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._tree = PrefixTree()
         self._budget_s = math.inf
@@ -86,7 +86,7 @@ class HyGenPolicy:
     def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
         """Fit the predictor. UserError when the budget is too short for any step."""
         fitted = profile(measure, token_budget, features)
-        self.predictor, self._profiled = Predictor(*fitted.coefficients), True
+        self.predictor, self.profiled = Predictor(*fitted.coefficients), True
         dict.update(self.counters, fitted.counters())
         shortest_s, budget_s = self.predictor.seconds(Batch.of([(1, 0)])), self.params.latency_budget_s
         if budget_s is not None and budget_s < shortest_s:
@@ -104,7 +104,7 @@ class HyGenPolicy:
         step = Step(view, None, view.token_budget, by_chunk=False)
         victims = phases.add_online(step, online, offline, self.counters)
         step.time = self._time(view, step, online)
-        remaining = self._in_order([request for request in offline if request.id not in victims])
+        remaining = self.in_order([request for request in offline if request.id not in victims])
         victims |= phases.add_offline(step, remaining, 0, self.counters)
         self._let_in += sum([not request.running and request.id in step.given for request in remaining])
         held = frozenset([request.id for request in view.requests if request.id not in step.given])
@@ -115,7 +115,7 @@ class HyGenPolicy:
 
     def _time(self, view: StageView[RequestView], step: Step, online: list[RequestView]) -> StepTime | None:
         """With whom the online phase has let in; None before there is a predictor."""
-        if not self._profiled:
+        if not self.profiled:
             self.predictor = _as_predictor(measured(view.step_s))
         promised = [r.slo.tbt_deadline_s for r in online if r.slo.tbt_deadline_s is not None]
         if promised:
@@ -128,7 +128,7 @@ class HyGenPolicy:
                 time.add(request, step.given[request.id])
         return time
 
-    def _in_order(self, offline: list[RequestView]) -> list[RequestView]:
+    def in_order(self, offline: list[RequestView]) -> list[RequestView]:
         """Who runs, then who waits: by the tree, and of so many the one that has waited longest."""
         self._tree.keep(offline)
         running = sorted((request for request in offline if request.running), key=phases.arrival)

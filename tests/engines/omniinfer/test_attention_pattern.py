@@ -234,7 +234,7 @@ def words(count: int, seed: int) -> list[int]:
 
 def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
     model, dense = executed()
-    groups = model._runner.kv_cache_config.kv_cache_groups
+    groups = model.runner.kv_cache_config.kv_cache_groups
     assert sorted((type(g.kv_cache_spec).__name__, len(g.layer_names)) for g in groups) == [
         ("FullAttentionSpec", 2),
         ("SinkWindowSpec", 2),
@@ -250,7 +250,7 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
             free = [
                 b.block_id for b in made.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
             ]
-            for kv in model._runner.kv_caches:
+            for kv in model.runner.kv_caches:
                 kv[free] = 1e4
     for prompt, name in zip(asked, names, strict=True):
         dense.check(prompt, said[name], REAL_WINDOW, REAL_SINKS, LAYERS)

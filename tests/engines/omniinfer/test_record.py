@@ -20,7 +20,7 @@ from workloads.errors import UserError
 def served() -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Counts as recorded, those of the largest logits of each router, and tokens of each step."""
     executor, logits, tokens = ModelExecutor(stage("moe_tiny")), [], []
-    for name, module in executor._runner.model.named_modules():
+    for name, module in executor.runner.model.named_modules():
         if name.endswith("mlp.gate"):
             module.register_forward_hook(lambda _, __, out: logits.append(out[0]))
     routed = RoutedExperts(executor, experts=8)

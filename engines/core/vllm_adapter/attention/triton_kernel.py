@@ -55,7 +55,7 @@ def _tile(
 
 
 @triton.jit
-def _attend(
+def attend(
     query, cache, tables, starts, lengths, output, part_m, part_l,
     scale, sinks, window,
     stride_qt, stride_qh, stride_b, stride_h, stride_n, stride_table, stride_ot, stride_oh, stride_os,
@@ -119,7 +119,7 @@ def _attend(
 
 
 @triton.jit
-def _merge(
+def merge(
     parts, part_m, part_l, output, stride_pt, stride_ph, stride_ps, stride_ot, stride_oh, heads,
     D: tl.constexpr, D_PAD: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
@@ -169,7 +169,7 @@ def paged_attention(
         parts = query.new_empty(tokens, heads, segments, size, dtype=torch.float32)
         part_m, part_l = (query.new_empty(tokens, heads, segments, dtype=torch.float32) for _ in range(2))
     grid = (len(lengths), kv_heads, triton.cdiv(longest_query, queries) * segments)
-    _attend[grid](
+    attend[grid](
         query, cache, table, starts, lengths, parts, part_m, part_l,
         scale, sinks, window,
         query.stride(0), query.stride(1), *cache.stride()[:3], table.stride(0),
@@ -179,7 +179,7 @@ def paged_attention(
         D=size, D_PAD=padded, SEGMENTS=segments,
     )  # fmt: skip
     if segments > 1:
-        _merge[(tokens, heads)](
+        merge[(tokens, heads)](
             parts, part_m, part_l, output, *parts.stride()[:3], output.stride(0), output.stride(1), heads,
             D=size, D_PAD=padded, SEGMENTS=segments,
         )  # fmt: skip
