@@ -227,8 +227,7 @@ def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
-    from reports.live.find import Tried
-    from reports.live.judged import check_known, repeat
+    from reports.live.find import Tried, check_known, repeat
 
     failed = False
     measured: list[_Wanted] = []

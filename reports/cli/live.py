@@ -295,7 +295,7 @@ def _searched(
     from harness.records.results import write_summary
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
-    from reports.live.judged import check_known, repeat
+    from reports.live.find import check_known, repeat
 
     traces: Traces = {}
     targets = asked.targets

@@ -10,8 +10,7 @@ from typing import Any
 from harness.metrics.request_table import COMPLETED
 from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at, setting
-from reports.figures.reply import ReplyLog
-from reports.figures.shared_turns import SharedTurn, shared_turns
+from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns
 from reports.figures.style import INK, MUTED, SPEECH, looks, panels
 from reports.runs.measured import Run, Variant
 

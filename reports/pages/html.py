@@ -37,7 +37,6 @@ from reports.figures import (
     throughput,
     timeline,
     turn_taking,
-    turn_taking_trade,
 )
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
@@ -73,7 +72,7 @@ PICTURES: tuple[Draw, ...] = (
 )
 DUPLEX_PICTURES: tuple[Draw, ...] = (
     turn_taking.draw,
-    turn_taking_trade.draw,
+    turn_taking.trade,
     call_timeline.draw,
     latency.draw,
     throughput.draw,

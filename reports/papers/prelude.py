@@ -39,6 +39,6 @@ from reports.figures.dashboard import both_views
 from reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
 from reports.figures.frames import finished, median_run
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
-from reports.figures.reply import ReplyLog
+from reports.figures.shared_turns import ReplyLog
 from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
 from reports.runs.measured import Measured, Run, Variant, over_seeds

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Point
-from reports.cli.progress import progress
-from reports.cli.time_left import TimeLeft
+from reports.cli.progress import TimeLeft, progress
 from tests.harness import fakes
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "durations.json").read_text())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from reports.figures import call_timeline, turn_taking, turn_taking_trade
+from reports.figures import call_timeline, turn_taking
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, style
 from reports.pages.html import write_report
@@ -27,15 +27,15 @@ def run(folder: Path) -> Run:
     return load_run(folder)
 
 
-def drawn(module, run: Run) -> Picture:
+def drawn(draw, run: Run) -> Picture:
     with style():
-        picture = module.draw(run)
+        picture = draw(run)
     picture.figure.canvas.draw()
     return picture
 
 
 def test_each_rate_and_delay_over_the_number_of_calls(run: Run) -> None:
-    picture = drawn(turn_taking, run)
+    picture = drawn(turn_taking.draw, run)
     panels = picture.figure.axes
     assert len(panels) == len(turn_taking.DELAYS | turn_taking.RATES)
     lines = {line.get_label(): line for line in panels[0].lines if not line.get_label().startswith("_")}
@@ -51,7 +51,7 @@ def test_each_rate_and_delay_over_the_number_of_calls(run: Run) -> None:
 
 
 def test_patience_trades_delay_for_takeovers(run: Run) -> None:
-    picture = drawn(turn_taking_trade, run)
+    picture = drawn(turn_taking.trade, run)
     for panel, c in zip(picture.figure.axes, (1, 16), strict=True):
         x, y = panel.lines[0].get_data()
         assert np.allclose(x, [1000 * (patience_s + open_calls.latency_s(c)) for patience_s in (0.2, 0.8)])
@@ -60,7 +60,7 @@ def test_patience_trades_delay_for_takeovers(run: Run) -> None:
 
 
 def test_a_call_with_both_channels(run: Run) -> None:
-    picture = drawn(call_timeline, run)
+    picture = drawn(call_timeline.draw, run)
     panels = picture.figure.axes
     assert [panel.get_title(loc="left") for panel in panels] == ["vllm_omni", "liveserve"]
     session = int(picture.caption.split("session ")[1].split(",")[0])
@@ -86,7 +86,7 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     """The file's clock is another than the log's: the user's first sound is where both meet."""
     import soundfile
 
-    chosen = int(drawn(call_timeline, run).caption.split("session ")[1].split(",")[0])
+    chosen = int(drawn(call_timeline.draw, run).caption.split("session ")[1].split(",")[0])
     session = (chosen + 1) % 8  # of the calls that were kept, one is drawn
     point = run.at(run.variants[0], c=16, silence_duration_ms=200)[0]
     rate = 24_000
@@ -99,7 +99,7 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     sums = {"bytes": saved.stat().st_size, "sha256": hashlib.sha256(saved.read_bytes()).hexdigest()}
     manifest.write_text(json.dumps(told | {"files": told["files"] | {saved.name: sums}}))
     try:
-        picture = drawn(call_timeline, run)
+        picture = drawn(call_timeline.draw, run)
         assert "Waveforms are of the sound that was kept" in picture.caption
         assert f"session {session}," in picture.caption
         (player,) = re.findall('<audio .* src="(.+)">', write_report(folder).read_text())
@@ -123,8 +123,8 @@ def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_
     assert "Turn-taking over the number of calls" in text and "it needs an axis of the server" in text
 
 
-@pytest.mark.parametrize("module", [turn_taking, turn_taking_trade, call_timeline])
-def test_runs_that_have_no_such_picture(tmp_path: Path, module) -> None:
+@pytest.mark.parametrize("draw", [turn_taking.draw, turn_taking.trade, call_timeline.draw])
+def test_runs_that_have_no_such_picture(tmp_path: Path, draw) -> None:
     run = load_run(served.serve(tmp_path / "run", served.bench(grid={"c": [8, 16]}, seeds=[0])))
-    assert isinstance(module.draw(run), LeftOut)
+    assert isinstance(draw(run), LeftOut)
     assert not run.duplex
