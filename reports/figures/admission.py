@@ -66,14 +66,13 @@ def ramps(
             )
         latency_of_ticks(lower, point, look)
         upper.set_title(label, color=look.colour, weight="bold", fontsize=9)
-        lower.set_xlabel("elapsed time, s")
-        lower.set_xlim(0, point.params["duration_s"])
+        lower.set(xlabel="elapsed time, s", xlim=(0, point.params["duration_s"]))
     above[0].set_ylabel("sessions")
     whole_numbers(above[0].yaxis)
     above[0].set_ylim(bottom=0)
     for panel in [*above[1:], *below[1:]]:
         panel.set_ylabel("")
-    legend(figure, above[0])
+    legend(above[0])
     used = [point for point, _ in first.values()]
     caption = (
         "Above, sessions that were let in and, all told, turned away; the cap is the controller's. Sessions last to "

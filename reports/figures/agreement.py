@@ -45,9 +45,8 @@ def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture
         here = requests.query("load == @load.share")
         for panel, (latency, (label, factor)) in zip(axes[:2], LATENCIES.items(), strict=True):
             _scatter(panel, here, latency, factor)
-            panel.set(
-                xlabel=f"measured {label}", ylabel=f"in virtual time (grey: run 2), {label.split(', ')[1]}"
-            )
+            panel.set_xlabel(f"measured {label}")
+            panel.set_ylabel(f"in virtual time (grey: run 2), {label.split(', ')[1]}")
             panel.set_title(f"{label.split(',')[0]} at {100 * load.share:.0f} % load")
         _drift(axes[2], drift.query("load == @load.share"), load)
     handles, labels = grid[0, 0].get_legend_handles_labels()

@@ -55,9 +55,8 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         deadline_misses(upper, here)
         upper.set_title(name)
         in_per_cent(lower, (-0.02, 1.02))
-        lower.set_ylabel("due frames with speech")
-        lower.set_xlabel("elapsed time, s")
-        lower.set_xlim(0, finished(here)[0].params["duration_s"])
+        lower.set(ylabel="due frames with speech", xlabel="elapsed time, s")
+        lower.set(xlim=(0, finished(here)[0].params["duration_s"]))
     if not finished(used):
         return LeftOut(NAME, title, "no point of it is finished")
     first, *others = [axes for axes in above if axes.has_data()]
@@ -65,7 +64,7 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
     for axes in others:
         named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | named
     drawn = first.get_legend_handles_labels()[1]
-    legend(figure, first, *(handle for label, handle in named.items() if label not in drawn))
+    legend(first, *(handle for label, handle in named.items() if label not in drawn))
     caption = (
         "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; tick dispatched to "
         "tick returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.metrics.stats import Spread
 from reports.figures.picture import paper_marker, whiskers
-from reports.figures.style import WIDTH_IN, Look
+from reports.figures.style import INK, WIDTH_IN, Look
 from reports.runs.measured import Measured
 
 if TYPE_CHECKING:
@@ -82,6 +82,22 @@ def joining(points: int) -> dict[str, Any]:
     return {"ls": "none"} if points < 3 else {}
 
 
+def bar(
+    axes: Axes,
+    x: float,
+    spread: Spread,
+    look: Look,
+    factor: float = 1,
+    width: float = 0.6,
+    label: str | None = None,
+) -> None:
+    """A median as a bar with whiskers over the seeds; nothing where there is none."""
+    if spread.median is not None:
+        axes.bar(x, factor * spread.median, width, color=look.colour, label=label, zorder=2)
+        ends = whiskers(spread, factor)
+        axes.errorbar(x, factor * spread.median, yerr=ends, color=INK, lw=0.9, zorder=3)
+
+
 def bars(
     axes: Axes,
     groups: Sequence[str],
@@ -94,22 +110,18 @@ def bars(
     for index, (label, (spreads, look)) in enumerate(series.items()):
         shift = (index - (len(series) - 1) / 2) * width
         for x, spread in enumerate(spreads):
-            if spread.median is None:
-                continue
             name = label if label not in axes.get_legend_handles_labels()[1] else None
-            axes.bar(x + shift, factor * spread.median, 0.9 * width, color=look.colour, label=name, zorder=2)
-            ends = whiskers(spread, factor)
-            axes.errorbar(x + shift, factor * spread.median, yerr=ends, color="#222b36", lw=0.9, zorder=3)
+            bar(axes, x + shift, spread, look, factor, 0.9 * width, name)
         for x, value in enumerate((paper or {}).get(label, ())):
             if value is not None:
                 paper_marker(axes, x + shift, factor * value, look)
     axes.set_xticks(range(len(groups)), list(groups))
 
 
-def legend(figure: Figure, axes: Axes, *more: Any) -> None:
+def legend(axes: Axes, *more: Any, ncols: int = 4) -> None:
     """One legend below all panels: what `axes` has, and further handles such as `paper_handle()`."""
     handles, _ = axes.get_legend_handles_labels()
-    figure.legend(handles=[*handles, *more], loc="outside lower left", ncols=4)
+    axes.figure.legend(handles=[*handles, *more], loc="outside lower left", ncols=ncols)
 
 
 def whole_numbers(axis: Axis) -> None:

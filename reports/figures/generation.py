@@ -57,9 +57,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             (0.97, 0.06), xycoords="axes fraction", ha="right", va="bottom", fontsize=9,
         )  # fmt: skip
         panel.set_xlabel("time since the user's turn ended, s")
-    axes[0].set_ylabel("speech, s")
-    axes[0].set_xlim(left=0)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set(ylabel="speech, s", xlim=(0, None), ylim=(0, None))
     figure.legend(handles=_legend(), loc="outside lower left", ncols=5)
     caption = (
         "The shaded area is speech that is generated and not yet heard: the work that an interruption would "

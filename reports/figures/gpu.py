@@ -50,8 +50,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             _over_sms(panel, within, begin_s, looks, sms or most_at_once(within))
         else:
             _in_lanes(panel, within, begin_s, looks)
-        panel.set_title(f"{variant.label}, {gpu}")
-        panel.set_xlim(0, end_s - begin_s)
+        panel.set(title=f"{variant.label}, {gpu}", xlim=(0, end_s - begin_s))
     axes[-1].set_xlabel(f"time since {begin_s:.1f} s, s")
     figure.legend(handles=_legend(looks if divided else {}), loc="outside lower left", ncols=5)
     high = "its height is the SMs that it ran on" if divided else "steps of a stage follow one another"
@@ -104,8 +103,7 @@ def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str,
         lows = np.zeros_like(sms) if stage == [*looks][-1] else full - sms
         bars = (own["t_s"] + own["dt_s"] / 2 - begin_s, sms, own["dt_s"], lows)
         panel.bar(*bars, color=_shades(own, colour), ec="white", lw=0.3)
-    panel.set_ylim(0, full)
-    panel.set_ylabel("SMs")
+    panel.set(ylim=(0, full), ylabel="SMs")
 
 
 def most_at_once(steps: pd.DataFrame) -> float:

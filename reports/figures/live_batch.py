@@ -38,9 +38,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             panel.plot(gains, values, "o-", ms=5, lw=1.6, color=colour, label=label)
             for x, y, documents in known:
                 panel.annotate(str(documents), (x, y), (5, 5), textcoords="offset points", fontsize=9)
-        panel.set_xlabel("batch tokens per second")
-        panel.set_ylabel(f"{column.heading}, {column.unit}")
-        panel.set_ylim(bottom=0)
+        panel.set(xlabel="batch tokens per second", ylabel=f"{column.heading}, {column.unit}", ylim=(0, None))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
     caption = (
         "Numbers at the markers are documents in flight; the same users called beside each, and 0 is what they get "

@@ -61,12 +61,10 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.axhline(0.01, color=INK, lw=0.8, ls=(0, (1, 2)), zorder=1)
     right = max(axes.get_xlim()[1], 2000 * limit_s if limit_s else 0)
-    axes.set_xlim(LEAST_MS, right)
-    axes.set_ylim(min(least, 0.001), 1.1)
+    axes.set(xlim=(LEAST_MS, right), ylim=(min(least, 0.001), 1.1))
     if limit_s is not None:
         axes.axvline(1000 * limit_s, color=BROKEN, lw=1.4, ls=(0, (5, 2)), zorder=1)
         axes.axvspan(1000 * limit_s, right, color=BROKEN, alpha=0.05, lw=0)
@@ -80,8 +78,7 @@ def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
     )  # fmt: skip
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
-    axes.set_xlabel("send slip, ms (log scale)")
-    axes.set_ylabel("share of messages sent later")
+    axes.set(xlabel="send slip, ms (log scale)", ylabel="share of messages sent later")
 
 
 def _handles(axes: Axes) -> list:

@@ -49,7 +49,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         lower.set_xlabel("elapsed time, s")
     above[0].set_ylabel(f"{wait}, ms (log scale)")
     below[0].set_ylabel("sessions")
-    legend(figure, above[0], *below[0].get_legend_handles_labels()[0])
+    legend(above[0], *below[0].get_legend_handles_labels()[0])
     caption = (
         f"Above, a dot for each turn that was answered, at the end of its user's speech; lines are P50 and P90 over "
         f"{BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. Below, sessions on "

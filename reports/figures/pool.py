@@ -47,16 +47,14 @@ def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
     upper.axhline(1, color=MUTED, lw=0.9)
     in_per_cent(upper, (0, 1.04))
     upper.set_ylabel("KV pool in use")
-    lower.set_ylabel("requests")
-    lower.set_ylim(bottom=0)
-    lower.set_xlabel("elapsed time, s")
-    lower.set_xlim(0, finished(used)[0].params["duration_s"])
+    lower.set(ylabel="requests", ylim=(0, None), xlabel="elapsed time, s")
+    lower.set(xlim=(0, finished(used)[0].params["duration_s"]))
     handles = [
         Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
         Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
         Line2D([], [], color=MUTED, lw=1.2, ls=(0, (4, 2)), label="waiting (one run)"),
     ]
-    legend(figure, upper, *handles)
+    legend(upper, *handles)
     caption = (
         "Above, the share of KV blocks in use, each second. The dotted line is fitted to the first minute below 60 %; "
         "where it meets 100 % the pool was predicted to be full, and the cross says when it was. Below, requests that "

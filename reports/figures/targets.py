@@ -32,6 +32,5 @@ def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
         (0.99, bound), xycoords=("axes fraction", "data"), xytext=(0, 3 if target.op == "<=" else -10),
         textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
     )  # fmt: skip
-    panel.set_ylim(bottom, top)
-    panel.set_ylabel(f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
+    panel.set(ylim=(bottom, top), ylabel=f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
     return top - margin / 2

@@ -43,8 +43,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         panel.margins(0.2, 0.14)
     if not any(point.value(metric) is not None for point in used):
         return LeftOut(NAME, title, f"no finished point has a {wait}")
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel("completed turns, 1/s")
+    axes[0].set(ylim=(0, None), ylabel="completed turns, 1/s")
     axes[0].annotate(
         "better", (0.76, 0.24), (0.94, 0.06), "axes fraction", color=MUTED, fontsize=9, ha="center",
         arrowprops={"arrowstyle": "->", "color": MUTED},

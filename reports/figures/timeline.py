@@ -79,8 +79,7 @@ def _lanes(panel: Axes, turn: SharedTurn, variant: Variant, look: Look, lanes: S
         _one_turn(panel, log, look, lanes)
     panel.set_title(variant.label, color=look.colour, weight="bold")
     panel.set_yticks(range(len(lanes)), lanes)
-    panel.set_ylim(-0.6, len(lanes) - 0.4)
-    panel.set_xlim(left=-0.2)
+    panel.set(ylim=(-0.6, len(lanes) - 0.4), xlim=(-0.2, None))
     panel.grid(axis="y", visible=False)
 
 

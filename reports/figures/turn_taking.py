@@ -47,7 +47,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         panel.set_xlabel("calls at once" if axis == "c" else "calls a second")
         if axis == "c":
             whole_numbers(panel.xaxis)
-    legend(figure, panels[0])
+    legend(panels[0])
     caption = (
         "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "
         "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a "
@@ -69,8 +69,7 @@ def _panel(axes: Axes, run: Run, axis: str, metric: str, heading: str) -> list[M
     n = [point.count(metric) for point in used if point.error is None]
     axes.set_title(f"{heading}, n = {min(n, default=0):,} to {max(n, default=0):,}", fontsize=9)
     if metric in DELAYS:
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("ms")
+        axes.set(ylim=(0, None), ylabel="ms")
     else:
         in_per_cent(axes)
     return used
@@ -101,7 +100,7 @@ def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     panels[0].set_ylabel("hesitations taken for the end, %")
     panels[0].set_ylim(bottom=-2)
     panels[0].set_xlim(left=0)
-    legend(figure, panels[0])
+    legend(panels[0])
     caption = (
         f"Nearer to the lower left corner is better. A marker is a value of {axis}, which stands beside it: who waits "
         "longer before a silence is an end cuts into fewer hesitations and answers every turn later. "

@@ -1,6 +1,6 @@
 """What every card is written with: `from reports.papers.prelude import *` is its header."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,9 +34,19 @@ from reports.claims.quantities import (
 )
 from reports.claims.sensitivity import varied
 from reports.claims.stated import Number, claim, level, moves, runs, times
-from reports.figures.card_figures import by_engine, lines_over, none_finished, rows_beside_paper
+from reports.figures.card_figures import (
+    Draw,
+    Shown,
+    every,
+    line_over,
+    lines_over,
+    none_finished,
+    picture,
+    rows_beside_paper,
+    views_by_engine,
+)
 from reports.figures.dashboard import both_views
-from reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
+from reports.figures.drawing import bar, bars, cdf, in_per_cent, legend, line, sheet
 from reports.figures.frames import finished, median_run
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.figures.shared_turns import ReplyLog

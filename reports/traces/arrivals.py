@@ -79,8 +79,7 @@ def arrivals(traces: Sequence[Shown]) -> Picture | LeftOut:
     counts.axhline(mean, color=traces[0].colour, lw=0.9, ls=(0, (4, 3)))
     total.plot([0, first[-1] - first[0]], [1, len(first)], color=traces[0].colour, lw=0.9, ls=(0, (4, 3)))
     total.set_ylabel("arrivals so far")
-    counts.set_ylabel(f"arrivals per {window_s:,g} s")
-    counts.set_ylim(bottom=0)
+    counts.set(ylabel=f"arrivals per {window_s:,g} s", ylim=(0, None))
     total.tick_params(labelbottom=False)
     for axis in (total.yaxis, counts.yaxis, counts.xaxis):
         plain(axis)

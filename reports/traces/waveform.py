@@ -57,8 +57,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
         if timeline.interrupted[row]:
             panel.axvline(end, color=BROKEN, lw=1.4, ls=(0, (4, 2)), label="user interrupts")
     panel.set(xlabel="time since the session began, s", ylabel="amplitude", ylim=(-1.4, 1.35))
-    panel.set_xlim(-0.2, float(timeline.end_s[rows[-1]] - origin) + 0.2)
-    panel.set_yticks([])
+    panel.set(xlim=(-0.2, float(timeline.end_s[rows[-1]] - origin) + 0.2), yticks=[])
     handles, labels = panel.get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
     figure.legend(once.values(), once.keys(), loc="outside lower left", ncols=4)

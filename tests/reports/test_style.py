@@ -20,7 +20,7 @@ def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
         axes.plot([0, 1], [0, 1], label="pf_limit")
         axes.set_xticks([0, 1], ["chunked", "0.5"])
         axes.set_title("nova")
-        legend(figure, axes)
+        legend(axes)
         name_systems(figure)
         figure.canvas.draw()
     assert figure.get_suptitle() == "LiveServe against vLLM-Omni"

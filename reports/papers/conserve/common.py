@@ -232,43 +232,43 @@ def system_looks() -> dict[str, Look]:
     return engine_looks(ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
 
 
-METRICS = ((TTFT, 1, "P99 TTFT of online requests, s"), (TBT, 1000, "P99 TBT of online requests, ms"))
-_OFFLINE = (TPS, 1e-3, "offline tokens, 1000/s")
+METRICS = (
+    (TTFT, 1, "P99 TTFT of online requests, s"),
+    (TBT, 1000, "P99 TBT of online requests, ms"),
+    (TPS, 1e-3, "offline tokens, 1000/s"),
+)
 
 
 def drawn(
-    card: str,
-    title: str,
-    axis: str,
-    loads: Mapping[str, Mapping[Any, str]],
-    panels: Mapping[str, Run],
-    caption: str,
-    log: bool = False,
-) -> Picture | LeftOut:
+    title: str, axis: str, loads: Mapping[str, Mapping[Any, str]], caption: str, log: bool = False
+) -> Draw:
     """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: title -> the load's name for
     each value of the axis."""
-    rows = [(row, names) for row, names in loads.items() if _points(names, panels)]
-    used = [point for _, names in rows for point in _points(names, panels)]
-    if all(point.error is not None for point in used):
-        return LeftOut(card, title, "no point of it is finished")
-    figure, axes = sheet(len(rows), 3, title)
-    for r, (row, names) in enumerate(rows):
-        for own, (metric, factor, label) in zip(axes[3 * r : 3 * r + 3], (*METRICS, _OFFLINE), strict=True):
-            for engine, look in system_looks().items():
-                points = {x: at(name, engine).points(panels) for x, name in names.items()}
-                if not any(points.values()) or (metric == TPS and engine == ONLINE_ONLY):
-                    continue
-                share = 0.5 if metric == TPS and engine == DISTSERVE else 1.0
-                spreads = {x: over_seeds(found, metric) for x, found in points.items() if found}
-                line(own, spreads, look, NAMES[engine], share * factor)
-            if log:
-                own.set_xscale("log", base=2)
-            own.set_ylim(bottom=0)
-            own.set_xticks(list(names), [f"{x:g}" for x in names])
-            own.set_xlabel(axis)
-            own.set_ylabel(f"{row}\n{label}" if row and not axes.index(own) % 3 else label)
-    legend(figure, axes[0])
-    return Picture(card, title, figure, f"{caption} {told(used)} {made_from(used, bars=True)}")
+
+    def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
+        rows = [(row, names) for row, names in loads.items() if _points(names, panels)]
+        used = [point for _, names in rows for point in _points(names, panels)]
+        if (left_out := none_finished(used, title)) is not None:
+            return left_out
+        figure, axes = sheet(len(rows), 3, title)
+        for r, (row, names) in enumerate(rows):
+            for own, (metric, factor, label) in zip(axes[3 * r : 3 * r + 3], METRICS, strict=True):
+                for engine, look in system_looks().items():
+                    points = {x: at(name, engine).points(panels) for x, name in names.items()}
+                    if not any(points.values()) or (metric == TPS and engine == ONLINE_ONLY):
+                        continue
+                    share = 0.5 if metric == TPS and engine == DISTSERVE else 1.0
+                    spreads = {x: over_seeds(found, metric) for x, found in points.items() if found}
+                    line(own, spreads, look, NAMES[engine], share * factor)
+                if log:
+                    own.set_xscale("log", base=2)
+                own.set_xticks(list(names), [f"{x:g}" for x in names])
+                own.set(ylim=(0, None), xlabel=axis)
+                own.set_ylabel(f"{row}\n{label}" if row and not axes.index(own) % 3 else label)
+        legend(axes[0])
+        return Picture("", title, figure, f"{caption} {told(used)} {made_from(used, bars=True)}")
+
+    return draw
 
 
 def _points(names: Mapping[Any, str], panels: Mapping[str, Run]) -> list[Measured]:

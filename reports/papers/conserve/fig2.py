@@ -45,8 +45,4 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Over the offered load."""
-    caption = "Online requests of 4,096 tokens in and 256 out."
-    return drawn("fig2", TITLE, "offered tokens/s", {"": LOADS}, panels, caption)
+draw = drawn(TITLE, "offered tokens/s", {"": LOADS}, "Online requests of 4,096 tokens in and 256 out.")

@@ -134,11 +134,10 @@ CLAIMS = [
     *(each for name in _NAMES for each in slo_check(name, SLO[name])),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """A row for each model, three panels over the rate."""
-    caption = (
-        "Left and middle: lower is better; right: higher is better, DistServe-P's by half of its GPUs. ConServe is "
-        "held to Online-Only's own P99. All have steps of up to 8,192 tokens."
-    )
-    return drawn("fig6a", TITLE, "online requests/s", LOADS, panels, caption)
+draw = drawn(
+    TITLE,
+    "online requests/s",
+    LOADS,
+    "Left and middle: lower is better; right: higher is better, DistServe-P's by half of its GPUs. ConServe is held to "
+    "Online-Only's own P99. All have steps of up to 8,192 tokens.",
+)

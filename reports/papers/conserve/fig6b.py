@@ -95,30 +95,37 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Attainment and throughput over the scale; the others know no scale and are held to it all the same."""
-    figure, axes = sheet(1, 2, TITLE)
-    used: list[Measured] = []
+def _points(panels: Panels) -> list[Measured]:
+    return [p for engine in system_looks() for s in SCALES for p in _at(s, engine).points(panels)]
+
+
+def _at(scale: float, engine: str) -> Setting:
+    """The others know no scale and are held to it all the same."""
+    return at(_name(scale) if engine == OURS else _FIXED, engine)
+
+
+@picture(TITLE, 1, 2, points=_points, bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
+    """Attainment and throughput over the scale."""
     for engine, look in system_looks().items():
-        points = {s: at(_name(s) if engine == OURS else _FIXED, engine).points(panels) for s in SCALES}
-        used += [point for found in points.values() for point in found]
+        points = {s: _at(s, engine).points(panels) for s in SCALES}
         kept = {s: spread(found, attained(_LIMITS, s)) for s, found in points.items()}
-        line(axes[0], kept, look, NAMES[engine], 100)
+        line(left, kept, look, NAMES[engine], 100)
         if engine != ONLINE_ONLY:
             share = 0.5 if engine == DISTSERVE else 1.0
-            spreads = {s: over_seeds(found, TPS) for s, found in points.items()}
-            line(axes[1], spreads, look, NAMES[engine], share * 1e-3)
-    if all(point.error is not None for point in used):
-        return LeftOut("fig6b", TITLE, "no point of it is finished")
-    for own, label in zip(
-        axes, ("online requests that keep the SLO, %", "offline tokens, 1000/s"), strict=True
-    ):
-        own.set_ylim(bottom=0)
-        own.set_xlabel("scale of the SLO")
-        own.set_ylabel(label)
-    legend(figure, axes[0])
-    caption = (
+            line(
+                right,
+                {s: spread(found, TPS) for s, found in points.items()},
+                look,
+                NAMES[engine],
+                share * 1e-3,
+            )
+    left.set_ylabel("online requests that keep the SLO, %")
+    right.set_ylabel("offline tokens, 1000/s")
+    for own in (left, right):
+        own.set(ylim=(0, None), xlabel="scale of the SLO")
+    legend(left)
+    return (
         "A request keeps it with its TTFT and the P99 of its times between tokens. The paper: 86 % at 1.0, more than "
-        "99 % above, flat baselines. DistServe-P's tokens by half of its GPUs."
+        "99 % above, flat baselines. DistServe-P's tokens by half of its GPUs. " + told(_points(panels))
     )
-    return Picture("fig6b", TITLE, figure, f"{caption} {told(used)} {made_from(used, bars=True)}")

@@ -53,34 +53,28 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _first(panels: Panels) -> dict[str, Measured]:
+    """The first finished run of each engine that has one."""
+    found = {engine: finished(at("mixed", engine).points(panels)) for engine in system_looks()}
+    return {engine: points[0] for engine, points in found.items() if points}
+
+
+@picture(TITLE, 3, 1, points=lambda panels: _first(panels).values())
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """The first seed: TTFT and P99 time between tokens of each online request, and all tokens computed."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, axes = sheet(3, 1, TITLE)
-    drawn: list[Measured] = []
-    for engine, look in system_looks().items():
-        point = next((each for each in at("mixed", engine).points(panels) if each.error is None), None)
-        if point is None:
-            continue
-        drawn.append(point)
+    first, looks = _first(panels), system_looks()
+    for engine, point in first.items():
+        look, name = looks[engine], NAMES[engine]
         online = point.requests.loc[point.requests["request_class"] == "online"]
+        dots = {"ls": "none", "marker": look.marker, "color": look.colour, "ms": 3, "label": name}
         for own, column, factor in ((axes[0], "ttft_s", 1), (axes[1], "tbt_p99_s", 1000)):
-            own.plot(
-                online["turn_start_s"],
-                factor * online[column],
-                ls="none",
-                marker=look.marker,
-                color=look.colour,
-                ms=3,
-                label=NAMES[engine],
-            )
+            own.plot(online["turn_start_s"], factor * online[column], **dots)
         steps = point.record.table("steps")
         counts = np.bincount((steps["t_s"] // _WINDOW_S).astype(int), weights=steps["tokens"])[:-1]
         middle_s = _WINDOW_S * (np.arange(len(counts)) + 0.5)
-        axes[2].plot(middle_s, counts / _WINDOW_S / 1000, **look.stroke, label=NAMES[engine])
-    if not drawn:
-        return LeftOut("fig7", TITLE, "no point of it is finished")
+        axes[2].plot(middle_s, counts / _WINDOW_S / 1000, **look.stroke, label=name)
     for own, limit in ((axes[0], _LIMITS[0]), (axes[1], 1000 * _LIMITS[1])):
         own.axhline(limit, color="tab:red", lw=1)
         own.set_yscale("log")
@@ -89,12 +83,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.yaxis.set_minor_formatter(NullFormatter())
     labels = ("TTFT, s", "P99 time between tokens, ms", "tokens computed, 1000/s")
     for own, text in zip(axes, labels, strict=True):
-        own.set_ylabel(text)
-        own.set_xlabel("time, s")
+        own.set(ylabel=text, xlabel="time, s")
     axes[2].set_ylim(bottom=0)
-    legend(figure, axes[0])
-    caption = (
+    legend(axes[0])
+    return (
         "Red: the limits. Three minutes here, ten in the paper; tokens of both classes, those computed again too, "
-        "DistServe-P's on eight GPUs."
+        f"DistServe-P's on eight GPUs. {told(list(first.values()))}"
     )
-    return Picture("fig7", TITLE, figure, f"{caption} {told(drawn)} {made_from(drawn)}")

@@ -33,10 +33,10 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Three panels over the length of online inputs."""
-    caption = (
-        "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K."
-    )
-    return drawn("fig8b", TITLE, "tokens of an online input", {"": LOADS}, panels, caption, log=True)
+draw = drawn(
+    TITLE,
+    "tokens of an online input",
+    {"": LOADS},
+    "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K.",
+    log=True,
+)

@@ -32,8 +32,10 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Three panels over the length of online outputs."""
-    caption = "The rate falls as outputs grow. Below 128 tokens the online prompts alone fill the GPU."
-    return drawn("fig8c", TITLE, "tokens of an online output", {"": LOADS}, panels, caption, log=True)
+draw = drawn(
+    TITLE,
+    "tokens of an online output",
+    {"": LOADS},
+    "The rate falls as outputs grow. Below 128 tokens the online prompts alone fill the GPU.",
+    log=True,
+)

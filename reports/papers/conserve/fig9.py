@@ -68,13 +68,10 @@ CLAIMS = [
     ),
     *(each for rate in CHAT_RATES for each in slo_check(f"chat {rate}", SLO[f"chat {rate}"])),
 ]
-
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Three panels over the rate."""
-    caption = (
-        "The paper: 2,645 tokens/s of ConServe, 661 of Sarathi-P, 1,034 of DistServe-P (here by half of its GPUs), at "
-        f"a rate that it does not state; the claims are at {_LOAD.split()[1]}/s."
-    )
-    loads = {"": {rate: f"chat {rate}" for rate in CHAT_RATES}}
-    return drawn("fig9", TITLE, "online requests/s", loads, panels, caption)
+draw = drawn(
+    TITLE,
+    "online requests/s",
+    {"": {rate: f"chat {rate}" for rate in CHAT_RATES}},
+    "The paper: 2,645 tokens/s of ConServe, 661 of Sarathi-P, 1,034 of DistServe-P (here by half of its GPUs), at a "
+    f"rate that it does not state; the claims are at {_LOAD.split()[1]}/s.",
+)

@@ -87,26 +87,19 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, points=lambda panels: finished(every(panels)))
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """Draws for each model how much of a step its copying takes, as a distribution over steps."""
-    figure, (axes,) = sheet(1, 1, TITLE)
-    used = []
     for name in ("8b", "14b"):
-        found = [point for point in at(name, OURS).points(panels) if point.error is None]
         shares = [
             copying / _reading(point)["dt_s"].to_numpy()
-            for point in found
+            for point in finished(at(name, OURS).points(panels))
             if (copying := copying_s(point)) is not None
         ]
         if shares:
-            used += found
             pooled = np.sort(np.concatenate(shares))
             axes.plot(100 * pooled, np.linspace(0, 1, len(pooled)), label=name.upper())
-    if not used:
-        return LeftOut("kv_cost", TITLE, "no point of it is finished")
-    axes.set_xlabel("copying, % of its step's time")
-    axes.set_ylabel("share of the steps that read prompts")
+    axes.set(xlabel="copying, % of its step's time", ylabel="share of the steps that read prompts")
     axes.set_xlim(left=0)
     axes.legend()
-    caption = "Copies run beside the steps; at 100 % they would hold the next one up."
-    return Picture("kv_cost", TITLE, figure, f"{caption} {made_from(used)}")
+    return "Copies run beside the steps; at 100 % they would hold the next one up."

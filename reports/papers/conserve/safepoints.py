@@ -117,29 +117,31 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _at(every: int) -> Setting:
+    return at("interrupted", OURS, safepoint_layers=every)
+
+
+@picture(
+    TITLE,
+    1,
+    2,
+    points=lambda panels: [p for every in EVERY for p in finished(_at(every).points(panels))],
+    bars=True,
+)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Time to leave and added time, over the layers between two safepoints."""
-    figure, axes = sheet(1, 2, TITLE)
     look = engine_looks(OURS)[OURS]
-    points = {every: at("interrupted", OURS, safepoint_layers=every).points(panels) for every in EVERY}
-    used = [point for found in points.values() for point in found if point.error is None]
-    if not used:
-        return LeftOut("safepoints", TITLE, "no point of it is finished")
-    left = {every: spread(found, left_s) for every, found in points.items()}
-    line(axes[0], left, look, OURS, 1000)
-    added = {every: across_seeds(_added(every)(panels)) for every in EVERY}
-    line(axes[1], added, look, OURS, 100)
-    axes[0].axhline(1000 * paper["preempted_s"], linestyle=":", color="grey")
-    axes[1].axhline(100 * paper["share"], linestyle=":", color="grey")
-    labels = ("until the batch has left, longest, ms", "time added to a token, %")
-    for own, label in zip(axes, labels, strict=True):
+    line_over(left, panels, {every: _at(every) for every in EVERY}, left_s, look, OURS, 1000)
+    line(right, {every: across_seeds(_added(every)(panels)) for every in EVERY}, look, OURS, 100)
+    left.axhline(1000 * paper["preempted_s"], linestyle=":", color="grey")
+    right.axhline(100 * paper["share"], linestyle=":", color="grey")
+    left.set_ylabel("until the batch has left, longest, ms")
+    right.set_ylabel("time added to a token, %")
+    for own in (left, right):
         own.set_xscale("log", base=2)
         own.set_xticks(EVERY, [str(every) for every in EVERY])
-        own.set_ylim(bottom=0)
-        own.set_xlabel("layers between two safepoints")
-        own.set_ylabel(label)
-    caption = (
+        own.set(ylim=(0, None), xlabel="layers between two safepoints")
+    return (
         "Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a step is never left before its end; "
         "at 1 it has twice the tokens, as that then pays."
     )
-    return Picture("safepoints", TITLE, figure, f"{caption} {made_from(used, bars=True)}")

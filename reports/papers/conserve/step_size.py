@@ -76,13 +76,16 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(
+    TITLE,
+    1,
+    2,
+    points=lambda panels: [p for name in _NAMES.values() for p in at(name, SARATHI).points(panels)],
+    bars=True,
+)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Each number at each step size, the paper's marked."""
-    figure, axes = sheet(1, 2, TITLE)
     sizes = [f"{size:,}" for size in _LIMITS]
-    points = [point for name in _NAMES.values() for point in at(name, SARATHI).points(panels)]
-    if all(point.error is not None for point in points):
-        return LeftOut("step_size", TITLE, "no point of it is finished")
     texts = (
         {
             "ttft": "Sarathi-P:\nP99 TTFT",
@@ -96,13 +99,11 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         groups = {size: [across_seeds(_measures(size)[key](panels)) for key in named] for size in _LIMITS}
         shades = dict(zip(sizes, engine_looks("a", "b", "c").values(), strict=True))
         series = {text: (groups[size], shades[text]) for text, size in zip(sizes, _LIMITS, strict=True)}
-        bars(
-            own, list(named.values()), series, {text: [paper[key] for key in named] for text in sizes}, factor
-        )
+        published = {text: [paper[key] for key in named] for text in sizes}
+        bars(own, list(named.values()), series, published, factor)
         own.set_ylabel(label)
-    legend(figure, axes[0], paper_handle("paper"))
-    caption = (
+    legend(axes[0], paper_handle("paper"))
+    return (
         "Bars: tokens of a step. Three of the five numbers want 8,192; 73 ms, less than 4,096; no size gives all of "
         "them, so that the paper's systems need not have had one."
     )
-    return Picture("step_size", TITLE, figure, f"{caption} {made_from(points, bars=True)}")

@@ -168,16 +168,15 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _points(panels: Panels) -> list[Measured]:
+    return [point for engine in _ENGINES for s in SHAPES for point in _at(s, engine).points(panels)]
+
+
+@picture(TITLE, 3, 1, 2.6, points=_points, bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Three panels of bars, a cluster for each set."""
-    used = [point for engine in _ENGINES for s in SHAPES for point in _at(s, engine).points(panels)]
-    if all(point.error is not None for point in used):
-        return LeftOut("table2", TITLE, "no point of it is finished")
-    figure, axes = sheet(3, 1, TITLE, 2.6)
     styles = system_looks()
-    for own, (metric, factor, label), name in zip(
-        axes, (*METRICS, (TPS, 1e-3, "offline tokens, 1000/s")), ("ttft", "tbt", "tps"), strict=True
-    ):
+    for own, (metric, factor, label), name in zip(axes, METRICS, ("ttft", "tbt", "tps"), strict=True):
         series, marks = {}, {}
         for index, engine in enumerate(_ENGINES):
             if engine == ONLINE_ONLY and metric == TPS:
@@ -187,12 +186,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             series[NAMES[engine]] = [across_seeds(each(panels)) for each in measures], styles[engine]
             marks[NAMES[engine]] = [paper[s][name][index] for s in SHAPES]
         bars(own, ["mixed", "DuReader", "MultiNews", "VCSUM"], series, marks, factor)
-        own.set_ylabel(label)
-        own.set_yscale("log")
+        own.set(ylabel=label, yscale="log")
         own.yaxis.set_major_formatter("{x:g}")
-    legend(figure, axes[0], paper_handle())
-    caption = (
+    legend(axes[0], paper_handle())
+    return (
         "Logarithmic. DistServe-P has eight GPUs; its tokens are by half of them. What the paper has of it, and of "
-        "Non-Preemptive's TTFT, is a system under more pressure than here."
+        f"Non-Preemptive's TTFT, is a system under more pressure than here. {told(_points(panels))}"
     )
-    return Picture("table2", TITLE, figure, f"{caption} {told(used)} {made_from(used, bars=True)}")

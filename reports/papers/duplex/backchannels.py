@@ -83,27 +83,20 @@ SHOWN: dict[str, tuple[Quantity, float]] = {
 """Title -> quantity and factor; 0: a share."""
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 2, 3, 2.3, bars=True, sharex=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Each cost over the share of replies with a backchannel."""
-    run = panels.get(OVER)
-    if run is None or not any(point.error is None for point in run.points):
-        return LeftOut("backchannels", TITLE, "no point of it is finished")
-    figure, axes = sheet(2, 3, TITLE, 2.3, sharex=True)
     own = dict(zip(GATES, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
+    rates = panels[OVER].values("backchannels")
     for axis, (title, (quantity, factor)) in zip(axes, SHOWN.items(), strict=True):
         for label, look in own.items():
-            rates = run.values("backchannels")
-            found = {rate: spread(_at(rate, GATES[label]).points(panels), quantity) for rate in rates}
-            line(axis, found, look, label, factor or 1)
+            settings = {rate: _at(rate, GATES[label]) for rate in rates}
+            line_over(axis, panels, settings, quantity, look, label, factor or 1)
         axis.set_title(title)
         axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         if not factor:
             in_per_cent(axis)
     for axis in axes[3:]:
         axis.set_xlabel("replies with a backchannel")
-    legend(figure, axes[0])
-    caption = (
-        "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then. "
-        f"{made_from(run.points, bars=True)}"
-    )
-    return Picture("backchannels", TITLE, figure, caption)
+    legend(axes[0])
+    return "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then."

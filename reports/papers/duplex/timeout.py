@@ -71,12 +71,9 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, 3.4, sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """One point for each setting; a line joins the time-outs of as many calls."""
-    used = [point for run in panels.values() for point in run.points]
-    if not any(point.value(LATE) is not None for point in used):
-        return LeftOut("timeout", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, 2, TITLE, 3.4, sharey=True)
     own = dict(zip(CALLS, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
     for axis, late in zip(axes, (LATE, "end_of_turn_delay_p95"), strict=True):
         for c, look in own.items():
@@ -90,18 +87,15 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes[0].set_xlim(left=0)
     axes[1].set_xscale("log")
     axes[1].set_xticks([300, 1000, 3000, 10_000], ["300", "1,000", "3,000", "10,000"])
-    axes[0].set_xlabel("end-of-turn delay, median, ms")
+    axes[0].set(xlabel="end-of-turn delay, median, ms", ylabel="takeovers, of turns with a hesitation")
     axes[1].set_xlabel("end-of-turn delay, P95, ms")
-    axes[0].set_ylabel("takeovers, of turns with a hesitation")
     in_per_cent(axes[0], (0, 1))
-    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=4)
-    caption = (
+    legend(axes[0])
+    return (
         "Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
         "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply "
-        "that begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s. "
-        f"{made_from(used)}"
+        "that begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s."
     )
-    return Picture("timeout", TITLE, figure, caption)
 
 
 _PLACES = {

@@ -70,8 +70,4 @@ CLAIMS = [
     if (metric, engine) != ("wall_s", "metronome")  # it has none
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Latency and speech of both sides."""
-    columns = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
-    return both_views(TITLE, columns)
+draw = views_by_engine(TITLE, EXPERIMENTS, ENGINES)

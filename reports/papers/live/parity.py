@@ -62,50 +62,44 @@ def _same(metric: str, engine: str) -> Claim:
     )
 
 
+_SIDES = ((VIRTUAL, ":", 3.0, "#b9c3cf"), (SOCKETS, "-", 1.4, "#4a5666"))
+"""Line and width of each side; and as a bar, below which its engine stands, its grey."""
+
 CLAIMS = [_same(metric, engine) for metric in _SAID for engine in ENGINES]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, len(ENGINES) + 1, 3.2, bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str | LeftOut:
     """The distribution of the TTFP of each engine on both sides, and its waste."""
-    figure, (*distributions, waste) = sheet(1, len(ENGINES) + 1, TITLE, 3.2)
-    shares = {}
-    answered, used = 0, list[Measured]()
-    for (engine, look), axes in zip(engine_looks(*ENGINES).items(), distributions, strict=True):
-        sides = {VIRTUAL: replace(look, line=":", width=3.0), SOCKETS: replace(look, line="-", width=1.4)}
-        for side, own in sides.items():
-            points = of(side, engine).points(panels)
-            used += points
-            answered += cdf(axes, points, "audio_ttfp_s", own, side, 1000)
-            shares.setdefault(side, ([], own))[0].append(over_seeds(points, "wasted_token_ratio"))
-        axes.set_title(engine, color=look.colour, weight="bold")
-        axes.set_xlabel("TTFP, ms")
-        axes.set_xlim(left=0)
-        in_per_cent(axes)
+    *distributions, waste = axes
+    answered = 0
+    shares: dict[str, tuple[list[Spread], Look]] = {}
+    for (engine, look), own in zip(engine_looks(*ENGINES).items(), distributions, strict=True):
+        for side, line, width, grey in _SIDES:
+            points, side_look = of(side, engine).points(panels), replace(look, line=line, width=width)
+            answered += cdf(own, points, "audio_ttfp_s", side_look, side, 1000)
+            spreads, _ = shares.setdefault(side, ([], replace(side_look, colour=grey)))
+            spreads.append(over_seeds(points, "wasted_token_ratio"))
+        own.set_title(engine, color=look.colour, weight="bold")
+        own.set(xlabel="TTFP, ms", xlim=(0, None))
+        in_per_cent(own)
     if not answered:
         return LeftOut("parity", TITLE, "no turn of these points was answered")
-    bars(waste, ENGINES, _both(shares), factor=100)
+    bars(waste, ENGINES, shares, factor=100)
     waste.set_title("wasted tokens, %")
     distributions[0].set_ylabel("share of turns")
-    figure.legend(handles=_handles(), loc="outside lower left", ncols=4)
-    caption = (
+    waste.figure.legend(handles=_handles(), loc="outside lower left", ncols=4)
+    return (
         "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "
         "covers the dotted one, sockets and virtual time agree. Right, what was generated and never heard, over all "
-        f"that was generated: pale in virtual time, full over sockets. {_slip(panels)}{made_from(used, bars=True)}"
+        f"that was generated: pale in virtual time, full over sockets. {_slip(panels)}".rstrip()
     )
-    return Picture("parity", TITLE, figure, caption)
-
-
-def _both(shares: Mapping[str, tuple[list, Look]]) -> dict[str, tuple[list, Look]]:
-    """Bars of the two sides in greys: a bar's engine stands below it."""
-    greys = {VIRTUAL: "#b9c3cf", SOCKETS: "#4a5666"}
-    return {side: (spreads, replace(look, colour=greys[side])) for side, (spreads, look) in shares.items()}
 
 
 def _handles() -> list[Any]:
     from matplotlib.lines import Line2D
 
-    sides = ((VIRTUAL, ":", 3.0), (SOCKETS, "-", 1.4))
-    return [Line2D([], [], color=INK, ls=line, lw=width, label=side) for side, line, width in sides]
+    return [Line2D([], [], color=INK, ls=line, lw=width, label=side) for side, line, width, _ in _SIDES]
 
 
 def _slip(panels: Mapping[str, Run]) -> str:
@@ -115,4 +109,4 @@ def _slip(panels: Mapping[str, Run]) -> str:
     if not known:
         return ""
     low, high = (f"{1000 * end:.1f}" for end in (min(known), max(known)))
-    return f"The P99 of the send slip was {low if low == high else f'{low} to {high}'} ms a run. "
+    return f"The P99 of the send slip was {low if low == high else f'{low} to {high}'} ms a run."

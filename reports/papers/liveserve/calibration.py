@@ -67,45 +67,22 @@ ANCHORS: dict[str, tuple[int | None, Quantity]] = {
 """At which c they are read, and what."""
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, len(LENGTHS), 3.4, bars=True, sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Each anchor over the paper's value, over the factor; a panel for each law of lengths."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("calibration", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, len(LENGTHS), TITLE, 3.4, sharey=True)
     # Six are one more than there are colours beside an engine's own.
     own_looks = looks([Variant("vllm_omni"), *map(Variant, list(ANCHORS)[1:])]).values()
     for own, name in zip(axes, LENGTHS, strict=True):
         for (anchor, (c, quantity)), look in zip(ANCHORS.items(), own_looks, strict=True):
-            _over_factors(own, panels, name, c, quantity, paper[anchor], look, anchor)
+            panel, load = (ALONE, {}) if c is None else (name, {"c": c})
+            settings = {factor: of(f"{panel}, × {factor:g}", "vllm_omni", **load) for factor in FACTORS}
+            line_over(own, panels, settings, quantity, look, anchor, 1 / paper[anchor])
         own.axhline(1, color=MUTED, lw=0.9)
         own.axvline(PER_REQUEST, color=MUTED, lw=0.9, ls=(0, (2, 3)))
-        own.set_title(name)
-        own.set_xlabel("host time for each request, × public runs")
-    axes[0].set_ylabel("baseline over the paper's")
-    axes[0].set_ylim(0, 2)
-    legend(figure, axes[0])
-    caption = (
+        own.set(title=name, xlabel="host time for each request, × public runs")
+    axes[0].set(ylabel="baseline over the paper's", ylim=(0, 2))
+    legend(axes[0])
+    return (
         "On the line a number is the paper's. Dotted: what all cards have. A faster talker meets the reply that is "
-        "served alone and no share of unbroken replies below 100 %; long replies break all at once. "
-        f"{made_from(points, bars=True)}"
+        "served alone and no share of unbroken replies below 100 %; long replies break all at once."
     )
-    return Picture("calibration", TITLE, figure, caption)
-
-
-def _over_factors(
-    axes: Any,
-    panels: Mapping[str, Run],
-    name: str,
-    c: int | None,
-    quantity: Quantity,
-    anchor: float,
-    look: Look,
-    label: str,
-) -> None:
-    at = {
-        factor: of(f"{ALONE if c is None else name}, × {factor:g}", "vllm_omni", **({"c": c} if c else {}))
-        for factor in FACTORS
-    }
-    found = {factor: spread(setting.points(panels), quantity) for factor, setting in at.items()}
-    line(axes, found, look, label, 1 / anchor)

@@ -187,3 +187,23 @@ def returning(column: str, percentile: float) -> Quantity:
         return float(np.percentile(values, percentile)) if len(values) else None
 
     return quantity
+
+
+def trade(
+    axes: Any,
+    panels: Panels,
+    settings: Mapping[Any, Setting],
+    across: str,
+    up: str,
+    look: Look,
+    label: str,
+) -> dict[Any, tuple[float, float]]:
+    """A curve through the medians of one metric over those of another, by what was varied; returns where it goes."""
+    points = {each: setting.points(panels) for each, setting in settings.items()}
+    found = {
+        each: (over_seeds(here, across).median, over_seeds(here, up).median) for each, here in points.items()
+    }
+    known = {each: (x, y) for each, (x, y) in found.items() if x is not None and y is not None}
+    if known:
+        axes.plot(*zip(*known.values(), strict=True), **look.joined, label=label)
+    return known

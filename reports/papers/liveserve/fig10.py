@@ -145,44 +145,23 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, len(MODELS), len(WORKLOADS), 2.9)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """A row for each model, a column for each workload; a curve joins the values of c."""
-    looks = engine_looks(*BASELINES, "liveserve")
-    figure, axes = sheet(len(MODELS), len(WORKLOADS), TITLE, 2.9)
-    points: list[Measured] = []
     shown = [(model, workload) for model in MODELS for workload in WORKLOADS]
     for own, (model, workload) in zip(axes, shown, strict=True):
-        for engine, look in looks.items():
-            points += _frontier(own, panels[_panel(model, workload, engine)], engine, look)
+        for engine, look in engine_looks(*BASELINES, "liveserve").items():
+            settings = {c: of(_panel(model, workload, engine), engine, c=c) for c in CS}
+            trade(own, panels, settings, "audio_ttfp_p90", "completed_rps", look, engine)
         own.set_title(f"{model}, {workload}")
-        own.set_xlim(0, 1.06 * own.get_xlim()[1])
-        own.set_ylim(0, 1.06 * own.get_ylim()[1])
-    if not any(point.error is None for point in points):
-        return LeftOut("fig10", TITLE, "no point of it is finished")
+        own.set(xlim=(0, 1.06 * own.get_xlim()[1]), ylim=(0, 1.06 * own.get_ylim()[1]))
     for own in axes[-len(WORKLOADS) :]:
         own.set_xlabel("P90 TTFP, s")
     for own in axes[:: len(WORKLOADS)]:
         own.set_ylabel("completed requests, 1/s")
-    legend(figure, axes[1])
-    caption = (
+    legend(axes[1])
+    return (
         "Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: 2, 8 and 16); its first "
         "point is c = 2. The paper gives no single values for these curves. Nothing of Ming is calibrated, so "
-        "nothing is claimed of it. "
-        f"{made_from(points)}"
+        "nothing is claimed of it."
     )
-    return Picture("fig10", TITLE, figure, caption)
-
-
-def _frontier(axes: Any, run: Run, engine: str, look: Look) -> list[Measured]:
-    """Draws one system; returns its points."""
-    own = [point for point in run.points if point.point.engine == engine]
-    found = []
-    for c in CS:
-        points = [point for point in own if point.params["c"] == c]
-        where = over_seeds(points, "audio_ttfp_p90").median, over_seeds(points, "completed_rps").median
-        if None not in where:
-            found.append(where)
-    if found:
-        x, y = zip(*found, strict=True)
-        axes.plot(x, y, **look.joined, label=engine)
-    return own

@@ -43,10 +43,9 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE)
+def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
     """Two CDFs, the paper's percentiles marked."""
-    run = panels["c = 8"]
-    figure, (axes,) = sheet(1, 1, TITLE)
     answered = 0
     for engine, look in engine_looks(*PAIR).items():
         answered += cdf(axes, of("c = 8", engine).points(panels), "audio_ttfp_s", look, engine)
@@ -54,13 +53,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             paper_marker(axes, ttfp_s, percentile / 100, look)
     if not answered:
         return LeftOut("fig11_left", TITLE, "no turn of these points was answered")
-    axes.set_xlabel("TTFP, s")
-    axes.set_ylabel("share of turns")
-    axes.set_xlim(left=0)
+    axes.set(xlabel="TTFP, s", ylabel="share of turns", xlim=(0, None))
     in_per_cent(axes)
-    legend(figure, axes, paper_handle("paper: P50, P90, P95"))
-    caption = (
+    legend(axes, paper_handle("paper: P50, P90, P95"))
+    return (
         "Further left is better. Share of turns whose first audio came within the time on the horizontal axis, counted "
-        "from the scheduled end of the user's turn; turns are pooled over seeds. " + made_from(run.points)
+        "from the scheduled end of the user's turn; turns are pooled over seeds."
     )
-    return Picture("fig11_left", TITLE, figure, caption)

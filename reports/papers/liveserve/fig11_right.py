@@ -62,24 +62,17 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, bars=True)
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """Continuity over c."""
-    run = panels[_PANEL]
-    figure, (axes,) = sheet(1, 1, TITLE)
     for engine, look in engine_looks(*PAIR).items():
-        line(axes, {c: over_seeds(_at(engine, c).points(panels), "continuity") for c in CS}, look, engine)
+        line_over(axes, panels, {c: _at(engine, c) for c in CS}, "continuity", look, engine)
         for c, values in paper.items():
             paper_marker(axes, c, values[engine], look)
-    if all(point.error is not None for point in run.points):
-        return LeftOut("fig11_right", TITLE, "no point of it is finished")
-    axes.set_xlabel("callers at once, c")
-    axes.set_xticks(CS)
     in_per_cent(axes)
-    axes.set_ylabel("continuous replies")
-    legend(figure, axes, paper_handle("paper"))
-    caption = (
+    axes.set(xlabel="callers at once, c", xticks=CS, ylabel="continuous replies")
+    legend(axes, paper_handle("paper"))
+    return (
         "Higher is better. A reply is continuous if its player, which waits for late packets, never pauses for more "
-        "than 100 ms. The baseline's values at c = 12 and 16 are among those on which the talker was calibrated. "
-        f"{made_from(run.points, bars=True)}"
+        "than 100 ms. The baseline's values at c = 12 and 16 are among those on which the talker was calibrated."
     )
-    return Picture("fig11_right", TITLE, figure, caption)

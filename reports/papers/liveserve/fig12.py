@@ -75,13 +75,10 @@ def _claims(arrivals: str) -> list[Claim]:
 CLAIMS = [each for arrivals in EXPERIMENTS for each in _claims(arrivals)]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 1 + len(EXPERIMENTS), bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Bars of P90 TTFP by arrivals; effective RPS over the limit of the TTFP, a panel for each."""
-    figure, axes = sheet(1, 1 + len(EXPERIMENTS), TITLE)
     own_looks = engine_looks(*PAIR)
-    used: list[Measured] = [p for a in EXPERIMENTS for engine in PAIR for p in of(a, engine).points(panels)]
-    if all(point.error is not None for point in used):
-        return LeftOut("fig12", TITLE, "no point of it is finished")
     series = {
         name: ([spread(of(a, name).points(panels), "audio_ttfp_p90") for a in EXPERIMENTS], look)
         for name, look in own_looks.items()
@@ -94,14 +91,12 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             over_limits(own, of(arrivals, name).points(panels), look, name)
             if name in paper["effective_rps"][arrivals]:
                 paper_marker(own, LIMITS_S[-1], paper["effective_rps"][arrivals][name], look)
-        own.set_title(f"effective RPS, {arrivals}")
-        own.set_xlabel("limit of the TTFP, s")
+        own.set(title=f"effective RPS, {arrivals}", xlabel="limit of the TTFP, s")
     for own in axes:
         own.set_ylim(bottom=0)
-    legend(figure, axes[0], paper_handle("paper (RPS: limit not stated)"))
-    caption = (
+    legend(axes[0], paper_handle("paper (RPS: limit not stated)"))
+    return (
         "32 single turns; bursts have 4 requests/s in their busiest 5 s. Effective are replies without a pause above "
         "100 ms that began within the limit, per second of the steady window; the claims have no limit, as the paper "
-        f"names none, and so read the right end. {made_from(used, bars=True)}"
+        "names none, and so read the right end."
     )
-    return Picture("fig12", TITLE, figure, caption)

@@ -59,34 +59,25 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 3, bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Effective RPS and P90 TTFP over p, and at p = 0.5 effective RPS over the limit of the TTFP."""
-    figure, axes = sheet(1, 3, TITLE)
-    used: list[Measured] = []
     for name, look in engine_looks(*PAIR).items():
-        points = {p: of(_PANEL, name, p=p).points(panels) for p in PS}
-        used += [point for found in points.values() for point in found]
-        for own, metric in zip(axes, ("effective_rps", "audio_ttfp_p90"), strict=False):
-            line(own, {p: over_seeds(found, metric) for p, found in points.items()}, look, name)
-        over_limits(axes[2], points[0.5], look, name)
-    if all(point.error is not None for point in used):
-        return LeftOut("fig13", TITLE, "no point of it is finished")
-    for own, label in zip(
-        axes, ("effective requests, 1/s", "P90 TTFP, s", "effective requests, 1/s"), strict=True
-    ):
-        own.set_ylim(bottom=0)
-        own.set_ylabel(label)
+        settings = {p: of(_PANEL, name, p=p) for p in PS}
+        line_over(axes[0], panels, settings, "effective_rps", look, name)
+        line_over(axes[1], panels, settings, "audio_ttfp_p90", look, name)
+        over_limits(axes[2], settings[0.5].points(panels), look, name)
+    labels = ("effective requests, 1/s", "P90 TTFP, s", "effective requests, 1/s")
+    for own, label in zip(axes, labels, strict=True):
+        own.set(ylim=(0, None), ylabel=label)
     for own in axes[:2]:
-        own.set_xticks(PS)
-        own.set_xlabel("probability of a barge-in, p")
-    axes[2].set_title("p = 0.5")
-    axes[2].set_xlabel("limit of the TTFP, s")
-    legend(figure, axes[0])
+        own.set(xticks=PS, xlabel="probability of a barge-in, p")
+    axes[2].set(title="p = 0.5", xlabel="limit of the TTFP, s")
+    legend(axes[0])
     ratios = ", ".join(f"{factor:g} × at p = {p:g}" for p, factor in paper.items())
-    caption = (
+    return (
         "Left, higher is better: turns without a pause above 100 ms before they ended or were cut short, of any "
         f"TTFP, per second of the steady window; the paper's LiveServe has {ratios}. Middle, lower is better; the "
         "paper's LiveServe has less than half at both. Right: the same rate of those that began within a limit, of "
-        f"which the paper names none. {made_from(used, bars=True)}"
+        "which the paper names none."
     )
-    return Picture("fig13", TITLE, figure, caption)

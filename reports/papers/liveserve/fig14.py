@@ -99,35 +99,29 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 3, bars=True, width_ratios=[2, 2, 1])
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """P90 TTFP and completed requests for each step and p, and P90 TTFP of returning turns with long contexts."""
-    figure, axes = sheet(1, 3, TITLE, width_ratios=[2, 2, 1])
     step_looks = dict(zip(STEPS, looks([Variant("vllm_omni"), *_variants()]).values(), strict=True))
-    points: list[Measured] = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("fig14", TITLE, "no point of it is finished")
-    shown: list[tuple[str, Quantity, list[dict[str, float]]]] = [
-        ("P90 TTFP, s", "audio_ttfp_p90", [{"p": p} for p in PS]),
-        ("completed requests, 1/s", "completed_rps", [{"p": p} for p in PS]),
-        ("P90 TTFP, returning turns, s", returning("audio_ttfp_s", 90), [{}]),
+    shown: list[tuple[str, str, Quantity, list[dict[str, float]]]] = [
+        (SPOKEN, "P90 TTFP, s", "audio_ttfp_p90", [{"p": p} for p in PS]),
+        (SPOKEN, "completed requests, 1/s", "completed_rps", [{"p": p} for p in PS]),
+        ("16,000 tokens each", "P90 TTFP, returning turns, s", returning("audio_ttfp_s", 90), [{}]),
     ]
-    for own, (label, quantity, groups) in zip(axes, shown, strict=True):
+    for own, (context, label, quantity, groups) in zip(axes, shown, strict=True):
         series = {
             step: ([spread(_at(step, **at).points(panels), quantity) for at in groups], look)
             for step, look in step_looks.items()
         }
         bars(own, [f"p = {at['p']:g}" if at else "p = 0" for at in groups], series)
-        own.set_ylabel(label)
-    for own, context in zip(axes, (SPOKEN, SPOKEN, "16,000 tokens each"), strict=True):
-        own.set_title(context)
-    legend(figure, axes[0])
-    caption = (
+        own.set(title=context, ylabel=label)
+    legend(axes[0])
+    return (
         "Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: sessions remember what was "
         "said, a few hundred "
         "tokens. Right: each came with 16,000 more, and of its turns all but the first are counted, whose context may "
-        f"be on the GPU, on the host, or on its way. {made_from(points, bars=True)}"
+        "be on the GPU, on the host, or on its way."
     )
-    return Picture("fig14", TITLE, figure, caption)
 
 
 def _variants() -> list[Variant]:

@@ -49,50 +49,25 @@ _LABEL_PT = {"vllm_omni": -10, "liveserve": 10}
 """Where c stands, below or above its marker."""
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """P90 and median RTF over P90 TTFP; a curve joins the values of c."""
-    run = panels[_PANEL]
-    figure, axes = sheet(1, 2, TITLE)
-    used: list[Measured] = []
-    for engine, look in engine_looks(*PAIR).items():
-        points = {c: of(_PANEL, engine, c=c).points(panels) for c in CS}
-        used += [point for found in points.values() for point in found]
-        for own, metric in zip(axes, ("rtf_p90", "rtf_p50"), strict=True):
-            found = {
-                c: (over_seeds(at, "audio_ttfp_p90").median, over_seeds(at, metric).median)
-                for c, at in points.items()
-            }
-            known = {c: (x, y) for c, (x, y) in found.items() if x is not None and y is not None}
-            own.plot(
-                [x for x, _ in known.values()], [y for _, y in known.values()], **look.joined, label=engine
-            )
-            for c, place in known.items():
-                own.annotate(
-                    f"{c}",
-                    place,
-                    xytext=(0, _LABEL_PT[engine]),
-                    textcoords="offset points",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color=look.colour,
-                )
-            own.axvline(paper[engine], color=look.colour, lw=0.9, ls=(0, (2, 3)))
-    if all(point.error is not None for point in run.points):
-        return LeftOut("fig15_left", TITLE, "no point of it is finished")
-    for own, label in zip(axes, ("P90 RTF", "median RTF"), strict=True):
-        own.axhline(1, color=MUTED, lw=0.9)
-        own.set_xlim(left=0)
-        own.set_ylim(0, 1.1 * own.get_ylim()[1])
-        own.set_xlabel("P90 TTFP, s")
-        own.set_ylabel(label)
     from matplotlib.lines import Line2D
 
-    legend(
-        figure, axes[0], Line2D([], [], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="paper: P90 TTFP at c = 8")
-    )
-    caption = (
+    dashed = {"lw": 0.9, "ls": (0, (2, 3))}
+    at_marker = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 8}
+    shown = (("rtf_p90", "P90 RTF"), ("rtf_p50", "median RTF"))
+    for own, (metric, label) in zip(axes, shown, strict=True):
+        for engine, look in engine_looks(*PAIR).items():
+            settings = {c: of(_PANEL, engine, c=c) for c in CS}
+            known = trade(own, panels, settings, "audio_ttfp_p90", metric, look, engine)
+            for c, place in known.items():
+                own.annotate(f"{c}", place, xytext=(0, _LABEL_PT[engine]), **at_marker, color=look.colour)
+            own.axvline(paper[engine], color=look.colour, **dashed)
+        own.axhline(1, color=MUTED, lw=0.9)
+        own.set(xlim=(0, None), ylim=(0, 1.1 * own.get_ylim()[1]), xlabel="P90 TTFP, s", ylabel=label)
+    legend(axes[0], Line2D([], [], color=MUTED, **dashed, label="paper: P90 TTFP at c = 8"))
+    return (
         "Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a curve joins "
-        f"their medians over the seeds. RTF is over replies that nobody interrupted. {made_from(used)}"
+        "their medians over the seeds. RTF is over replies that nobody interrupted."
     )
-    return Picture("fig15_left", TITLE, figure, caption)

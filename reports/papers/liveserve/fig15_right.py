@@ -84,11 +84,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes.plot(playback.clock, playback.played(playback.clock) / speech_s, color=MUTED, lw=1.8, ls=(0, (5, 2)),
               label=f"playback, {playback.heard_by_s:.1f} s")  # fmt: skip
     axes.plot(paper["playback"], 1, "o", ms=5.5, mfc="none", mec=MUTED, mew=1.1, ls="none", zorder=4)
-    axes.set_xlabel("time since the end of the user's turn, s")
-    axes.set_ylabel("complete")
-    axes.set_xlim(left=0)
+    axes.set(xlabel="time since the end of the user's turn, s", ylabel="complete", xlim=(0, None))
     in_per_cent(axes, (0, 1.03))
-    legend(figure, axes, paper_handle("paper: complete"))
+    legend(axes, paper_handle("paper: complete"))
     caption = (
         "The baseline generates as fast as it can; LiveServe waits while it is more than `lead_cap_s` = 10.6 s "
         f"ahead, which was read off this figure. A reply of {speech_s:.1f} s (the paper's has 65.9 s), served alone; "

@@ -125,41 +125,33 @@ ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 """What the last claim alone needs."""
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 3, bars=True, sharey=True)
+def draw(panels: Panels, paper: Any, left: Any, middle: Any, right: Any) -> str:
     """Waste by p; where everybody interrupts, over the length of replies, and over the lead cap."""
-    used = [point for run in panels.values() for point in run.points]
-    if all(point.error is not None for point in used):
-        return LeftOut("fig16_left", TITLE, "no point of it is finished")
-    figure, (left, middle, right) = sheet(1, 3, TITLE, sharey=True)
     looks = engine_looks(*PAIR)
     series = {
         engine: ([over_seeds(of(_P, engine, p=p).points(panels), _METRIC) for p in PS], look)
         for engine, look in looks.items()
     }
     bars(left, [f"{p:g}" for p in PS], series, {engine: [0.0, None, None, paper[engine]] for engine in PAIR})
-    left.set_xlabel("probability of a barge-in, p")
-    left.set_ylabel("wasted tokens")
+    left.set(xlabel="probability of a barge-in, p", ylabel="wasted tokens")
     for engine, look in looks.items():
-        lengths = {
-            n: over_seeds(of(_LENGTH, engine, reply_tokens=n).points(panels), _METRIC) for n in LENGTHS
-        }
-        line(middle, lengths, look, engine)
-    middle.set_xlabel("text tokens of a reply, median, p = 1")
-    middle.set_xlim(left=0)
+        lengths = {n: of(_LENGTH, engine, reply_tokens=n) for n in LENGTHS}
+        line_over(middle, panels, lengths, _METRIC, look, engine)
+    middle.set(xlabel="text tokens of a reply, median, p = 1", xlim=(0, None))
+    beside = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 9}
     for part, (label, dashes) in PARTS.items():
         caps = {cap: _waste(panels, cap, part) for cap in CAPS}
         line(right, caps, replace(looks["liveserve"], line=dashes), label)
         known = [(cap, spread.median) for cap, spread in caps.items() if spread.median is not None]
         if known:
-            right.annotate(label, known[0], xytext=(-9, 0), textcoords="offset points", ha="right", va="center",
-                           fontsize=9, color=looks["liveserve"].colour)  # fmt: skip
+            right.annotate(label, known[0], xytext=(-9, 0), **beside, color=looks["liveserve"].colour)
     right.axhline(paper["liveserve"], color=MUTED, lw=0.9, ls=(0, (2, 3)))
     right.annotate("dotted: paper's LiveServe, 12.38 %", (0.98, 0.27), xycoords=("axes fraction", "data"),
                    ha="right", color=MUTED, fontsize=9)  # fmt: skip
-    right.set_xlabel(f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1")
-    right.set_xlim(left=0)
+    right.set(xlabel=f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1", xlim=(0, None))
     in_per_cent(left, (0, 0.5))
-    legend(figure, left, paper_handle("paper: at p = 0, and its largest"))
+    legend(left, paper_handle("paper: at p = 0, and its largest"))
     crossings = " ".join(
         f"{text} {_crossing(panels, part, paper['liveserve'])}."
         for text, part in (
@@ -167,13 +159,12 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             ("Of frames alone it would take", "_talker"),
         )
     )
-    caption = (
+    return (
         "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper names "
         "its largest values, drawn here at p = 1, and not how long replies are: middle, over their length; left 12 "
         f"tokens, 3.4 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: LiveServe over how far generation may "
-        f"run ahead of playback; 10.6 s is what Fig. 15 right shows. {crossings} {made_from(used, bars=True)}"
+        f"run ahead of playback; 10.6 s is what Fig. 15 right shows. {crossings}"
     )
-    return Picture("fig16_left", TITLE, figure, caption)
 
 
 def _waste(panels: Mapping[str, Run], cap: float, part: str) -> Spread:

@@ -165,41 +165,33 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, 3.4)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Left: the stacked parts of the TTFT. Right: what is left of the reload where preload cannot hide it."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("fig16_right", TITLE, "no point of it is finished")
-    figure, (left, right) = sheet(1, 2, TITLE, 3.4)
+    hollow = {"markersize": 5.5, "mfc": "none", "mec": MUTED, "mew": 1.1}
+    above = {"textcoords": "offset points", "ha": "center", "fontweight": "bold"}
     for x, (name, (engine, _)) in enumerate(BREAKDOWN.items()):
         foot = 0.0
         for label, colour in PARTS.items():
             height = 1e3 * (spread(of(name, engine).points(panels), part(label, TARGET)).median or 0)
             left.bar(x, height, 0.6, bottom=foot, color=colour, label=label if x == 0 else None)
             foot += height
-        left.annotate(
-            f"{foot:.0f}", (x, foot), (0, 3), textcoords="offset points", ha="center", fontweight="bold"
-        )
+        left.annotate(f"{foot:.0f}", (x, foot), (0, 3), **above)
         if name in paper:
-            left.plot(
-                x + 0.38, 1e3 * paper[name]["ttft"], "o", markersize=5.5, mfc="none", mec=MUTED, mew=1.1
-            )
+            left.plot(x + 0.38, 1e3 * paper[name]["ttft"], "o", **hollow)
     left.set_xticks(range(len(BREAKDOWN)), [name.replace(", ", ",\n") for name in BREAKDOWN])
-    left.set_ylabel("text TTFT, ms")
-    left.set_ylim(top=1e3 * max(row["ttft"] for row in paper.values()) * 1.15)
+    left.set(ylabel="text TTFT, ms", ylim=(None, 1e3 * max(row["ttft"] for row in paper.values()) * 1.15))
     _not_hidden(right, panels)
-    handles, _ = left.get_legend_handles_labels()
-    figure.legend(handles=[*handles, paper_handle("paper: text TTFT")], loc="outside lower left", ncols=5)
-    caption = (
+    legend(left, paper_handle("paper: text TTFT"), ncols=5)
+    return (
         "Left: the second turn of the target, after 4 s of speech, split at its arrival at the thinker, at the end of "
         "the load it waited for, and at its first token. “Preload hit”: LRU eviction and preload; “whole”: next-use "
         "eviction too, which keeps this KV on the GPU. Right: what preload does not hide. A load that is not "
         "expected to be done in time at half the link's bandwidth is not begun, so that of a short “yes” over a slow "
         "link all of it is left, not a part; KV above the cap on "
         "protected blocks (20 % of the pool) is never loaded early; and while nobody has come back yet, nothing tells "
-        f"that other callers' KV is needed later, so no blocks may be taken for it. {made_from(points)}"
+        "that other callers' KV is needed later, so no blocks may be taken for it."
     )
-    return Picture("fig16_right", TITLE, figure, caption)
 
 
 def _not_hidden(axes: Any, panels: Mapping[str, Run]) -> None:
@@ -219,6 +211,5 @@ def _not_hidden(axes: Any, panels: Mapping[str, Run]) -> None:
         axes.annotate(f"{1e3 * found:.0f}", (1e3 * found, y), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(cases)), list(cases))
     axes.invert_yaxis()
-    axes.set_xlim(0, 170)
-    axes.set_xlabel("KV reload left on the turn's path, ms")
+    axes.set(xlim=(0, 170), xlabel="KV reload left on the turn's path, ms")
     axes.set_title("what preload (LRU eviction) leaves")

@@ -86,22 +86,16 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 2, 2, 2.7, bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """A row for each pressure. Left: blocks held over time; right: ends and footprints over the unaware run's."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("fig17", TITLE, "no point of it is finished")
-    figure, axes = sheet(2, 2, TITLE, 2.7)
-    own = dict(
-        zip(VARIANTS, looks([Variant("vllm_omni"), Variant("liveserve"), Variant("?")]).values(), strict=True)
-    )
+    own_looks = looks([Variant("vllm_omni"), Variant("liveserve"), Variant("?")])
+    own = dict(zip(VARIANTS, own_looks.values(), strict=True))
     for pool, (left, right) in zip(POOLS, (axes[:2], axes[2:]), strict=True):
         for variant, look in own.items():
             _timeline(left, _at(pool, variant).points(panels), look, variant)
         left.axhline(POOLS[pool], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="the pool")
-        left.set_title(f"{pool}, seed {points[0].seed}")
-        left.set_ylabel("KV blocks held")
-        left.set_ylim(bottom=0)
+        left.set(title=f"{pool}, seed {every(panels)[0].seed}", ylabel="KV blocks held", ylim=(0, None))
         series = {
             variant: ([spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()], look)
             for variant, look in own.items()
@@ -110,14 +104,12 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         right.set_ylabel("over KV-unaware")
         right.axhline(1, color="#5d6b7c", lw=0.8)
     axes[2].set_xlabel("time, s")
-    legend(figure, axes[0])
-    caption = (
+    legend(axes[0])
+    return (
         "One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not counted. "
         "Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV term in "
-        "eq. 1, and paused requests stay paused while others wait for blocks. "
-        f"{made_from(points, bars=True)}"
+        "eq. 1, and paused requests stay paused while others wait for blocks."
     )
-    return Picture("fig17", TITLE, figure, caption)
 
 
 MEASURES = {
@@ -133,10 +125,10 @@ def spread_of_ratio(panels: Mapping[str, Run], pool: str, variant: str, metric: 
 
 
 def _timeline(axes: Any, points: list[Measured], look: Look, label: str) -> None:
-    finished = [point for point in points if point.error is None]
-    if not finished:
+    first = next(iter(finished(points)), None)
+    if first is None:
         return
-    steps = finished[0].record.table("steps")
+    steps = first.record.table("steps")
     own = steps["stage"].to_numpy() == "thinker"
     ends_s = (steps["t_s"].to_numpy() + steps["dt_s"].to_numpy())[own]
     held = steps["kv_used"].to_numpy()[own]

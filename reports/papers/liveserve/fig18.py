@@ -85,35 +85,27 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, len(PS), points=lambda panels: finished(every(panels)), sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """The share of unbroken replies over time, a panel for each p."""
-    figure, axes = sheet(1, len(PS), TITLE, sharey=True)
-    looks = engine_looks(*PAIR)
-    used: list[Measured] = []
     for own, p in zip(axes, PS, strict=True):
-        for engine, look in looks.items():
-            used += _curve(own, of(_PANEL, engine, p=p), panels, look, engine)
-        own.set_title(f"p = {p:g}")
-        own.set_xlabel("time since the first arrival, s")
-        own.set_xlim(left=0)
-    if not used:
-        return LeftOut("fig18", TITLE, "no point of it is finished")
+        for engine, look in engine_looks(*PAIR).items():
+            _curve(own, finished(of(_PANEL, engine, p=p).points(panels)), look, engine)
+        own.set(title=f"p = {p:g}", xlabel="time since the first arrival, s", xlim=(0, None))
     axes[0].set_ylabel("unbroken of the replies begun")
     in_per_cent(axes[0])
-    legend(figure, axes[0])
-    caption = (
+    legend(axes[0])
+    return (
         "Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
         "out. 240 requests at 12/s in the mean, at most 32 under way. Lines are medians "
-        f"over the seeds, areas span them. {made_from(used)}"
+        "over the seeds, areas span them."
     )
-    return Picture("fig18", TITLE, figure, caption)
 
 
-def _curve(axes: Any, where: Setting, panels: Mapping[str, Run], look: Look, label: str) -> list[Measured]:
-    """Median and range over seeds, of each the share at the same time; returns the points it is made of."""
-    points = [point for point in where.points(panels) if point.error is None]
+def _curve(axes: Any, points: Sequence[Measured], look: Look, label: str) -> None:
+    """Median and range over seeds, of each the share at the same time."""
     if not points:
-        return []
+        return
     curves = [timeline(point) for point in points]
     clock = np.linspace(0, max(times[-1] for times, _ in curves), 300)
     shares = []
@@ -123,4 +115,3 @@ def _curve(axes: Any, where: Setting, panels: Mapping[str, Run], look: Look, lab
     low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
     axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
     axes.plot(clock, middle, **look.stroke, label=label)
-    return points

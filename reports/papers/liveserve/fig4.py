@@ -68,11 +68,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes.plot(
         log.clock, played, color=MUTED, lw=1.8, ls=(0, (5, 2)), label=f"playback, {log.heard_by_s:.1f} s"
     )
-    axes.set_xlabel("time since the end of the user's turn, s")
-    axes.set_ylabel("complete")
-    axes.set_xlim(left=0)
+    axes.set(xlabel="time since the end of the user's turn, s", ylabel="complete", xlim=(0, None))
     in_per_cent(axes)
-    legend(figure, axes)
+    legend(axes)
     caption = (
         "How much of the reply each stage has made, and how much of it has been heard. What lies between talker and "
         f"playback would be lost in an interruption. A reply of {speech_s:.1f} s, served alone; seed {point.seed}, "

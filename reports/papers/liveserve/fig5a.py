@@ -60,17 +60,14 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Blocks on the left, seconds on the right, over c."""
-    points = panels[PANEL].points
-    if not any(point.error is None for point in points):
-        return LeftOut("fig5a", TITLE, "no point of it is finished")
     look = engine_looks("vllm_omni", "liveserve", "vllm_omni_wo")
-    figure, (left, right) = sheet(1, 2, TITLE)
 
     def over_load(axes: Any, quantity: Any, engine: str, label: str, factor: float = 1) -> None:
-        spreads = {float(c): spread(of(PANEL, "vllm_omni", c=c).points(panels), quantity) for c in CS}
-        line(axes, spreads, look[engine], label, factor)
+        settings = {float(c): of(PANEL, "vllm_omni", c=c) for c in CS}
+        line_over(axes, panels, settings, quantity, look[engine], label, factor)
 
     over_load(left, evicted, "vllm_omni", "evicted", 1e-3)
     over_load(left, "reloaded_blocks", "liveserve", "loaded again, by a waiting turn", 1e-3)
@@ -85,15 +82,12 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for axes in (left, right, tail):
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
     for axes in (left, right):
-        axes.set_xticks(CS)
-        axes.set_xlabel("c, requests under way")
+        axes.set(xticks=CS, xlabel="c, requests under way")
     left.legend(loc="upper left")
     handles = [*right.get_legend_handles_labels()[0], *tail.get_legend_handles_labels()[0]]
     right.legend(handles=handles, loc="lower right")
-    caption = (
+    return (
         "vllm_omni: KV goes to host memory, and LRU decides what leaves the GPU. Left: blocks whose content was given "
         "away, those of callers who had hung up included, and blocks that a turn had to wait for. Right: tails. First "
-        "turns bring a context that has to be prefilled; returning turns (not a session's first) show the reloads. "
-        f"{made_from(points, bars=True)}"
+        "turns bring a context that has to be prefilled; returning turns (not a session's first) show the reloads."
     )
-    return Picture("fig5a", TITLE, figure, caption)

@@ -62,9 +62,9 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, bars=True)
+def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
     """Milliseconds over GB, beside what the link alone would take."""
-    points = panels[PANEL].points
     deployment = resolve(ServerParams.model_validate(SERVER))
     block_gb, bandwidth = deployment.stages["thinker"].block_bytes / 1e9, deployment.gpu.pcie_bandwidth / 1e9
     spreads = {}
@@ -75,25 +75,16 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             spreads[blocks * block_gb] = spread(own, reload_s)
     if not spreads:
         return LeftOut("fig5b", TITLE, "no returning turn of it waited for KV")
-    figure, (axes,) = sheet(1, 1, TITLE)
     line(axes, spreads, engine_looks("vllm_omni")["vllm_omni"], "vllm_omni: wait of the returning turn", 1e3)
     most = 1.05 * max(spreads)
-    axes.plot(
-        [0, most],
-        [0, 1e3 * most / bandwidth],
-        ls="--",
-        lw=1.2,
-        color=MUTED,
-        label=f"size / {bandwidth:g} GB/s",
+    alone = {"ls": "--", "lw": 1.2, "color": MUTED, "label": f"size / {bandwidth:g} GB/s"}
+    axes.plot([0, most], [0, 1e3 * most / bandwidth], **alone)
+    axes.set(
+        xlim=(0, most), ylim=(0, None), xlabel="KV brought back, GB", ylabel="reload on the turn's path, ms"
     )
-    axes.set_xlim(0, most)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("KV brought back, GB")
-    axes.set_ylabel("reload on the turn's path, ms")
-    legend(figure, axes)
-    caption = (
+    legend(axes)
+    return (
         "A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then the "
         "first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
-        f"the modelled link (PCIe 5 x16, large copies), alone and unshared. {made_from(points, bars=True)}"
+        "the modelled link (PCIe 5 x16, large copies), alone and unshared."
     )
-    return Picture("fig5b", TITLE, figure, caption)

@@ -107,33 +107,24 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Left: what the target's requests hold over time. Right: duration and footprint over those without policy."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("fig8", TITLE, "no point of it is finished")
-    figure, (left, right) = sheet(1, 2, TITLE)
     found = engine_looks("vllm_omni", "liveserve")
     own = {NO_POLICY: (_BASE, found["vllm_omni"]), URGENCY: (_OURS, found["liveserve"])}
-    seed, tokens = None, 0
     for name, (setting, look) in own.items():
-        finished = [point for point in setting.points(panels) if point.error is None]
-        if not finished:
-            continue
-        turns = held(finished[0])
-        longest = int(turns.reply_tokens.argmax())
-        lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
-        times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
-        left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
-        left.plot(times, heights, **look.stroke, label=name)
-        where = (lasts_s, blocks)
-        left.annotate(f"{lasts_s:.1f} s", where, (4, -12), textcoords="offset points", color=look.colour)
-        seed, tokens = finished[0].seed, int(turns.reply_tokens[longest])
-    if seed is not None:
-        left.set_title(f"one request, an answer of {tokens} tokens, seed {seed}")
-    left.set_ylim(bottom=0)
-    left.set_xlabel("time since its first step, s")
-    left.set_ylabel("KV blocks that it holds")
+        for point in finished(setting.points(panels))[:1]:
+            turns = held(point)
+            longest = int(turns.reply_tokens.argmax())
+            lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
+            times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
+            left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
+            left.plot(times, heights, **look.stroke, label=name)
+            where, apart = (lasts_s, blocks), (4, -12)
+            left.annotate(f"{lasts_s:.1f} s", where, apart, textcoords="offset points", color=look.colour)
+            tokens = int(turns.reply_tokens[longest])
+            left.set_title(f"one request, an answer of {tokens} tokens, seed {point.seed}")
+    left.set(ylim=(0, None), xlabel="time since its first step, s", ylabel="KV blocks that it holds")
     measures = {
         "residency\nduration": resident_s,
         "mean\nfootprint": footprint,
@@ -145,12 +136,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     }
     bars(right, list(measures), series)
     right.set_ylabel("over no policy")
-    legend(figure, left)
-    caption = (
+    legend(left)
+    return (
         "Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks (pressure ratio 1.5). "
         "Left: the longest answer of the caller with the most turns. Right: all turns of that "
         "caller, and all callers; between turns KV is idle and can be evicted, which is not counted. Urgency only: "
-        "LiveServe's classes without the KV term, preload, next-use eviction and relief of waiting requests. "
-        f"{made_from(points, bars=True)}"
+        "LiveServe's classes without the KV term, preload, next-use eviction and relief of waiting requests."
     )
-    return Picture("fig8", TITLE, figure, caption)

@@ -77,18 +77,15 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 3, bars=True)
+def draw(panels: Panels, paper: Any, latency: Any, playback: Any, sustained: Any) -> str:
     """P90 TTFP and continuity over the offered load."""
-    run = panels["open loop"]
-    figure, (latency, playback, sustained) = sheet(1, 3, TITLE)
     for engine, look in engine_looks(*PAIR).items():
-        at = {rate: of("open loop", engine, rate=rate).points(panels) for rate in RATES}
-        line(latency, {rate: over_seeds(found, "audio_ttfp_p90") for rate, found in at.items()}, look, engine)
-        line(playback, {rate: over_seeds(found, "continuity") for rate, found in at.items()}, look, engine)
+        at = {rate: of("open loop", engine, rate=rate) for rate in RATES}
+        line_over(latency, panels, at, "audio_ttfp_p90", look, engine)
+        line_over(playback, panels, at, "continuity", look, engine)
         loads = {target_s: across_seeds(_sustained(engine, target_s)(panels)) for target_s in SHOWN_S}
         line(sustained, loads, look, engine)
-    if not any(point.error is None for point in run.points):
-        return LeftOut("headline", TITLE, "no point of it is finished")
     capacity = across_seeds(_capacity(panels)).median
     if capacity is not None:
         sustained.axhline(capacity, color=MUTED, lw=0.9)
@@ -96,30 +93,24 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             "what the talker can make", (0.98, capacity), (0, 4), xycoords=("axes fraction", "data"),
             textcoords="offset points", ha="right", color=MUTED, fontsize=9,
         )  # fmt: skip
-    latency.set_ylabel("P90 TTFP, s")
-    latency.set_ylim(0, 6)
-    playback.axhline(CONTINUITY, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
-    playback.set_ylabel("continuous replies")
+    dotted = {"color": INK, "lw": 0.7, "ls": (0, (2, 3)), "zorder": 1}
+    playback.axhline(CONTINUITY, **dotted)
     in_per_cent(playback)
-    for axes in (latency, playback):
-        axes.set_xlabel("offered requests, 1/s")
     for target_s in TARGETS_S.values():
-        latency.axhline(target_s, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
-        sustained.axvline(target_s, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
-    sustained.set_xlabel("limit of the P90 TTFP, s")
-    sustained.set_ylabel("sustained requests, 1/s")
-    sustained.set_xlim(left=0)
+        latency.axhline(target_s, **dotted)
+        sustained.axvline(target_s, **dotted)
+    latency.set(xlabel="offered requests, 1/s", ylabel="P90 TTFP, s", ylim=(0, 6))
+    playback.set(xlabel="offered requests, 1/s", ylabel="continuous replies")
+    sustained.set(xlabel="limit of the P90 TTFP, s", ylabel="sustained requests, 1/s", xlim=(0, None))
     sustained.set_ylim(0, 1.15 * (capacity or sustained.get_ylim()[1]))
-    legend(figure, latency)
+    legend(latency)
     bounds = ", ".join(
         f"× {bound:.2f} at {target_s:g} s"
         for target_s in TARGETS_S.values()
         if (bound := _bound(panels, target_s)) is not None
     )
-    caption = (
+    return (
         "Dotted: the targets that a load has to meet to count as sustained; right, over that of the P90 TTFP, where a "
         f"load below and one above it was measured. No policy can gain more than the line over the baseline: {bounds}. "
-        "One replica pair; arrivals are Poisson and do not wait for replies, so both systems get the same ones. "
-        f"{made_from(run.points, bars=True)}"
+        "One replica pair; arrivals are Poisson and do not wait for replies, so both systems get the same ones."
     )
-    return Picture("headline", TITLE, figure, caption)

@@ -144,31 +144,26 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, len(RATES), len(METRICS), 2.6, bars=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Continuity, P90 TTFP and waste over the offered load, a row for each p."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("load", TITLE, "no point of it is finished")
-    figure, axes = sheet(len(RATES), len(METRICS), TITLE, 2.6)
     own = looks([Variant("vllm_omni"), Variant("letter"), Variant("at once"), Variant("liveserve")]).values()
     rows = [axes[i : i + len(METRICS)] for i in range(0, len(axes), len(METRICS))]
     for row, (p, rates) in zip(rows, RATES.items(), strict=True):
         for panel, (metric, label) in zip(row, METRICS.items(), strict=True):
             for variant, look in zip(VARIANTS, own, strict=True):
-                at = {rate: over_seeds(_at(variant, rate, p).points(panels), metric) for rate in rates}
-                line(panel, at, look, variant)
-            panel.set_ylabel(label)
-            panel.set_xlim(left=0)
+                line_over(
+                    panel, panels, {rate: _at(variant, rate, p) for rate in rates}, metric, look, variant
+                )
+            panel.set(ylabel=label, xlim=(0, None))
         row[0].set_title(f"p = {p:g}")
         row[1].set_yscale("log")
         in_per_cent(row[0])
         in_per_cent(row[2], (0, 0.5))
     for panel in rows[-1]:
         panel.set_xlabel("offered requests, 1/s")
-    legend(figure, axes[0])
-    caption = (
+    legend(axes[0])
+    return (
         "One replica pair; arrivals are Poisson and do not wait, so every system gets the same ones. Beyond what the "
-        "talker can do the default lets who comes next wait, and the others begin all and break most. "
-        f"{made_from(points, bars=True)}"
+        "talker can do the default lets who comes next wait, and the others begin all and break most."
     )
-    return Picture("load", TITLE, figure, caption)

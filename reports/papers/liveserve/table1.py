@@ -129,34 +129,27 @@ COLUMNS: tuple[tuple[str, Quantity, float, int, bool], ...] = (
 """Title, quantity, factor to the unit shown, decimals, and whether the axis is logarithmic."""
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, len(COLUMNS), 2.4, bars=True, sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """The table as bars: a column each, a row for each way to choose."""
-    points = [point for run in panels.values() for point in run.points]
-    if not any(point.error is None for point in points):
-        return LeftOut("table1", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, len(COLUMNS), TITLE, 2.4, sharey=True)
-    own = looks([Variant("liveserve"), Variant("scan"), Variant("vllm_omni")]).values()
-    for index, (own_axes, (title, quantity, factor, decimals, log)) in enumerate(
-        zip(axes, COLUMNS, strict=True)
-    ):
-        for y, (row, look) in enumerate(zip(ROWS, own, strict=True)):
+    own_looks = looks([Variant("liveserve"), Variant("scan"), Variant("vllm_omni")]).values()
+    for index, (own, (title, quantity, factor, decimals, log)) in enumerate(zip(axes, COLUMNS, strict=True)):
+        for y, (row, look) in enumerate(zip(ROWS, own_looks, strict=True)):
             found = spread(_SETTINGS[row].points(panels), quantity)
-            _bar(own_axes, y, found, factor, decimals, look)
+            _bar(own, y, found, factor, decimals, look)
             if row in paper:
-                paper_marker(own_axes, factor * paper[row][index], y + 0.36, look)
-        own_axes.set_title(title)
-        own_axes.set_xscale("log" if log else "linear")
-        low, high = own_axes.get_xlim()
-        own_axes.set_xlim((low, 30 * high) if log else (0, 1.6 * high))
+                paper_marker(own, factor * paper[row][index], y + 0.36, look)
+        own.set(title=title, xscale="log" if log else "linear")
+        low, high = own.get_xlim()
+        own.set_xlim((low, 30 * high) if log else (0, 1.6 * high))
     axes[0].set_yticks(range(len(ROWS)), list(ROWS))
     axes[0].invert_yaxis()
-    legend(figure, axes[0], paper_handle("paper (eight GPUs, other timers)"))
-    caption = (
+    legend(axes[0], paper_handle("paper (eight GPUs, other timers)"))
+    return (
         f"An eviction is a call for free blocks that had to give away content; {_facts(panels)} Overheads on a "
         "logarithmic axis. 24 callers with 40,000 tokens of context each (pressure ratio 1.6); the measured time of "
-        f"every choice is charged to its step. {made_from(points, bars=True)}"
+        "every choice is charged to its step."
     )
-    return Picture("table1", TITLE, figure, caption)
 
 
 def _bar(axes: Any, y: int, found: Spread, factor: float, decimals: int, look: Any) -> None:

@@ -130,12 +130,11 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         panel.axvline(list(RATIOS).index(chosen), color=INK, lw=0.8, ls=(0, (2, 3)))
         panel.set_title(f"{stage}: alpha/beta = {chosen}")
         panel.set_xticks(range(len(RATIOS)), list(RATIOS))
-        panel.set_xlabel("alpha / beta")
-        panel.set_ylim(0, 2.1)
+        panel.set(xlabel="alpha / beta", ylim=(0, 2.1))
         alpha, beta = RATIOS[chosen]
         as_good = f", of the same cost as {', '.join(equals)}" if equals else ""
         said.append(f"{stage} {alpha:g} : {beta:g} (cost {tried[chosen].cost:.3f}{as_good})")
-    legend(figure, axes[0])
+    legend(axes[0])
     used = [point for run in panels.values() for point in run.points]
     caption = (
         "Lower is better; the dotted line is the ratio that costs least, of equals the one nearest 1: "

@@ -68,8 +68,6 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Latency and speech: left the engine crashes with the first that is full, right each session ends by itself."""
-    columns = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
-    return both_views(TITLE, columns, "Frames of sessions that were lost count as frames without speech.")
+draw = views_by_engine(
+    TITLE, EXPERIMENTS, ENGINES, "Frames of sessions that were lost count as frames without speech."
+)

@@ -62,9 +62,9 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Latency and speech over the sweep."""
-    columns = by_engine(panels, EXPERIMENTS, engine_looks(BASELINE, OURS))
-    said = ", ".join(map(str, NS))
-    return both_views(TITLE, columns, f"One run after another on one worker: N = {said}, {POINT_S:g} s each.")
+draw = views_by_engine(
+    TITLE,
+    EXPERIMENTS,
+    PAIR,
+    f"One run after another on one worker: N = {', '.join(map(str, NS))}, {POINT_S:g} s each.",
+)

@@ -94,19 +94,13 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
     """Left the median run of each policy; right the median unbounded run of each split: latency, and speech."""
-    series = {
-        engine: (median_run(of(_PANEL, engine).points(panels)), look)
-        for engine, look in engine_looks(*PAIR).items()
-    }
-    settings = {"7 of 55 said": of(_PANEL, BASELINE)} | {
-        panel: of(panel, BASELINE) for panel in SPLITS.values()
-    }
+    series = median_runs(
+        panels, {engine: of(_PANEL, engine) for engine in PAIR}, engine_looks(*PAIR).values()
+    )
+    settings = {"7 of 55 said": of(_PANEL, BASELINE)} | {p: of(p, BASELINE) for p in SPLITS.values()}
     own = looks([Variant(BASELINE, (("said", label),)) for label in settings])
-    splits = {
-        label: (median_run(setting.points(panels)), look)
-        for (label, setting), look in zip(settings.items(), own.values(), strict=True)
-    }
+    splits = median_runs(panels, settings, own.values())
     note = "Each line is the run whose share of frames with speech is the median one of its seeds."
     return both_views(TITLE, {"7 of 55 said": series, "unbounded, by what is said": splits}, note)

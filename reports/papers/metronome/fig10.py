@@ -106,9 +106,9 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Latency and speech of the four; right where feeding a chunk costs four times as much."""
-    series = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
-    note = "vllm_realtime_pr49439 is our addition: what a vLLM pull request proposes, which the paper does not have."
-    return both_views(TITLE, series, note)
+draw = views_by_engine(
+    TITLE,
+    EXPERIMENTS,
+    ENGINES,
+    "vllm_realtime_pr49439 is our addition: what a vLLM pull request proposes, which the paper does not have.",
+)

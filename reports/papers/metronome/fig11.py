@@ -42,26 +42,18 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, bars=True)
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """P50 and P90 over W."""
-    points = panels[_PANEL].points
-    if not finished(points):
-        return LeftOut("fig11", TITLE, "no point of it is finished")
-    figure, (axes,) = sheet(1, 1, TITLE)
     own = engine_looks("vllm_realtime", OURS)[OURS]
     for name, marker, dashes in (("p50", "o", "-"), ("p90", "s", "--")):
         look = Look(own.colour, marker, dashes, 1.8)
-        spreads = {
-            w: over_seeds(of(_PANEL, OURS, window=w).points(panels), f"frame_latency_{name}") for w in WS
-        }
-        line(axes, spreads, look, name.upper(), 1000)
+        settings = {w: of(_PANEL, OURS, window=w) for w in WS}
+        line_over(axes, panels, settings, f"frame_latency_{name}", look, name.upper(), 1000)
         for w, latency_s in paper.get(name, {}).items():
             paper_marker(axes, w, 1000 * latency_s, look)
     axes.set_xscale("log", base=2)
     axes.set_xticks(WS, [f"{w:,}" for w in WS])
-    axes.set_xlabel("window W, tokens")
-    axes.set_ylabel("frame latency, ms")
-    axes.set_ylim(bottom=0)
-    legend(figure, axes, paper_handle("paper: P50 and P90, about 5 ms"))
-    caption = f"Without sessions' first frames. Here {_SHORT}. {made_from(points, bars=True)}"
-    return Picture("fig11", TITLE, figure, caption)
+    axes.set(xlabel="window W, tokens", ylabel="frame latency, ms", ylim=(0, None))
+    legend(axes, paper_handle("paper: P50 and P90, about 5 ms"))
+    return f"Without sessions' first frames. Here {_SHORT}."

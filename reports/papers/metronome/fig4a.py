@@ -32,27 +32,19 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, bars=True, sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Median and P99 latency over N."""
-    points = panels[_PANEL].points
-    if not finished(points):
-        return LeftOut("fig4a", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, 2, TITLE, sharey=True)
-    for panel, metric, name in zip(
-        axes, ("frame_latency_p50", "steady_latency_p99"), ("P50", "P99 of the last half"), strict=True
-    ):
+    metrics = {"P50": "frame_latency_p50", "P99 of the last half": "steady_latency_p99"}
+    for panel, (name, metric) in zip(axes, metrics.items(), strict=True):
         for engine, look in engine_looks(*PAIR).items():
-            spreads = {n: over_seeds(of(_PANEL, engine, sessions=n).points(panels), metric) for n in NS}
-            line(panel, spreads, look, engine, 1000)
-        latency_axes(panel, finished(points)[0])
-        panel.set_title(name)
-        panel.set_xlabel("sessions N")
-        panel.set_xticks(NS)
+            settings = {n: of(_PANEL, engine, sessions=n) for n in NS}
+            line_over(panel, panels, settings, metric, look, engine, 1000)
+        latency_axes(panel, finished(every(panels))[0])
+        panel.set(title=name, xlabel="sessions N", xticks=NS)
     axes[1].set_ylabel("")
-    legend(figure, axes[0])
-    caption = (
+    legend(axes[0])
+    return (
         "Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without the "
-        "ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N. "
-        f"{made_from(points, bars=True)}"
+        "ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N."
     )
-    return Picture("fig4a", TITLE, figure, caption)

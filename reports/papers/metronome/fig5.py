@@ -66,10 +66,7 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
     """The median run of each policy."""
-    series = {
-        engine: (median_run(of(_PANEL, engine).points(panels)), look)
-        for engine, look in engine_looks(*PAIR).items()
-    }
-    return pool_and_queue(TITLE, series)
+    settings = {engine: of(_PANEL, engine) for engine in PAIR}
+    return pool_and_queue(TITLE, median_runs(panels, settings, engine_looks(*PAIR).values()))

@@ -57,43 +57,29 @@ def _claims(panel: str) -> list[Claim]:
 CLAIMS = [*_claims(_QWEN), *_claims(_MINICPM)]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, sharey=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Occupancy of every run, the fit of one, saturation as measured here and in the paper."""
-    points = [point for run in panels.values() for point in run.points]
-    if not finished(points):
-        return LeftOut("fig6a", TITLE, "no point of it is finished")
     from matplotlib.lines import Line2D
 
-    figure, axes = sheet(1, 2, TITLE, sharey=True)
+    hollow = {"ms": 5.5, "mfc": "white"}
     for panel, own in zip(EXPERIMENTS, axes, strict=True):
         for engine, look in engine_looks(*PAIR).items():
             occupancy(own, of(panel, engine).points(panels), engine, look)
-        for seconds, name in zip(paper[panel], ("predicted", "measured"), strict=True):
-            own.plot(
-                seconds,
-                1,
-                "o" if name == "measured" else "s",
-                ms=5.5,
-                mfc="white",
-                mec=MUTED,
-                mew=1.1,
-                zorder=7,
-            )
+        for seconds, marker in zip(paper[panel], "so", strict=True):
+            own.plot(seconds, 1, marker, **hollow, mec=MUTED, mew=1.1, zorder=7)
         own.axhline(1, color=MUTED, lw=0.9)
-        own.set_title(panel)
-        own.set_xlabel("elapsed time, s")
+        own.set(title=panel, xlabel="elapsed time, s")
     in_per_cent(axes[0], (0, 1.04))
     axes[0].set_ylabel("KV pool in use")
     legend(
-        figure,
         axes[0] if axes[0].has_data() else axes[1],
         Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
         Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
-        Line2D([], [], color=MUTED, marker="s", mfc="white", ls="none", ms=5.5, label="paper: predicted"),
-        Line2D([], [], color=MUTED, marker="o", mfc="white", ls="none", ms=5.5, label="paper: measured"),
+        Line2D([], [], color=MUTED, marker="s", ls="none", **hollow, label="paper: predicted"),
+        Line2D([], [], color=MUTED, marker="o", ls="none", **hollow, label="paper: measured"),
     )
-    caption = (
+    return (
         "Thin lines are single runs, bold ones their medians. Seeds differ in how much people are told, so in when "
-        f"their pool is full; the fit and the cross are those of one run. {made_from(points)}"
+        "their pool is full; the fit and the cross are those of one run."
     )
-    return Picture("fig6a", TITLE, figure, caption)

@@ -65,39 +65,28 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, bars=True)
+def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
     """Plateaus over N, their line and the paper's."""
-    points, lines = panels[_PANEL].points, fitted(panels)
+    lines = fitted(panels)
     if not lines:
         return LeftOut("fig6b", TITLE, "it needs plateaus at two N or more")
-    figure, (axes,) = sheet(1, 1, TITLE)
-    spreads = {n: over_seeds(of(_PANEL, OURS, sessions=n).points(panels), "pool_plateau") for n in NS}
     look = engine_looks("vllm_realtime", OURS)[OURS]
-    line(axes, spreads, look, "plateau")
+    settings = {n: of(_PANEL, OURS, sessions=n) for n in NS}
+    line_over(axes, panels, settings, "pool_plateau", look, "plateau")
     slope, start = np.median(list(lines.values()), axis=0)
     reach = np.array([0, (1 - start) / slope])
-    axes.plot(
-        reach, start + slope * reach, color=INK, lw=1, ls=(0, (1, 2)), label="straight line through them"
-    )
-    axes.plot(
-        [0, 1 / paper["slope"]], [0, 1], color=MUTED, lw=1, ls=(0, (5, 2)), label="paper: 0.2 % a session"
-    )
+    through = {"color": INK, "ls": (0, (1, 2)), "label": "straight line through them"}
+    axes.plot(reach, start + slope * reach, lw=1, **through)
+    published = {"color": MUTED, "ls": (0, (5, 2)), "label": "paper: 0.2 % a session"}
+    axes.plot([0, 1 / paper["slope"]], [0, 1], lw=1, **published)
     axes.axhline(1, color=MUTED, lw=0.9)
-    axes.annotate(
-        f"ceiling: {reach[1]:.0f} sessions",
-        (reach[1], 1),
-        (-4, -62),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-    )
+    ceiling = f"ceiling: {reach[1]:.0f} sessions"
+    axes.annotate(ceiling, (reach[1], 1), (-4, -62), textcoords="offset points", ha="right", color=INK)
     in_per_cent(axes, (0, 1.04))
-    axes.set_xlim(left=0)
-    axes.set_xlabel("sessions N")
-    axes.set_ylabel("KV pool in use, last third of the run")
-    legend(figure, axes)
-    caption = (
+    axes.set(xlim=(0, None), xlabel="sessions N", ylabel="KV pool in use, last third of the run")
+    legend(axes)
+    return (
         "Each session keeps at most its window, so the pool in use settles at N times a fixed share; the line says how "
-        f"many sessions memory alone would carry. {made_from(points, bars=True)}"
+        "many sessions memory alone would carry."
     )
-    return Picture("fig6b", TITLE, figure, caption)

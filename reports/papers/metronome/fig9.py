@@ -104,38 +104,30 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE)
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """A bar for each model; an arrow where the largest N tried was carried."""
-    points = [point for run in panels.values() for point in run.points]
-    if not finished(points):
-        return LeftOut("fig9", TITLE, "no point of it is finished")
-    figure, (axes,) = sheet(1, 1, TITLE)
     look = engine_looks(BASELINE)[BASELINE]
     for x, model in enumerate(MODELS):
         found = capacities(panels, model)
         spread = across_seeds(_capacity(model)(panels))
         if spread.median is None:
             continue
-        axes.bar(x, spread.median, 0.6, color=look.colour, zorder=2)
-        axes.errorbar(x, spread.median, yerr=whiskers(spread), color=INK, lw=0.9, zorder=3)
+        bar(axes, x, spread, look)
         bound = any(each is not None and each[1] for each in found.values())
         text = f"≥ {spread.median:g}" if bound else f"{spread.median:g}"
         axes.annotate(text, (x, spread.median), (0, 14), textcoords="offset points", ha="center", color=INK)
         if bound:
-            axes.annotate(
-                "", (x, spread.median), (0, 13), textcoords="offset points",
-                arrowprops={"arrowstyle": "<-", "color": INK},
-            )  # fmt: skip
+            arrow = {"arrowstyle": "<-", "color": INK}
+            axes.annotate("", (x, spread.median), (0, 13), textcoords="offset points", arrowprops=arrow)
     axes.set_xticks(range(len(MODELS)), [f"{model}\nB = {_frame_s(model):g} s" for model in MODELS])
     axes.margins(y=0.2)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("sessions")
+    axes.set(ylim=(0, None), ylabel="sessions")
     tried = "; ".join(f"{model} {', '.join(map(str, ns))}" for model, (_, ns) in MODELS.items())
-    caption = (
+    return (
         "The largest N up to which every frame of a 90 s burst had speech and no session fell behind its audio; an "
-        f"arrow where that was the largest N tried. Tried: {tried}. Unbounded KV. {made_from(points)}"
+        f"arrow where that was the largest N tried. Tried: {tried}. Unbounded KV."
     )
-    return Picture("fig9", TITLE, figure, caption)
 
 
 def _frame_s(model: str) -> float:

@@ -52,9 +52,7 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
     """Latency and speech over ten minutes."""
-    series = {
-        engine: (of(_PANEL, engine).points(panels), look) for engine, look in engine_looks(*PAIR).items()
-    }
-    return both_views(TITLE, {"": series})
+    looks = engine_looks(*PAIR)
+    return both_views(TITLE, {"": {e: (of(_PANEL, e).points(panels), look) for e, look in looks.items()}})

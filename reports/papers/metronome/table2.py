@@ -94,29 +94,30 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(
+    TITLE,
+    1,
+    2,
+    3.3,
+    points=lambda panels: {point.point.id: point for point in every(panels)}.values(),
+    bars=True,
+    width_ratios=[1, 9],
+)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """A bar for each bounded row, the paper's value on it; the unbounded row beside them."""
-    points = list({point.point.id: point for run in panels.values() for point in run.points}.values())
-    if not finished(points):
-        return LeftOut("table2", TITLE, "no point of it is finished")
-    figure, (left, right) = sheet(1, 2, TITLE, 3.3, width_ratios=[1, 9])
     looks = engine_looks(BASELINE, OURS)
     for axes, rows in ((left, list(paper)[:1]), (right, list(paper)[1:])):
         for x, row in enumerate(rows):
             bound, share = paper[row]
             look = looks[BASELINE if bound is None else OURS]
-            spread = over_seeds(_at(row).points(panels), "pool_end" if bound is None else "pool_plateau")
-            if spread.median is not None:
-                axes.bar(x, 100 * spread.median, 0.6, color=look.colour, zorder=2)
-                axes.errorbar(x, 100 * spread.median, yerr=whiskers(spread, 100), color=INK, lw=0.9, zorder=3)
+            found = over_seeds(_at(row).points(panels), "pool_end" if bound is None else "pool_plateau")
+            bar(axes, x, found, look, 100)
             paper_marker(axes, x, 100 * share, look)
         axes.set_xticks(range(len(rows)), [row.replace(" (", "\n(") for row in rows], rotation=40, ha="right")
     left.set_ylabel("KV pool in use, %")
     right.set_xlabel("W, S in tokens")
-    figure.legend(handles=[paper_handle("paper")], loc="outside lower left")
-    caption = (
+    left.figure.legend(handles=[paper_handle("paper")], loc="outside lower left")
+    return (
         "Share of the KV pool: at the end of the run for the unbounded row, which is still filling, else the mean of "
-        "the last third. The row of the sink kernel without sinks is the same block arithmetic, so the same run. "
-        f"{made_from(points, bars=True)}"
+        "the last third. The row of the sink kernel without sinks is the same block arithmetic, so the same run."
     )
-    return Picture("table2", TITLE, figure, caption)

@@ -76,34 +76,32 @@ def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:
     return (segments + 0.5) * point.params["segment_s"], found
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _points(panels: Panels) -> list[Measured]:
+    return [point for row in DRAWN for point in _at(row).points(panels) if finished(_at(row).points(panels))]
+
+
+@picture(TITLE, 1, 2, points=_points)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Left: the question playing, by session age. Right: the fresh question and the recall."""
-    rows = [row for row in DRAWN if any(point.error is None for point in _at(row).points(panels))]
-    if not rows:
-        return LeftOut("fig8", TITLE, "no point of it is finished")
-    figure, (left, right) = sheet(1, 2, TITLE)
+    rows = [row for row in DRAWN if finished(_at(row).points(panels))]
     found = looks([Variant(_at(row).engine, (("row", row),)) for row in rows])
     own = dict(zip(rows, found.values(), strict=True))
-    points = [point for row in rows for point in _at(row).points(panels)]
     for row, look in own.items():
-        finished = [by_age(point) for point in _at(row).points(panels) if point.error is None]
-        ages = finished[0][0]
-        share = np.mean([found for _, found in finished], axis=0)
-        left.plot(ages, share, **look.stroke, marker=look.marker, label=row)
-    left.set_xlabel("session age, s")
-    left.set_ylabel("sessions that answer the question playing")
-    in_per_cent(left)
+        aged = [by_age(point) for point in finished(_at(row).points(panels))]
+        share = np.mean([found for _, found in aged], axis=0)
+        left.plot(aged[0][0], share, **look.stroke, marker=look.marker, label=row)
+    left.set(xlabel="session age, s", ylabel="sessions that answer the question playing")
     series = {
         row: ([over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")], look)
         for row, look in own.items()
     }
     bars(right, ["fresh question", "recall"], series, {row: [paper[row][2]] for row in rows})
     right.set_ylabel("sessions")
+    in_per_cent(left)
     in_per_cent(right)
-    legend(figure, left, paper_handle("paper"))
-    caption = (
+    legend(left, paper_handle("paper"))
+    return (
         "W, S of each line: the tokens behind and in front that a session keeps. An answer counts when one of the "
         "question's keywords stands in what the session says while it plays; a right recall states one of its first "
-        f"question's. {made_from(points)}"
+        "question's."
     )
-    return Picture("fig8", TITLE, figure, caption)

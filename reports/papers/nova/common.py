@@ -154,19 +154,14 @@ def profile() -> Profile:
 
 
 def drawn(
-    title: str,
-    panels: Panels,
-    quantities: Mapping[str, tuple[Quantity, float]],
-    caption: str,
-    panel: str = SERVED,
-    rates: Sequence[float] = RATES,
-) -> Picture | LeftOut:
+    title: str, quantities: Shown, caption: str, panel: str = SERVED, rates: Sequence[float] = RATES
+) -> Draw:
     """Each quantity (with its factor) over the rate, a line for each system."""
     lines = [
         (engine, look, {rate: of(panel, engine, rate=rate) for rate in rates})
         for engine, look in engine_looks(*BASELINES, OURS).items()
     ]
-    return lines_over(title, "requests per second", lines, quantities, panels, caption)
+    return lines_over(title, "requests per second", lines, quantities, caption)
 
 
 class Mg1(NamedTuple):

@@ -39,13 +39,14 @@ CLAIMS = [
     for rate in RATES
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """A line for each division of the SMs."""
-    styles = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
-    lines = [
+_LOOKS = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS]).values()
+draw = lines_over(
+    TITLE,
+    "requests per second",
+    [
         (panel if panel == ADAPTIVE else f"fixed: {panel}", look, {rate: _at(panel, rate) for rate in RATES})
-        for panel, look in zip(EXPERIMENTS, styles.values(), strict=True)
-    ]
-    caption = "Fixed: SMs of decode beside vision, and beside a prefill, of 84."
-    return lines_over(TITLE, "requests per second", lines, {"mean latency, s": (E2E, 1.0)}, panels, caption)
+        for panel, look in zip(EXPERIMENTS, _LOOKS, strict=True)
+    ],
+    {"mean latency, s": (E2E, 1.0)},
+    "Fixed: SMs of decode beside vision, and beside a prefill, of 84.",
+)

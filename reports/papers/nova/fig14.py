@@ -52,30 +52,23 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 3, 1, 1.7, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)
+def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
-    points = [point for point in at(DRAWN).points(panels) if point.error is None]
-    if not points:
-        return LeftOut("fig14", TITLE, "no point of it is finished")
-    point = points[0]
+    point = finished(at(DRAWN).points(panels))[0]
     vision, decode = steps(point, "vision"), steps(point, "decode")
     pending = np.asarray(pending_at(point, vision["t_s"]))
     peak_s = float(vision["t_s"].iloc[int(np.argmax(pending))])
-    figure, axes = sheet(3, 1, TITLE, 1.7, sharex=True)
     every = np.arange(max(0.0, peak_s - WINDOW_S), peak_s + WINDOW_S, 0.05)
     axes[0].fill_between(every, pending_at(point, every), step="post", color=MUTED, alpha=0.35, lw=0)
-    axes[0].set_ylabel("requests pending")
     for name, found, colour in (("vision", vision, STAGES[0]), ("decode", decode, STAGES[1])):
         near = found.loc[(found["t_s"] >= every[0]) & (found["t_s"] <= every[-1])]
         how = {"color": colour, "marker": "o" if name == "vision" else ".", "ms": 3.5, "lw": 0.8}
         axes[1].plot(near["t_s"], near["dt_s"] / near["dt_s"].max(), **how, label=f"passes of {name}")
         axes[2].plot(near["t_s"], near["sms"], **how)
-    axes[1].set_ylabel("time of a pass,\nover its longest")
-    axes[2].set_ylabel("SMs that it has")
-    for own in axes:
-        own.set_ylim(bottom=0)
-    axes[2].set_xlabel("elapsed time, s")
-    axes[2].set_xlim(every[0], every[-1])
-    legend(figure, axes[1])
-    caption = f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."
-    return Picture("fig14", TITLE, figure, f"{caption} {made_from([point])}")
+    labels = ("requests pending", "time of a pass,\nover its longest", "SMs that it has")
+    for own, label in zip(axes, labels, strict=True):
+        own.set(ylim=(0, None), ylabel=label)
+    axes[2].set(xlabel="elapsed time, s", xlim=(every[0], every[-1]))
+    legend(axes[1])
+    return f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."

@@ -51,8 +51,10 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Mean and largest latency."""
-    quantities = {"mean latency, s": (E2E, 1.0), "largest latency, s": (E2E_MAX, 1.0)}
-    return drawn(TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)
+draw = drawn(
+    TITLE,
+    {"mean latency, s": (E2E, 1.0), "largest latency, s": (E2E_MAX, 1.0)},
+    "Poisson arrivals.",
+    panel=PANEL,
+    rates=RATES,
+)

@@ -73,15 +73,13 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, points=None)
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """Time to the end of both over decode's share."""
-    figure, axes = sheet(1, 1, TITLE)
-    axes[0].plot([*SHARES], [together_s(sms) for sms in SHARES], color="#d55e00", label="on shares")
-    axes[0].axhline(PAPER["in turn"], color="#5d6b7c", label="in turn")
-    axes[0].axhline(together_s(None), color="#0072b2", ls="--", label="on streams")
-    axes[0].axvspan(*PAPER["window"], color="#e69f00", alpha=0.2, label="the paper's window")
-    axes[0].set_ylim(0, 2.5)
-    axes[0].set_xlabel("SMs of decode, of 84")
-    axes[0].set_ylabel("s until both are done")
-    legend(figure, axes[0])
-    return Picture("fig4", TITLE, figure, "Modelled: 2,000 products of decode and 200 of vision.")
+    axes.plot([*SHARES], [together_s(sms) for sms in SHARES], color="#d55e00", label="on shares")
+    axes.axhline(paper["in turn"], color="#5d6b7c", label="in turn")
+    axes.axhline(together_s(None), color="#0072b2", ls="--", label="on streams")
+    axes.axvspan(*paper["window"], color="#e69f00", alpha=0.2, label="the paper's window")
+    axes.set(ylim=(0, 2.5), xlabel="SMs of decode, of 84", ylabel="s until both are done")
+    legend(axes)
+    return "Modelled: 2,000 products of decode and 200 of vision."

@@ -61,34 +61,26 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, points=None)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """All pairs of shares with their frontier, and the shares along it."""
-    figure, axes = sheet(1, 2, TITLE)
     ours, kept = profile(), profile().frontier(OUTPUTS)
-    pairs = [(v, p) for v in ours.vision for p in ours.prefill]
 
-    def over_throughput(own: Any, pairs: list[tuple[int, int]], **how: Any) -> None:
+    def over_throughput(pairs: list[tuple[int, int]], **how: Any) -> None:
         rates = [ours.throughput(*pair) for pair in pairs]
-        own.plot(rates, [ours.end_to_end_s(*pair, OUTPUTS) for pair in pairs], **how)
+        left.plot(rates, [ours.end_to_end_s(*pair, OUTPUTS) for pair in pairs], **how)
 
-    over_throughput(axes[0], pairs, ls="none", marker="o", ms=2, color=MUTED, label="a pair of shares")
-    over_throughput(axes[0], kept, color=INK, label="frontier")
-    over_throughput(
-        axes[0], [PAIR], ls="none", marker="o", ms=6, mfc="white", mec=MUTED, label="the paper's pair"
-    )
-    over_throughput(
-        axes[0], [ours.search(OUTPUTS)], ls="none", marker="D", ms=5, color=INK, label="ours, equation (3)"
-    )
-    axes[0].set_xlim(0.35, 0.78)
-    axes[0].set_ylim(3.4, 5.0)
-    axes[0].set_xlabel("requests per second, equation (4)")
-    axes[0].set_ylabel("E[T_e2e], s, equation (1)")
+    pairs, alone = [(v, p) for v in ours.vision for p in ours.prefill], {"ls": "none"}
+    over_throughput(pairs, **alone, marker="o", ms=2, color=MUTED, label="a pair of shares")
+    over_throughput(kept, color=INK, label="frontier")
+    over_throughput([PAIR], **alone, marker="o", ms=6, mfc="white", mec=MUTED, label="the paper's pair")
+    over_throughput([ours.search(OUTPUTS)], **alone, marker="D", ms=5, color=INK, label="ours, equation (3)")
+    left.set(xlim=(0.35, 0.78), ylim=(3.4, 5.0), ylabel="E[T_e2e], s, equation (1)")
+    left.set_xlabel("requests per second, equation (4)")
     rates = [ours.throughput(*pair) for pair in kept]
-    for index, (stage, colour) in enumerate(zip(PAPER, STAGES, strict=False)):
+    for index, (stage, colour) in enumerate(zip(paper, STAGES, strict=False)):
         shares = [pair[index] for pair in kept]
-        axes[1].plot(rates, shares, color=colour, marker=".", label=f"decode's share beside {stage}")
-    axes[1].set_ylim(bottom=0)
-    axes[1].set_xlabel("requests per second along the frontier")
-    axes[1].set_ylabel("SMs of decode, of 84")
-    legend(figure, axes[0], *axes[1].get_legend_handles_labels()[0])
-    return Picture("fig6", TITLE, figure, "Modelled; the paper's optimum is (24, 30).")
+        right.plot(rates, shares, color=colour, marker=".", label=f"decode's share beside {stage}")
+    right.set(ylim=(0, None), ylabel="SMs of decode, of 84", xlabel="requests per second along the frontier")
+    legend(left, *right.get_legend_handles_labels()[0])
+    return "Modelled; the paper's optimum is (24, 30)."

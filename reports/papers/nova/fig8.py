@@ -61,25 +61,20 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, points=None)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """The gain, and the slowdown of each."""
-    figure, axes = sheet(1, 2, TITLE)
     for stage, colour in COLOURS.items():
-        shares = [
-            sms for sms in getattr(profile(), stage) if sms <= 42
-        ]  # half of them: the paper looks at 12 to 36
-        axes[0].plot(
-            shares, [gain(stage, sms) for sms in shares], color=colour, label=f"decode beside {stage}"
-        )
-        found = [slower(stage, sms) for sms in shares]
-        axes[1].plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
-        axes[1].plot(
-            shares, [each[1] for each in found], color=colour, ls="--", label=f"decode beside {stage}"
-        )
-    for own in axes:
+        # Half of them: the paper looks at 12 to 36.
+        shares = [sms for sms in getattr(profile(), stage) if sms <= 42]
+        beside, found = f"decode beside {stage}", [slower(stage, sms) for sms in shares]
+        left.plot(shares, [gain(stage, sms) for sms in shares], color=colour, label=beside)
+        right.plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
+        right.plot(shares, [each[1] for each in found], color=colour, ls="--", label=beside)
+    for own in (left, right):
         own.axhline(1.0, color=MUTED, lw=0.9)
         own.set_xlabel("SMs of decode, of 84")
-    axes[0].set_ylabel("work done, over in turn (Fig. 8)")
-    axes[1].set_ylabel("time, over by itself (Fig. 9)")
-    legend(figure, axes[1])
-    return Picture("fig8", TITLE, figure, "Modelled; each stage by itself on all SMs is 1.")
+    left.set_ylabel("work done, over in turn (Fig. 8)")
+    right.set_ylabel("time, over by itself (Fig. 9)")
+    legend(right)
+    return "Modelled; each stage by itself on all SMs is 1."

@@ -66,27 +66,21 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """A line for each rate over alpha, and over the chunk."""
-    figure, axes = sheet(1, 2, TITLE)
-    used: list[Measured] = []
     own_looks = looks([Variant("rate", (("rate", rate),)) for rate in RATES]).values()
     for rate, look in zip(RATES, own_looks, strict=True):
-        for own, setting, values in ((axes[0], _alpha, ALPHAS), (axes[1], _chunk, CHUNKS)):
-            points = {each: setting(each, rate).points(panels) for each in values}
-            used += [point for found in points.values() for point in found]
-            spreads = {x: spread(found, E2E) for x, found in points.items()}
-            line(own, spreads, look, f"{rate:g} requests/s")
-    if all(point.error is not None for point in used):
-        return LeftOut("section5-a", TITLE, "no point of it is finished")
-    for own, name in zip(
-        axes, ("Nova: alpha, SMs for each further request", "Chunk: tokens of a step"), strict=True
+        for own, setting, values in ((left, _alpha, ALPHAS), (right, _chunk, CHUNKS)):
+            settings = {each: setting(each, rate) for each in values}
+            line_over(own, panels, settings, E2E, look, f"{rate:g} requests/s")
+    for own, name in (
+        (left, "Nova: alpha, SMs for each further request"),
+        (right, "Chunk: tokens of a step"),
     ):
-        own.set_yscale("log")
-        own.set_xlabel(name)
-        own.set_ylabel("mean latency, s")
-    axes[0].set_xticks(ALPHAS)
-    axes[1].set_xscale("log", base=2)
-    axes[1].set_xticks(CHUNKS, [str(tokens) for tokens in CHUNKS])
-    legend(figure, axes[0])
-    return Picture("section5-a", TITLE, figure, made_from(used, bars=True))
+        own.set(yscale="log", xlabel=name, ylabel="mean latency, s")
+    left.set_xticks(ALPHAS)
+    right.set_xscale("log", base=2)
+    right.set_xticks(CHUNKS, [str(tokens) for tokens in CHUNKS])
+    legend(left)
+    return ""

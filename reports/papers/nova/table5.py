@@ -60,31 +60,20 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, points=lambda panels: [p for rate in RATES for p in at(rate).points(panels)], bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Vision and prefill of a request, and the wait for them with that of an M/G/1 queue, over the rate."""
-    points = {rate: at(rate).points(panels) for rate in RATES}
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("table5", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, 2, TITLE)
     own = engine_looks("measured", "M/G/1 queue")
     shown = (
-        (axes[0], "measured", processing_s, "processing"),
-        (axes[1], "measured", WAIT, "waiting"),
-        (axes[1], "M/G/1 queue", theory_s, "theory"),
+        (left, "measured", processing_s, "processing"),
+        (right, "measured", WAIT, "waiting"),
+        (right, "M/G/1 queue", theory_s, "theory"),
     )
     for panel, label, quantity, published in shown:
-        spreads = {rate: spread(found, quantity) for rate, found in points.items()}
-        line(panel, spreads, own[label], label)
+        line_over(panel, panels, {rate: at(rate) for rate in RATES}, quantity, own[label], label)
         for rate, seconds in paper[published].items():
             paper_marker(panel, rate, seconds, own[label])
-    axes[0].set_ylim(0, 1.6)
-    axes[1].set_yscale("log")
-    for panel, label in zip(
-        axes, ("vision and prefill of a request, s", "waiting for vision, s"), strict=True
-    ):
-        panel.set_xlabel("requests per second")
-        panel.set_ylabel(label)
-    legend(figure, axes[1], paper_handle("paper"))
-    caption = "Where more come than can be served the queue has no theory."
-    return Picture("table5", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
+    left.set(ylim=(0, 1.6), xlabel="requests per second", ylabel="vision and prefill of a request, s")
+    right.set(yscale="log", xlabel="requests per second", ylabel="waiting for vision, s")
+    legend(right, paper_handle("paper"))
+    return "Where more come than can be served the queue has no theory."

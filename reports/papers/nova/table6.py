@@ -152,30 +152,30 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _over_bandwidth(slots: int) -> dict[float, Setting]:
+    return {gb_s: _slower(slots, gb_s) for gb_s in LINKS} | {25.0: _slots(slots)}
+
+
+def _points(panels: Panels) -> list[Measured]:
+    settings = (_ALONE, *_over_bandwidth(2).values(), *_over_bandwidth(5).values())
+    return [point for setting in settings for point in setting.points(panels)]
+
+
+@picture(TITLE, 1, 2, points=_points, bars=True)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str | LeftOut:
     """What a pass takes longer over K, and over the bandwidth of the link."""
     alone = _ALONE.points(panels)
-    if all(point.error is not None for point in alone):
-        return LeftOut("table6", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, 2, TITLE)
+    if (left_out := none_finished(alone, TITLE)) is not None:
+        return left_out
     look = engine_looks(OURS)[OURS]
     added = [across_seeds(_added(_slots(k))(panels)) for k in SLOTS]
-    bars(axes[0], [f"K = {k}" for k in SLOTS], {"here": (added, look)}, {"here": [*ADDED.values()]}, 1000)
-    axes[0].set_ylabel("a vision pass takes longer by, ms")
-    looks = engine_looks("K = 2", "K = 5")
-    used = [*alone]
-    for slots, own in zip((2, 5), looks.values(), strict=True):
-        found = {gb_s: _slower(slots, gb_s).points(panels) for gb_s in LINKS} | {
-            25.0: _slots(slots).points(panels)
-        }
-        used += [point for points in found.values() for point in points]
-        spreads = {gb_s: spread(points, _PASS) for gb_s, points in found.items()}
-        line(axes[1], spreads, own, f"K = {slots}")
+    bars(left, [f"K = {k}" for k in SLOTS], {"here": (added, look)}, {"here": [*ADDED.values()]}, 1000)
+    left.set_ylabel("a vision pass takes longer by, ms")
+    for slots, own in zip((2, 5), engine_looks("K = 2", "K = 5").values(), strict=True):
+        line_over(right, panels, _over_bandwidth(slots), _PASS, own, f"K = {slots}")
     raw = spread(alone, _PASS).median
     assert raw is not None
-    axes[1].axvline(least_gb_s(raw), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
-    axes[1].set_ylim(bottom=0)
-    axes[1].set_xlabel("link to the host, GB/s")
-    axes[1].set_ylabel("a vision pass, s")
-    legend(figure, axes[1], paper_handle("paper"))
-    return Picture("table6", TITLE, figure, made_from(used, bars=True))
+    right.axvline(least_gb_s(raw), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
+    right.set(ylim=(0, None), xlabel="link to the host, GB/s", ylabel="a vision pass, s")
+    legend(right, paper_handle("paper"))
+    return ""

@@ -178,25 +178,21 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, points=None)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Requests that fit, and KV handed over, over the length of a request."""
-    figure, axes = sheet(1, 2, TITLE)
     lengths = (500, 1000, 2000, 4000, 8000, 16_000)
-    axes[0].plot(lengths, [held(tokens, False) for tokens in lengths], "o-", label="full attention")
-    axes[0].plot(lengths, [held(tokens, True) for tokens in lengths], "o-", label="OmniAttn, one pool")
-    axes[0].plot(
-        lengths, [divided(tokens) for tokens in lengths], "--", label="OmniAttn, pool divided by β = 0.2"
-    )
-    axes[0].set_yscale("log")
-    axes[0].set_ylabel(f"requests in {POOL} blocks")
-    axes[1].plot(lengths, [100 * moved(tokens) for tokens in lengths], "o-")
-    axes[1].set_ylim(0, 105)
-    axes[1].set_ylabel("KV handed over, %")
-    for own in axes:
+    left.plot(lengths, [held(tokens, False) for tokens in lengths], "o-", label="full attention")
+    left.plot(lengths, [held(tokens, True) for tokens in lengths], "o-", label="OmniAttn, one pool")
+    in_parts = "OmniAttn, pool divided by β = 0.2"
+    left.plot(lengths, [divided(tokens) for tokens in lengths], "--", label=in_parts)
+    left.set(yscale="log", ylabel=f"requests in {POOL} blocks")
+    right.plot(lengths, [100 * moved(tokens) for tokens in lengths], "o-")
+    right.set(ylim=(0, 105), ylabel="KV handed over, %")
+    for own in (left, right):
         own.set_xscale("log", base=2)
         own.set_xlabel("tokens of a request")
-    legend(figure, axes[0])
-    caption = (
+    legend(left)
+    return (
         "30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, which serves nobody here."
     )
-    return Picture("attention_memory", TITLE, figure, caption)

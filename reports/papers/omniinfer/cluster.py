@@ -135,26 +135,28 @@ def table(
     shape: tuple[int, int, float],
     rows: Mapping[str, tuple[str, Sequence[float]]],
     columns: Columns,
-    panels: Panels,
     caption: str,
-) -> Picture | LeftOut:
+) -> Draw:
     """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: rows and columns
     of panels, and their height in inches; `rows`: name -> its panel of the card, and the paper's numbers."""
-    figure, axes = sheet(*shape[:2], title, shape[2], sharey=True)
-    points = {panel: at(panel).points(panels) for panel, _ in rows.values()}
-    used = [point for found in points.values() for point in found]
-    if (left_out := none_finished(used, title)) is not None:
-        return left_out
-    look = Look("#8fb3d9", "o", "-", 1.4)
-    for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, columns.values(), strict=True)):
-        thousands = name.endswith("tokens/s")
-        factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
-        label = f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name
-        found = {row: (points[panel], paper[index]) for row, (panel, paper) in rows.items()}
-        rows_beside_paper(own, found, quantity, factor, look, label)
-    axes[0].set_yticks(range(len(rows)), list(rows))
-    axes[0].invert_yaxis()
-    return Picture("", title, figure, f"{caption} {made_from(used, bars=True)}")
+
+    def used(panels: Panels) -> list[Measured]:
+        return [point for panel, _ in rows.values() for point in at(panel).points(panels)]
+
+    @picture(title, *shape, points=used, bars=True, sharey=True)
+    def draw(panels: Panels, paper: Any, *axes: Any) -> str:
+        look = Look("#8fb3d9", "o", "-", 1.4)
+        for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, columns.values(), strict=True)):
+            thousands = name.endswith("tokens/s")
+            factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
+            label = f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name
+            found = {row: (at(panel).points(panels), here[index]) for row, (panel, here) in rows.items()}
+            rows_beside_paper(own, found, quantity, factor, look, label)
+        axes[0].set_yticks(range(len(rows)), list(rows))
+        axes[0].invert_yaxis()
+        return caption
+
+    return draw
 
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:

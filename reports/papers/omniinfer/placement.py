@@ -137,31 +137,25 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, 2, points=None)
+def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
-    figure, axes = sheet(1, 2, TITLE)
     width = 15
     for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
         found = followed(variant, DRIFT_S, SEEDS[0]).imbalance
         smooth = np.convolve(found, np.ones(width) / width, "valid")
-        axes[0].plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
-    axes[0].set_xlabel("minutes")
-    axes[0].set_ylabel("fullest die over the mean die")
-    axes[0].set_ylim(bottom=1)
-    legend(figure, axes[0])
+        left.plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
+    left.set(xlabel="minutes", ylabel="fullest die over the mean die", ylim=(1, None))
+    legend(left)
     places = np.arange(len(VARIANTS))
-    for shift, drift_s, label, colour in (
-        (-0.2, None, "at rest", "#8793a3"),
-        (0.2, DRIFT_S, "drifting", "#d55e00"),
-    ):
+    loads = ((-0.2, None, "at rest", "#8793a3"), (0.2, DRIFT_S, "drifting", "#d55e00"))
+    for shift, drift_s, label, colour in loads:
         means = [mean(variant, drift_s, SEEDS[0]) for variant in VARIANTS]
-        axes[1].bar(places + shift, means, 0.4, label=label, color=colour)
-    axes[1].set_xticks(places, [*VARIANTS], rotation=40, ha="right")
-    axes[1].set_ylim(bottom=1)
-    axes[1].set_ylabel("mean over half an hour")
-    axes[1].legend()
-    caption = (
+        right.bar(places + shift, means, 0.4, label=label, color=colour)
+    right.set_xticks(places, [*VARIANTS], rotation=40, ha="right")
+    right.set(ylim=(1, None), ylabel="mean over half an hour")
+    right.legend()
+    return (
         "Modelled: top-8 of 256 experts by Zipf 0.55, 48 requests a die, one slot more on each die; one seed. "
         "Left: averaged over three quarters of a minute."
     )
-    return Picture("placement", TITLE, figure, caption)

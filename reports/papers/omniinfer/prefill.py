@@ -104,34 +104,31 @@ CLAIMS = [
 ]
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _over_rates(panel: str) -> dict[float, Setting]:
+    """By requests a second of an instance."""
+    return {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
+
+
+def _points(panels: Panels) -> list[Measured]:
+    both = (_over_rates(panel) for panel in (FITTED, STARTING))
+    return [point for settings in both for at in settings.values() for point in at.points(panels)]
+
+
+@picture(TITLE, points=_points)
+def draw(panels: Panels, paper: Any, axes: Any) -> str:
     """TTFT over the load of an instance: ours by both times of a step, the paper's rows, and the curve through them."""
-    figure, (axes,) = sheet(1, 1, TITLE)
-    points = {
-        (panel, rate): of(panel, ENGINE, rate=rate).points(panels)
-        for panel in (FITTED, STARTING)
-        for rate in RATES
-    }
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("prefill", TITLE, "no point of it is finished")
     labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
     for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
-        spreads = {rate / INSTANCES: spread(points[panel, rate], ttft_s) for rate in RATES}
-        line(axes, spreads, Look(colour, "o", "-", 1.4), label)
+        line_over(axes, panels, _over_rates(panel), ttft_s, Look(colour, "o", "-", 1.4), label)
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
-    axes.plot(
-        along, wait / (limit - along), color="#d55e00", lw=1.0, ls="--", label="curve through the paper's"
-    )
+    curve = {"color": "#d55e00", "ls": "--", "label": "curve through the paper's"}
+    axes.plot(along, wait / (limit - along), lw=1.0, **curve)
     published = [row.ttft_s for row in TABLE_1]
     axes.plot(rates(), published, "D", mfc="none", color="#d55e00", label="paper, Table 1")
-    axes.set_xlabel("requests/s an instance")
-    axes.set_ylabel("mean TTFT, s")
-    axes.set_ylim(0, 4)
-    legend(figure, axes)
-    caption = (
+    axes.set(xlabel="requests/s an instance", ylabel="mean TTFT, s", ylim=(0, 4))
+    legend(axes)
+    return (
         f"Modelled: six prefill instances of 16 dies behind OmniProxy, prompts alone. The curve is {wait:.2f} / "
-        f"({limit:.2f} − rate); by the code's start values an instance can do {started():.2f} a second. "
+        f"({limit:.2f} − rate); by the code's start values an instance can do {started():.2f} a second."
     )
-    return Picture("prefill", TITLE, figure, f"{caption}{made_from(used)}")

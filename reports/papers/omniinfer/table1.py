@@ -121,12 +121,11 @@ CLAIMS = [
     ),
 ]
 
-
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """A panel for each column, a bar for each row, the paper's value on it."""
-    rows = {row.name: (row.panel, (row.qpm, row.ttft_s, row.tpot_s)) for row in PAPER}
-    caption = (
-        "Modelled: DeepSeek-R1 INT8 on dies of Ascend 910C; a row's number is its requests in flight a decode die. "
-        "Outlined: the paper. QPM is of two nodes."
-    )
-    return table(TITLE, (1, 3, 3.4), rows, COLUMNS, panels, caption)
+draw = table(
+    TITLE,
+    (1, 3, 3.4),
+    {row.name: (row.panel, (row.qpm, row.ttft_s, row.tpot_s)) for row in PAPER},
+    COLUMNS,
+    "Modelled: DeepSeek-R1 INT8 on dies of Ascend 910C; a row's number is its requests in flight a decode die. "
+    "Outlined: the paper. QPM is of two nodes.",
+)

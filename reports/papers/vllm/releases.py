@@ -217,6 +217,6 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for own, name in zip(axes, (ANSWER, *QUANTITIES), strict=True):
         own.set_title(name.removesuffix(", ms"), fontsize=9)
         own.set_ylabel("% of the first release")
-    legend(figure, axes[0])
+    legend(axes[0])
     caption = "Each seed in per cent of itself on the first release; where that is 0 it is left out. "
     return Picture("releases", TITLE, figure, caption + made_from(used, bars=True))
