@@ -11,10 +11,11 @@ order:
     TITLE         one line for people, as plain text: it is read without importing the card
     EXPERIMENTS   panel -> Experiment; a point that several panels or cards have is measured once
     QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it, and one that
-                  does not vary it without several values of it
-    PAPER         the published numbers, in whatever form `draw` wants them
-    CLAIMS        what the paper says of them, see `reports.claims.claim`
-    draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none
+                  does not vary it without several values of it; a card that is small anyway has none
+    PAPER         the published numbers that claims or picture are made with, in whatever form they want them
+    CLAIMS        id -> what the paper says, see `reports.claims.claim`
+    draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none. See
+                  `reports.figures.card_figures.picture`
     NEEDS         what a measurement needs that this program has not, such as weights: a run of the group skips it
                   and says so
     GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
@@ -162,6 +163,8 @@ def _group_names() -> list[str]:
 
 
 def _figure(listed: Listed) -> Figure:
+    from reports.claims.stated import named
+
     module = importlib.import_module(listed.module)
     package = importlib.import_module(listed.module.rpartition(".")[0])
     return Figure(
@@ -169,9 +172,9 @@ def _figure(listed: Listed) -> Figure:
         group=listed.group,
         title=module.TITLE,
         experiments=module.EXPERIMENTS,
-        quick=module.QUICK,
-        paper=module.PAPER,
-        claims=module.CLAIMS,
+        quick=getattr(module, "QUICK", {}),
+        paper=getattr(module, "PAPER", {}),
+        claims=named(getattr(module, "CLAIMS", {})),
         draw=getattr(module, "draw", None),
         sensitivity=getattr(module, "SENSITIVITY", None),
         order_seed=getattr(package, "ORDER_SEED", None),

@@ -65,7 +65,7 @@ class Claim:
     """One sentence of a paper with its number. Values are in s, 1/s or shares, whatever `unit` shows them in."""
 
     id: str
-    """Short and unique in its group, such as `fig11-left-p90`."""
+    """Short and unique in its group, such as `fig11-left-p90`; empty until the card is read."""
     text: str
     """What the paper says, in our words."""
     paper: float | tuple[float, float]
@@ -95,14 +95,14 @@ class Claim:
     """What a reader should know of the paper's number, as when it contradicts another of the paper."""
 
     def __post_init__(self) -> None:
-        low, high = self.band
+        (low, high), name = self.band, self.id or repr(self.text)
         if self.neutral is not None and low <= self.neutral <= high:
             raise ValueError(
-                f"claim {self.id}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}"
+                f"claim {name}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}"
             )
         if self.blunt and not isinstance(self.paper, tuple):
             raise ValueError(
-                f"claim {self.id}: its band {low:g} to {high:g} is wider than the effect of {self.effect:g}; set "
+                f"claim {name}: its band {low:g} to {high:g} is wider than the effect of {self.effect:g}; set "
                 f"within to {self.effect / 2:.3g} at most"
             )
 

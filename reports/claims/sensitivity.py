@@ -10,6 +10,7 @@ from harness.experiments.experiment import Experiment
 from harness.metrics.stats import Spread
 from reports.claims.claim import Claim, summed_up
 from reports.claims.quantities import Panels
+from reports.claims.stated import named
 
 if TYPE_CHECKING:
     from reports.runs.measured import Run
@@ -41,7 +42,7 @@ class Cell:
 
 
 def varied(
-    cards: Mapping[str, tuple[Mapping[str, Experiment], list[Claim]]],
+    cards: Mapping[str, tuple[Mapping[str, Experiment], Mapping[str, Claim]]],
     variations: Mapping[str, Mapping[str, Any]],
     **changes: Any,
 ) -> tuple[dict[str, Experiment], Sensitivity]:
@@ -62,7 +63,8 @@ def varied(
                 data["grid"] = {name: axis for name, axis in original.grid.items() if name not in settings}
                 experiments[names[panel]] = Experiment.model_validate(data)
     claims = {
-        card: tuple(claim for claim in own if claim.neutral is not None) for card, (_, own) in cards.items()
+        card: tuple(claim for claim in named(own) if claim.neutral is not None)
+        for card, (_, own) in cards.items()
     }
     return experiments, Sensitivity(panels, claims)
 

@@ -1,7 +1,6 @@
 """How a card writes its claims down: what the paper says, its number, how ours is measured, and why it differs.
 
-    claim(
-        "fig4-ahead",
+    "fig4-ahead": claim(
         "every stage is complete long before playback",
         times((0.0, 0.5), words="long before"),
         value(_last_stage, _REPLY),
@@ -13,8 +12,8 @@ relative to another, `runs` for a count of runs, `level` for what has none unles
 says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from reports.claims.claim import Claim, Unit
 from reports.claims.quantities import Measure, Tally
@@ -57,7 +56,6 @@ def level(
 
 
 def claim(
-    id: str,
     text: str,
     number: Number,
     ours: Measure | Tally,
@@ -68,9 +66,9 @@ def claim(
     check: str = "",
     remark: str = "",
 ) -> Claim:
-    """One claim of a card; see `Claim` for what its parts mean."""
+    """One claim of a card, without its id; see `Claim` for what its parts mean."""
     return Claim(
-        id=id,
+        id="",
         text=text,
         paper=number.paper,
         measure=ours,
@@ -85,6 +83,16 @@ def claim(
         explanation=_filled(why) if isinstance(why, str) and "{" in why else why,
         remark=remark,
     )
+
+
+def named(claims: Mapping[str, Claim]) -> list[Claim]:
+    """A card's `CLAIMS`, each with its id."""
+    return [replace(one, id=id) for id, one in claims.items()]
+
+
+def merged(parts: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
+    """Claims that are made part by part, such as those of each panel."""
+    return {id: one for part in parts for id, one in part.items()}
 
 
 def _filled(sentence: str) -> Callable[[float], str]:

@@ -33,7 +33,7 @@ from reports.claims.quantities import (
     value,
 )
 from reports.claims.sensitivity import varied
-from reports.claims.stated import Number, claim, level, moves, runs, times
+from reports.claims.stated import Number, claim, level, merged, moves, runs, times
 from reports.figures.card_figures import (
     Draw,
     Shown,

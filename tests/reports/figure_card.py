@@ -76,7 +76,9 @@ def assert_drawn(whole: Shown, failed: Shown) -> None:
 
 def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
     """A card that asks the claims of the small one again."""
-    experiments, sensitivity = varied({"liveserve-small": (EXPERIMENTS, CLAIMS)}, variations)
+    experiments, sensitivity = varied(
+        {"liveserve-small": (EXPERIMENTS, {claim.id: claim for claim in CLAIMS})}, variations
+    )
     assert isinstance(sensitivity, Sensitivity)
     return figure("liveserve-moved", experiments=experiments, claims=[], draw=None, sensitivity=sensitivity)
 

@@ -107,7 +107,7 @@ def test_a_band_that_holds_half_of_the_effect_and_none_makes_nothing_reproduced(
     """Numbers of cards as they once were: refused, or no more than a direction."""
 
     def old() -> Claim:
-        return claim("x", "said", number, lambda panels: {0: ours, 1: ours, 2: ours}, "so")
+        return claim("said", number, lambda panels: {0: ours, 1: ours, 2: ours}, "so")
 
     if allowed is None:
         with pytest.raises(ValueError, match="wider than the effect"):

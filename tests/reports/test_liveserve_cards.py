@@ -95,7 +95,7 @@ def test_the_timeline_starts_whole_and_ends_with_the_continuity_of_the_run(
 
 
 def test_the_lead_is_read_off_the_log(served: tuple[Group, Group]) -> None:
-    (claim,) = [claim for claim in fig15_right.CLAIMS if claim.id == "fig15-right-paced"]
+    claim = fig15_right.CLAIMS["fig15-right-paced"]
     assert claim.measure(panels(served[0], "fig15-right")) == {0: pytest.approx(LEAD_S + PACKET_S)}
 
 

@@ -35,40 +35,35 @@ def _less(quantity: str, before: str, after: str) -> Any:
     return quotient(value(quantity, at(before, OURS)), value(quantity, at(after, OURS)))
 
 
-CLAIMS = [
-    claim(
-        "ablation-tbt",
+CLAIMS = {
+    "ablation-tbt": claim(
         "the scheduler: P99 TBT 375 to 73 ms, ÷ 5.1",
         times(375 / 73, within=1.2),
         _less(TBT, "none", "scheduler"),
         "÷ {ours:.2f}: with it steps keep to Online-Only's P99, which is 102 ms here and can be 73 at most there",
     ),
-    claim(
-        "ablation-ttft-scheduler",
+    "ablation-ttft-scheduler": claim(
         "the scheduler: P99 TTFT 1,399 to 686 ms, ÷ 2.0",
         times(1399 / 686, within=0.5),
         _less(TTFT, "none", "scheduler"),
         "÷ {ours:.2f}: an arrival waits for the rest of a step, and then reads its prompt in two",
     ),
-    claim(
-        "ablation-ttft-preemption",
+    "ablation-ttft-preemption": claim(
         "preemption within a step: P99 TTFT 686 to 523 ms, ÷ 1.31",
         times(686 / 523, within=0.145),
         _less(TTFT, "scheduler", "preemption"),
         "÷ {ours:.2f}: while online prompts are read nobody in the step could leave",
     ),
-    claim(
-        "ablation-ttft-worst",
+    "ablation-ttft-worst": claim(
         "and the longest TTFT 866 to 573 ms, ÷ 1.51",
         times(866 / 573, within=0.25),
         _less("online.ttft_max", "scheduler", "preemption"),
         "÷ {ours:.2f}: as before",
     ),
-    claim(
-        "ablation-throughput",
+    "ablation-throughput": claim(
         "incremental checkpoints: 8,810 to 11,366 offline tokens/s, × 1.29",
         times(1.29, within=0.145),
         quotient(value(TPS, at("all", OURS)), value(TPS, at("preemption", OURS))),
         "× {ours:.2f}",
     ),
-]
+}

@@ -188,11 +188,10 @@ def per_gpu(name: str) -> Measure:
     return each(value(TPS, at(name, DISTSERVE)), lambda tokens: tokens / 2)
 
 
-def slo_check(name: str, slo: tuple[float, float]) -> list[Claim]:
+def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
     """How far the limits that ConServe was given lie from what Online-Only has measured here."""
-    return [
-        claim(
-            f"{_slug(name)}-slo-{short}",
+    return {
+        f"{_slug(name)}-slo-{short}": claim(
             f"{name}: ConServe was held to Online-Only's P99 {text}",
             level(1.0, "×", within=0.15),
             each(value(quantity, at(name, ONLINE_ONLY)), lambda measured, limit=limit: measured / limit),
@@ -200,7 +199,7 @@ def slo_check(name: str, slo: tuple[float, float]) -> list[Claim]:
             calibrated="the limit was taken from such runs",
         )
         for short, text, quantity, limit in (("ttft", "TTFT", TTFT, slo[0]), ("tbt", "TBT", TBT, slo[1]))
-    ]
+    }
 
 
 def _slug(name: str) -> str:

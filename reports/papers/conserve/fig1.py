@@ -13,8 +13,6 @@ EXPERIMENTS = {
 }
 QUICK = {"requests": "300"}
 
-PAPER = {"within ten minutes": 3.0}
-
 
 def swing(point: Measured) -> float | None:
     """The most requests of a minute over the mean of the ten minutes around it; the largest in the trace."""
@@ -27,12 +25,11 @@ def swing(point: Measured) -> float | None:
     return float((windows.max(axis=1) / windows.mean(axis=1)).max())
 
 
-CLAIMS = [
-    claim(
-        "fig1-swing",
+CLAIMS = {
+    "fig1-swing": claim(
         "load rises up to 3 × within ten minutes",
         times(3.0, within=0.75),
         value(swing, at(_LOAD, ONLINE_ONLY)),
         "× {ours:.2f}: arrivals are those of a process that was fitted to BurstGPT's first day, not its own",
     )
-]
+}

@@ -32,8 +32,6 @@ EXPERIMENTS = {
 }
 QUICK = {"requests": "40"}
 
-PAPER = {"ttft": 1.25, "tbt": 1.19, "of optimal": 0.823, "over Sarathi-P": 3.0}
-
 _NAMES = [name for names in LOADS.values() for name in names.values()]
 
 
@@ -48,91 +46,80 @@ def _every(measure: Callable[[str], Measure]) -> list[Measure]:
 _TWICE = "Online-Only reads a prompt in just the step that t_TBT allows; with replies in it here it takes two"
 
 
-def _near(model: str) -> list[Any]:
+def _near(model: str) -> dict[str, Claim]:
     names, short = list(LOADS[model].values()), model.split("-")[-1].lower()
-    return [
-        claim(
-            f"fig6a-{short}-ttft",
+    return {
+        f"fig6a-{short}-ttft": claim(
             f"{model}: P99 TTFT within 25 % of Online-Only at every rate (largest ratio)",
             level((1.0, 1.25), "×", within=0.05),
             largest(*_over(TTFT, OURS, ONLINE_ONLY, names)),
             "× {ours:.2f}: " + _TWICE,
         ),
-        claim(
-            f"fig6a-{short}-tbt",
+        f"fig6a-{short}-tbt": claim(
             f"{model}: P99 TBT within 19 % of Online-Only at every rate (largest ratio)",
             level((1.0, 1.19), "×", within=0.05),
             largest(*_over(TBT, OURS, ONLINE_ONLY, names)),
             "× {ours:.2f}",
         ),
-    ]
+    }
 
 
-CLAIMS = [
-    *(each for model in LOADS for each in _near(model)),
-    claim(
-        "fig6a-optimal",
+CLAIMS = {
+    **merged(map(_near, LOADS)),
+    "fig6a-optimal": claim(
         "82.3 % of the optimal offline throughput, which is Non-Preemptive's, on average over rates and models",
         level(0.823, "%", within=0.08),
         average(*_every(of_optimal)),
         "{percent:.0f} %",
     ),
-    claim(
-        "fig6a-low-load",
+    "fig6a-low-load": claim(
         "at low load both have over 70 % of it (Sarathi-P, Llama-3.1-8B, 2 requests/s)",
         level((0.7, 1.0), "%", within=0.05),
         of_optimal("rate 2", SARATHI),
         "{percent:.0f} %: 2 requests/s are no low load where the bound is as high; at less no limit can be kept to",
     ),
-    claim(
-        "fig6a-sarathi",
+    "fig6a-sarathi": claim(
         "3.0 × the offline throughput of Sarathi-P on average",
         times(3.0, within=0.5),
         average(*_over(TPS, OURS, SARATHI, _NAMES)),
         "× {ours:.2f}: at the highest rates next to nothing is left of it",
     ),
-    claim(
-        "fig6a-sarathi-most",
+    "fig6a-sarathi-most": claim(
         "up to 7.48 × (largest)",
         times(7.48, within=1.5),
         largest(*_over(TPS, OURS, SARATHI, _NAMES)),
         "× {ours:.2f}: how little is left at the highest rate hangs on that rate",
     ),
-    claim(
-        "fig6a-widens",
+    "fig6a-widens": claim(
         "the advantage over Sarathi-P widens with the load (4 over 2 requests/s, Llama-3.1-8B)",
         times((1.05, 10.0), words="widens"),
         quotient(against(TPS, "rate 4", OURS, SARATHI), against(TPS, "rate 2", OURS, SARATHI)),
     ),
-    claim(
-        "fig6a-sarathi-ttft",
+    "fig6a-sarathi-ttft": claim(
         "P99 TTFT lower by 2.37 × on average than Sarathi-P's",
         times(2.37, within=0.4),
         average(*_over(TTFT, SARATHI, OURS, _NAMES)),
         "÷ {ours:.2f}",
     ),
-    claim(
-        "fig6a-sarathi-tbt",
+    "fig6a-sarathi-tbt": claim(
         "P99 TBT lower by 2.72 × on average",
         times(2.72, within=0.5),
         average(*_over(TBT, SARATHI, OURS, _NAMES)),
         "÷ {ours:.2f}",
     ),
-    claim(
-        "fig6a-distserve",
+    "fig6a-distserve": claim(
         "DistServe-P has the lowest throughput of all (its own by GPU over Sarathi-P's, on average)",
         times((0.0, 0.95), words="below 1"),
         average(*_every(lambda name: quotient(per_gpu(name), value(TPS, at(name, SARATHI))))),
         "× {ours:.2f}: documents wait for decode blocks before they are read, so that no decode is ever preempted",
     ),
-    claim(
-        "fig6a-distserve-ttft",
+    "fig6a-distserve-ttft": claim(
         "and poor latencies: P99 TTFT above ConServe's at every rate (smallest ratio)",
         times((1.05, 20.0), words="above 1"),
         smallest(*_over(TTFT, DISTSERVE, OURS, _NAMES)),
     ),
-    *(each for name in _NAMES for each in slo_check(name, SLO[name])),
-]
+    **merged(slo_check(name, SLO[name]) for name in _NAMES),
+}
 
 draw = drawn(
     TITLE,

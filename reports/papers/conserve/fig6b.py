@@ -16,8 +16,6 @@ EXPERIMENTS[f"{_TO_THE_LETTER}: {BOTH}"] = both(
 """Algorithms 1 and 2 without what is [derived] here: room for the error of predictions, and for filled steps."""
 QUICK = {"requests": "40"}
 
-PAPER = {1.0: 0.86, 1.5: 0.99}
-
 
 def _name(scale: float) -> str:
     return _FIXED if scale == 1.0 else f"scale {scale:g}"
@@ -35,23 +33,20 @@ def _of_optimal(scale: float) -> Any:
     return quotient(value(TPS, at(_name(scale), OURS)), value(TPS, at(_FIXED, OURS)))
 
 
-CLAIMS = [
-    claim(
-        "fig6b-at-1",
+CLAIMS = {
+    "fig6b-at-1": claim(
         "at s = 1.0 at least 86 % of online requests keep both limits",
         level((0.86, 1.0), "%"),
         _ours(1.0),
         "{percent:.0f} %: t_TBT is the step of one prompt, so that beside replies it is read in two, the second filled",
     ),
-    claim(
-        "fig6b-above-1",
+    "fig6b-above-1": claim(
         "above s = 1 more than 99 % do (lowest share)",
         level((0.99, 1.0), "%", within=0.005),
         smallest(*(_ours(scale) for scale in SCALES[1:])),
         "{percent:.0f} %: who comes while another's prompt is read waits for the rest of it",
     ),
-    claim(
-        "fig6b-baselines",
+    "fig6b-baselines": claim(
         "at every scale more than with any baseline (smallest difference)",
         level((0.02, 1.0), "%", neutral=0),
         smallest(
@@ -64,35 +59,31 @@ CLAIMS = [
         ),
         "{percent:.0f} points",
     ),
-    claim(
-        "fig6b-letter",
+    "fig6b-letter": claim(
         "(ours) Algorithms 1 and 2 to the letter, without room for wrong predictions: at s = 1.25 so many keep both",
         level((0.0, 0.5), "%", words="less than half"),
         value(attained(_LIMITS, 1.25), at(_TO_THE_LETTER, OURS)),
     ),
-    claim(
-        "fig6b-optimal",
+    "fig6b-optimal": claim(
         "at s = 1.5 93 % of the optimal offline throughput",
         level(0.93, "%", within=0.07),
         quotient(value(TPS, at(_name(1.5), OURS)), optimal(_FIXED)),
         "{percent:.0f} %",
     ),
-    claim(
-        "fig6b-slack",
+    "fig6b-slack": claim(
         "a looser limit leaves the batch more until s = 1.5",
         times((1.01, 1.5), words="more"),
         _of_optimal(1.5),
         "× {ours:.2f}: steps of the lower limit are as efficient already, and with longer ones replies stay longer in "
         "memory that documents could have",
     ),
-    claim(
-        "fig6b-beyond",
+    "fig6b-beyond": claim(
         "and beyond it hardly (2 %)",
         level((0.0, 0.02), "%", within=0.005, neutral=-0.05),
         minus(_of_optimal(2.0), _of_optimal(1.5)),
         "{percent:.0f} points: as before",
     ),
-]
+}
 
 
 def _points(panels: Panels) -> list[Measured]:

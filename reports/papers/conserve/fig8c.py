@@ -14,23 +14,18 @@ EXPERIMENTS = {
 }
 QUICK = {"requests": "40"}
 
-PAPER = {"most": (128, 512)}
-
-
-CLAIMS = [
-    claim(
-        "fig8c-idle",
+CLAIMS = {
+    "fig8c-idle": claim(
         "below 128 tokens little is left for the batch: its throughput at 64 over that at 256",
         times((0.0, 0.5), words="little"),
         quotient(value(TPS, at("out 64", OURS)), value(TPS, at("rate 2", OURS))),
     ),
-    claim(
-        "fig8c-tbt",
+    "fig8c-tbt": claim(
         "P99 TBT lower than Sarathi-P's on average",
         times((1.05, 10.0), words="above 1"),
         average(*gains(LOADS, TBT, SARATHI, OURS).values()),
     ),
-]
+}
 
 draw = drawn(
     TITLE,

@@ -21,53 +21,45 @@ EXPERIMENTS = {
 }
 QUICK = {"requests": "120"}
 
-PAPER = {"conserve": 2645, "sarathi_p": 661, "distserve_p": 1034, "of optimal": 0.88}
-
-CLAIMS = [
-    claim(
-        "fig9-optimal",
+CLAIMS = {
+    "fig9-optimal": claim(
         "88 % of the optimal offline throughput",
         level(0.88, "%", within=0.08),
         of_optimal(_LOAD),
         "{percent:.0f} %",
     ),
-    claim(
-        "fig9-tokens",
+    "fig9-tokens": claim(
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=0.4),
         value(lambda point: None if (found := point.value(TPS)) is None else found / 1000, at(_LOAD, OURS)),
         "{ours:.1f}: with as little left for the batch, Online-Only's own tails would be those of an overload",
     ),
-    claim(
-        "fig9-sarathi",
+    "fig9-sarathi": claim(
         "against Sarathi-P's 661: × 4.0",
         times(4.0, within=0.8),
         against(TPS, _LOAD, OURS, SARATHI),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig9-distserve",
+    "fig9-distserve": claim(
         "against DistServe-P's 1,034: × 2.56 (by GPU)",
         times(2645 / 1034, within=0.5),
         quotient(value(TPS, at(_LOAD, OURS)), per_gpu(_LOAD)),
         "× {ours:.2f}: an instance of its own for decodes leaves the other's whole time to prompts",
     ),
-    claim(
-        "fig9-ttft",
+    "fig9-ttft": claim(
         "P99 TTFT close to Online-Only's",
         level((1.0, 1.25), "×", within=0.05),
         against(TTFT, _LOAD, OURS, ONLINE_ONLY),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig9-tbt",
+    "fig9-tbt": claim(
         "P99 TBT close to Online-Only's",
         level((1.0, 1.19), "×", within=0.05),
         against(TBT, _LOAD, OURS, ONLINE_ONLY),
         "× {ours:.2f}",
     ),
-    *(each for rate in CHAT_RATES for each in slo_check(f"chat {rate}", SLO[f"chat {rate}"])),
-]
+    **merged(slo_check(f"chat {rate}", SLO[f"chat {rate}"]) for rate in CHAT_RATES),
+}
 draw = drawn(
     TITLE,
     "online requests/s",

@@ -20,7 +20,6 @@ QUICK = {"requests": "40"}
 
 LINK = 37e9
 """Bytes per second, by the paper's measurement; the deployments' own constant."""
-PAPER = {"tokens_s": 349e3, "longest_s": 0.007}
 
 
 def bytes_per_token(point: Measured) -> float | None:
@@ -60,31 +59,28 @@ def share_of_step(point: Measured) -> float | None:
     return None if copying is None else float((copying / _reading(point)["dt_s"].to_numpy()).max())
 
 
-CLAIMS = [
-    claim(
-        "kv-cost-14b",
+CLAIMS = {
+    "kv-cost-14b": claim(
         "a link of 64 GiB/s takes the checkpoints of 349,000 tokens/s of Qwen2.5-14B (in thousands)",
         level(349.0, within=10.0),
         each(value(bytes_per_token, at("14b", OURS)), lambda size: 64 * 2**30 / size / 1000),
         "{ours:.0f}: a document's last tokens do not fill a block, and what does not is never copied",
         check="64 GiB over the bytes of a token's KV",
     ),
-    claim(
-        "kv-cost-longest",
+    "kv-cost-longest": claim(
         "the largest copy, Llama-3.1-8B, ends within 7 ms",
         level((0.0, 0.007), "ms", within=0.001),
         value(longest_s, at("8b", OURS)),
         "{ms:.1f} ms: steps here read more than the 2,048 tokens for which it is 7",
     ),
-    claim(
-        "kv-cost-overlap",
+    "kv-cost-overlap": claim(
         "and is hidden behind its step (largest share of one)",
         level((0.0, 1.0), "%"),
         value(share_of_step, at("8b", OURS)),
         "{percent:.0f} %",
         check="a copy that takes longer than its step would be waited for",
     ),
-]
+}
 
 
 @picture(TITLE, points=lambda panels: finished(every(panels)))

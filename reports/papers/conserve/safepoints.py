@@ -84,37 +84,33 @@ def _added(every: int) -> Measure:
     return change(token_s, at("interrupted", OURS, safepoint_layers=every), _FREE)
 
 
-CLAIMS = [
-    claim(
-        "safepoints-step",
+CLAIMS = {
+    "safepoints-step": claim(
         "a step takes 262 ms on average",
         level(0.262, "ms", within=0.03),
         value(step_s, _FREE),
         "{ms:.0f} ms: steps of documents alone are the smallest that reach 95 % of the best rate",
     ),
-    claim(
-        "safepoints-preempted",
+    "safepoints-preempted": claim(
         "with one every 4 layers the running batch is preempted within 13 ms (longest)",
         level((0.0, 0.013), "ms", within=0.002),
         value(left_s, _FOUR),
         "{ms:.1f} ms: a twentieth of the longest step",
     ),
-    claim(
-        "safepoints-added",
+    "safepoints-added": claim(
         "a step becomes 3.0 ms longer",
         level(0.003, "ms", within=0.0005),
         difference(step_s, _FOUR, _FREE),
         remark="19 times the 167.2 µs that one takes by the paper",
         check="the cost of one safepoint is the paper's, and 20 runs of layers have 19 between them",
     ),
-    claim(
-        "safepoints-share",
+    "safepoints-share": claim(
         "1.1 % of the step",
         times(1.011, within=0.003),
         ratio(step_s, _FOUR, _FREE),
         "{ours:.3f}: the same time in a shorter step",
     ),
-]
+}
 
 
 def _at(every: int) -> Setting:

@@ -8,15 +8,11 @@ _LOAD = "rate 2"
 EXPERIMENTS = {f"{_LOAD}: {BOTH}": both(_LOAD, SLO["rate 2"], engines=[OURS])}
 QUICK = {"requests": "40"}
 
-PAPER = {"error": 0.04, "chunk_s": (0.051, 0.124)}
-
-
-CLAIMS = [
-    claim(
-        "section4-2-error",
+CLAIMS = {
+    "section4-2-error": claim(
         "the fit's relative error on steps it has not seen is below 4 % on average",
         level((0.0, 0.04), "%", within=0.005),
         each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
         "{percent:.1f} %: measured steps bend where reading weights ends and arithmetic begins, and the terms do not",
     )
-]
+}

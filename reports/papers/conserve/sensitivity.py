@@ -32,5 +32,3 @@ EXPERIMENTS, SENSITIVITY = varied(
     {name: {"requests": 120} | changes for name, changes in (_SCALED | _CHOSEN).items()},
 )
 QUICK = {"requests": "12"}
-PAPER: dict[str, Any] = {}
-CLAIMS: list[Any] = []

@@ -49,63 +49,56 @@ def _over_alone(quantity: str, shape: str, engine: str) -> Any:
     return quotient(value(quantity, _at(shape, engine)), value(quantity, _at(shape, ONLINE_ONLY)))
 
 
-def _of_shape(shape: str) -> list[Any]:
+def _of_shape(shape: str) -> dict[str, Claim]:
     paper = PAPER[shape]
     ttft, tbt, tps = paper["ttft"], paper["tbt"], paper["tps"]
-    return [
-        claim(
-            f"table2-{shape}-ttft",
+    return {
+        f"table2-{shape}-ttft": claim(
             f"{shape}: P99 TTFT {ttft[4]:g} s, × {ttft[4] / ttft[0]:.2f} of Online-Only",
             level(ttft[4] / ttft[0], "×", within=0.25),
             _over_alone(TTFT, shape, OURS),
             "× {ours:.2f}: steps are bounded by t_TBT however long the documents are, so that the sets look alike",
         ),
-        claim(
-            f"table2-{shape}-tbt",
+        f"table2-{shape}-tbt": claim(
             f"{shape}: P99 TBT {1000 * tbt[4]:g} ms, × {tbt[4] / tbt[0]:.2f} of Online-Only",
             level(tbt[4] / tbt[0], "×", within=0.12),
             _over_alone(TBT, shape, OURS),
             "× {ours:.2f}",
         ),
-        claim(
-            f"table2-{shape}-optimal",
+        f"table2-{shape}-optimal": claim(
             f"{shape}: {100 * tps[4] / tps[1]:.0f} % of Non-Preemptive's throughput",
             level(tps[4] / tps[1], "%", within=0.1),
             of_optimal(shape),
             "{percent:.0f} %",
         ),
-        claim(
-            f"table2-{shape}-sarathi",
+        f"table2-{shape}-sarathi": claim(
             f"{shape}: × {tps[4] / tps[2]:.2f} of Sarathi-P's throughput",
             times(tps[4] / tps[2], within=0.25 * (tps[4] / tps[2] - 1)),
             against(TPS, shape, OURS, SARATHI),
             "× {ours:.2f}",
         ),
-    ]
+    }
 
 
 def _mean(quantity: str, engine: str, to: str) -> Any:
     return average(*(quotient(value(quantity, _at(s, engine)), value(quantity, _at(s, to))) for s in SHAPES))
 
 
-CLAIMS = [
-    claim(
-        "table2-alone-ttft",
+CLAIMS = {
+    "table2-alone-ttft": claim(
         "Online-Only: P99 TTFT 1.08 s",
         level(1.08, "s", within=0.15),
         value(TTFT, _at("", ONLINE_ONLY)),
         "{ours:.2f} s",
         calibrated="the rate was chosen by it",
     ),
-    claim(
-        "table2-alone-tbt",
+    "table2-alone-tbt": claim(
         "Online-Only: P99 TBT 184 ms",
         level(0.184, "ms", within=0.03),
         value(TBT, _at("", ONLINE_ONLY)),
         "{ms:.0f} ms: a step with two prompts; their steps may be smaller",
     ),
-    claim(
-        "table2-tokens",
+    "table2-tokens": claim(
         "Non-Preemptive beside mixed documents: 1,995 offline tokens/s (in thousands)",
         level(1.995, within=0.3),
         value(
@@ -114,58 +107,51 @@ CLAIMS = [
         ),
         "{ours:.1f}: of what the GPUs can compute the paper's batch gets half as much, under whatever load it was",
     ),
-    claim(
-        "table2-sarathi-ttft",
+    "table2-sarathi-ttft": claim(
         "Sarathi-P: P99 TTFT × 2.55 of Online-Only on average",
         times(2.55, within=0.5),
         _mean(TTFT, SARATHI, ONLINE_ONLY),
         "× {ours:.2f}",
     ),
-    claim(
-        "table2-non-preemptive-ttft",
+    "table2-non-preemptive-ttft": claim(
         "Non-Preemptive: P99 TTFT × 25.7 of Online-Only on average (10.2 to 42.8)",
         times(25.7, within=10),
         _mean(TTFT, NON_PREEMPTIVE, ONLINE_ONLY),
         "× {ours:.2f}: an online request waits until a document has ended, which holds the pool for less long here",
     ),
-    claim(
-        "table2-distserve-ttft",
+    "table2-distserve-ttft": claim(
         "DistServe-P: P99 TTFT × 12.4 of Online-Only on average",
         times(12.4, within=4),
         _mean(TTFT, DISTSERVE, ONLINE_ONLY),
         "× {ours:.2f}: no decode is preempted, and prompts have an instance to themselves",
     ),
-    claim(
-        "table2-distserve",
+    "table2-distserve": claim(
         "DistServe-P leaves next to nothing: 3 % of Sarathi-P's throughput on average (here by GPU)",
         times(0.033, within=0.1),
         average(*(quotient(per_gpu(s), value(TPS, at(s, SARATHI))) for s in SHAPES)),
         "× {ours:.2f}",
     ),
-    claim(
-        "table2-mean-ttft",
+    "table2-mean-ttft": claim(
         "on average P99 TTFT is lower by 2.04 × than with the best baseline, Sarathi-P",
         times(2.04, within=0.35),
         _mean(TTFT, SARATHI, OURS),
         "÷ {ours:.2f}",
     ),
-    claim(
-        "table2-mean-tbt",
+    "table2-mean-tbt": claim(
         "and P99 TBT by 1.86 × (the table's own columns; the text says 2.86, and the abstract 2.9)",
         times(1.86, within=0.3),
         _mean(TBT, SARATHI, OURS),
         "÷ {ours:.2f}",
     ),
-    claim(
-        "table2-mean-sarathi",
+    "table2-mean-sarathi": claim(
         "and offline throughput higher by 2.23 ×",
         times(2.23, within=0.4),
         _mean(TPS, OURS, SARATHI),
         "× {ours:.2f}",
     ),
-    *(each for shape in SHAPES for each in _of_shape(shape)),
-    *slo_check("all", SLO["70b chat"]),
-]
+    **merged(map(_of_shape, SHAPES)),
+    **slo_check("all", SLO["70b chat"]),
+}
 
 
 def _points(panels: Panels) -> list[Measured]:

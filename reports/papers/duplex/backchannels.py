@@ -32,7 +32,6 @@ EXPERIMENTS = {
 }
 """One kind of event alone. 32 calls share 4,096 tokens of KV, so that who listens loses history to who is answered."""
 QUICK = {"turns": "2", "backchannels": "0,1"}
-PAPER: dict[str, Any] = {}
 
 
 def counter(name: str) -> Quantity:
@@ -48,29 +47,26 @@ def _at(rate: float, gate_s: float):
     return of(OVER, "liveserve", backchannels=rate, min_duration_s=gate_s)
 
 
-CLAIMS = [
-    claim(
-        "backchannels-gate",
+CLAIMS = {
+    "backchannels-gate": claim(
         "with the gate no backchannel cuts a reply: none lasts longer than a second",
         level(0.0, "%", within=0.001),
         value("false_interruption", _at(1.0, 1.0)),
         check="the gate is longer than any of them",
     ),
-    claim(
-        "backchannels-none",
+    "backchannels-none": claim(
         "without backchannels no preload is for nothing",
         level(0.0, "", within=0.5),
         value(counter("preload_false"), _at(0.0, 1.0)),
         check="nothing else begins and comes to nothing",
     ),
-    claim(
-        "backchannels-wasted",
+    "backchannels-wasted": claim(
         "with one in every reply, and the gate, some are",
         level((1, 1e6), "", words="some"),
         value(counter("preload_false"), _at(1.0, 1.0)),
         "the KV of who murmurs was still on the GPU",
     ),
-]
+}
 
 SHOWN: dict[str, tuple[Quantity, float]] = {
     "preloads begun": (counter("preload_issued"), 1),

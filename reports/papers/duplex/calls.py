@@ -10,38 +10,30 @@ CALLS = [1, 16, 64]
 OVER = "calls"
 EXPERIMENTS = {OVER: experiment("calls", ENGINES, {"p": 0.3, "hesitations": 0.5}, {"c": CALLS})}
 QUICK = {"sessions": "16", "c": "1,16"}
-PAPER: dict[str, Any] = {}
 
 
-def _settings(engine: str):
-    return of(OVER, engine, c=CALLS[0]), of(OVER, engine, c=CALLS[-1])
-
-
-CLAIMS = [
-    made
-    for engine in ENGINES
-    for alone, busy in [_settings(engine)]
-    for made in (
-        claim(
-            f"calls-endpointing-{engine}",
+def _claims(engine: str) -> dict[str, Claim]:
+    alone, busy = (of(OVER, engine, c=c) for c in (CALLS[0], CALLS[-1]))
+    return {
+        f"calls-endpointing-{engine}": claim(
             f"the end of a turn is found as late at 64 calls as at one, {engine}",
             level(0.0, "ms", within=0.005),
             difference("endpointing_p50", busy, less=alone),
         ),
-        claim(
-            f"calls-stop-{engine}",
+        f"calls-stop-{engine}": claim(
             f"an interruption is found and the reply cut as late at 64 calls as at one, {engine}",
             level(0.0, "ms", within=0.02),
             difference("stop_p50", busy, less=alone),
         ),
-        claim(
-            f"calls-answer-{engine}",
+        f"calls-answer-{engine}": claim(
             f"the answer comes later at 64 calls than at one, median, {engine}",
             times((1.05, 100), words="later"),
             ratio("end_of_turn_delay_p50", busy, to=alone),
         ),
-    )
-]
+    }
+
+
+CLAIMS = merged(map(_claims, ENGINES))
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -21,7 +21,6 @@ EXPERIMENTS = {
     ),
 }
 QUICK = {"sessions": "16", "silence_duration_ms": "200,1000"}
-PAPER: dict[str, Any] = {}
 
 LATE, EARLY = "end_of_turn_delay_p50", "takeover"
 
@@ -39,10 +38,9 @@ def _at(c: int, timeout_ms: int):
     return of(VAD, ENGINE, c=c, silence_duration_ms=timeout_ms)
 
 
-CLAIMS = [
-    *(
-        claim(
-            f"timeout-adds-{c}",
+CLAIMS = {
+    **{
+        f"timeout-adds-{c}": claim(
             f"the median delay grows by what the time-out does, 200 to 1,000 ms, at {c} call{'s' if c > 1 else ''}",
             level(0.8, "ms", within=0.02),
             difference(LATE, _at(c, 1000), less=_at(c, 200)),
@@ -50,9 +48,8 @@ CLAIMS = [
             "server: the shorter the time-out, the busier it is",
         )
         for c in CALLS
-    ),
-    claim(
-        "timeout-takeover-one",
+    },
+    "timeout-takeover-one": claim(
         "replies that sound in a pause or the rest of its turn, over hesitations longer than the time-out, at one call",
         level((0.7, 1.0), "×", words="at most 1"),
         quotient(
@@ -61,14 +58,13 @@ CLAIMS = [
         ),
         "a reply that is not audible before the user goes on is cut before it sounds",
     ),
-    claim(
-        "timeout-semantic",
+    "timeout-semantic": claim(
         "the simulated detector calls 9.4 % of hesitations finished, at one call, with a time-out of 8 s behind it",
         level(0.094, "%", within=0.05),
         value(EARLY, of(SEMANTIC, ENGINE, c=1, eagerness="low")),
         "{percent:.0f} % here: a pause that ends before the reply sounds, 0.4 s after it began, costs nothing",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, 3.4, sharey=True)

@@ -38,7 +38,6 @@ def _experiment(device: str) -> Experiment:
 
 EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
 QUICK = {"sessions": "16", "stop_after_s": "20"}
-PAPER: dict[str, Any] = {}
 
 _TOLERANCE = 0.1
 _SAID = {
@@ -54,7 +53,6 @@ _WHY = (
 
 def _same(metric: str, engine: str) -> Claim:
     return claim(
-        f"{engine}-{metric}",
         f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
         level(1.0, "×", within=_TOLERANCE),
         ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
@@ -65,7 +63,7 @@ def _same(metric: str, engine: str) -> Claim:
 _SIDES = ((VIRTUAL, ":", 3.0, "#b9c3cf"), (SOCKETS, "-", 1.4, "#4a5666"))
 """Line and width of each side; and as a bar, below which its engine stands, its grey."""
 
-CLAIMS = [_same(metric, engine) for metric in _SAID for engine in ENGINES]
+CLAIMS = {f"{engine}-{metric}": _same(metric, engine) for metric in _SAID for engine in ENGINES}
 
 
 @picture(TITLE, 1, len(ENGINES) + 1, 3.2, bars=True)

@@ -48,8 +48,6 @@ PAPER: dict[str, float] = {
 }
 """s, or shares; at c = 16 the middle of the two baselines' 0.703 and 0.766."""
 
-CLAIMS: list[Any] = []
-
 
 def _alone(point: Measured) -> float | None:
     log = reply_log(point)

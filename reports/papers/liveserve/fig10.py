@@ -41,8 +41,6 @@ EXPERIMENTS = {
 }
 QUICK = {"c": "2,16", "requests": "64", "sessions": "16"}
 
-PAPER: dict[str, Any] = {}
-
 
 def _at(workload: str, engine: str, c: int) -> Setting:
     return of(_panel(QWEN, workload, engine), engine, c=c)
@@ -70,7 +68,6 @@ _FULL = (
 
 def _peak_claim(baseline: str, paper: float) -> Claim:
     return claim(
-        f"fig10-interactive-peak-{baseline}",
         f"interactive: peak RPS over c against {baseline}",
         times(paper, within=0.15),
         quotient(_peak("interactive", "liveserve"), _peak("interactive", baseline)),
@@ -79,70 +76,62 @@ def _peak_claim(baseline: str, paper: float) -> Claim:
     )
 
 
-CLAIMS = [
-    claim(
-        "fig10-sharegpt-p90-qwen",
+CLAIMS = {
+    "fig10-sharegpt-p90-qwen": claim(
         "ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
         times(0.5, within=0.15, words="about ½"),
         ratio("audio_ttfp_p90", *_pair("ShareGPT", 16)),
         "here × {ours:.2f}: " + _FULL,
         remark="the paper says so of Qwen3-Omni and of Ming; at c = 8 see Fig. 11",
     ),
-    claim(
-        "fig10-sharegpt-peak",
+    "fig10-sharegpt-peak": claim(
         "ShareGPT: peak RPS comparable or higher",
         level((1.0, 1.2), "×", words="≥ 1"),
         quotient(_peak("ShareGPT", "liveserve"), _peak("ShareGPT", "vllm_omni")),
         "here × {ours:.2f}: " + _FULL,
     ),
-    _peak_claim("vllm_omni", 1.56),
-    _peak_claim("vllm_omni_wo", 1.78),
-    claim(
-        "fig10-interactive-rps-c8",
+    "fig10-interactive-peak-vllm_omni": _peak_claim("vllm_omni", 1.56),
+    "fig10-interactive-peak-vllm_omni_wo": _peak_claim("vllm_omni_wo", 1.78),
+    "fig10-interactive-rps-c8": claim(
         "interactive, moderate c (8): more RPS than with offload",
         moves(0.285, within=0.07),
         change("completed_rps", *_pair("interactive", 8)),
         "here {percent:.1f} %: " + LISTENED,
         remark="the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 14 with barge-in; both rows are shown",
     ),
-    claim(
-        "fig10-interactive-p90-c8",
+    "fig10-interactive-p90-c8": claim(
         "interactive, moderate c (8): lower P90 TTFP than with offload",
         moves(-0.398, within=0.1),
         change("audio_ttfp_p90", *_pair("interactive", 8)),
         "P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
         remark="the same pair as in Fig. 14",
     ),
-    claim(
-        "fig10-mixed-rps",
+    "fig10-mixed-rps": claim(
         "mixed, largest c: more RPS than the best baseline",
         moves((0.12, 0.16), within=0.04),
         change("completed_rps", *_pair("mixed", 16)),
         "here {percent:.1f} %: " + LISTENED,
     ),
-    claim(
-        "headline-p90-average",
+    "headline-p90-average": claim(
         "P90 TTFP: speedup over offload, mean over workloads and c (Qwen3-Omni)",
         times(1.55, within=0.25),
         average(*_SPEEDUPS),
         "here × {ours:.2f}: first turns and videos have to be prefilled under any policy, and c = 16 of ShareGPT is "
         "more than the talker can keep up with",
     ),
-    claim(
-        "headline-p90-largest",
+    "headline-p90-largest": claim(
         "P90 TTFP: largest speedup over offload",
         times(2.21, within=0.4),
         largest(*_SPEEDUPS),
         "here × {ours:.2f}, on ShareGPT",
     ),
-    claim(
-        "headline-rps-average",
+    "headline-rps-average": claim(
         "completed RPS over offload, mean over workloads and c (Qwen3-Omni)",
         times(1.15, within=0.075),
         average(*(ratio("completed_rps", *pair) for pair in _EVERYWHERE)),
         "here × {ours:.2f}: " + LISTENED,
     ),
-]
+}
 
 
 @picture(TITLE, len(MODELS), len(WORKLOADS), 2.9)

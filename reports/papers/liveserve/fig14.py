@@ -42,8 +42,6 @@ EXPERIMENTS = {
 }
 QUICK = {"sessions": "16", "kv_pool_blocks": "8192"}
 
-PAPER: dict[str, Any] = {}
-
 BASE, FULL = "vllm_omni (offload, LRU)", "+ eviction"
 
 
@@ -52,11 +50,10 @@ def _at(step: str, **params: Any) -> Setting:
     return of(_panel(context, step), STEPS[step][0], **params)
 
 
-def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> list[Claim]:
+def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Claim]:
     full, base = _at(FULL, p=p), _at(BASE, p=p)
-    return [
-        claim(
-            f"fig14-p90-p{p:g}",
+    return {
+        f"fig14-p90-p{p:g}": claim(
             f"the whole system lowers P90 TTFP, p = {p:g}",
             moves(ttfp, within=0.08),
             change("audio_ttfp_p90", full, since=base),
@@ -65,38 +62,35 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> list[Claim]:
             "others",
             remark=remark,
         ),
-        claim(
-            f"fig14-rps-p{p:g}",
+        f"fig14-rps-p{p:g}": claim(
             f"the whole system completes more requests, p = {p:g}",
             moves(rps, within=0.04),
             change("completed_rps", full, since=base),
             "{percent:.0f} %: " + LISTENED,
         ),
-    ]
+    }
 
 
-CLAIMS = [
-    *_claims(0.0, -0.298, 0.088),
-    *_claims(
+CLAIMS = {
+    **_claims(0.0, -0.298, 0.088),
+    **_claims(
         0.5, -0.398, 0.285, "the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 10 without barge-in"
     ),
-    claim(
-        "fig14-returning-p0",
+    "fig14-returning-p0": claim(
         "with 16,000 tokens of context: returning turns, whose KV is in memory or was evicted, p = 0",
         moves(-0.298, within=0.08),
         change(returning("audio_ttfp_s", 90), _at(FULL), since=_at(BASE)),
         "here {percent:.0f} %: waiting for talkers, and a reload of 1.6 GB, which takes 33 ms",
         remark="the paper does not tell first and later turns apart",
     ),
-    claim(
-        "fig14-kv-p0",
+    "fig14-kv-p0": claim(
         "(ours) preload and eviction add to scheduling where contexts are large: the same since scheduling alone",
         moves((-0.5, -0.02), words="not given"),
         change(returning("audio_ttfp_s", 90), _at(FULL), since=_at("+ scheduling")),
         "here {percent:.0f} %",
         remark="the paper calls its staged improvements complementary and prints no number for a stage",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 3, bars=True, width_ratios=[2, 2, 1])

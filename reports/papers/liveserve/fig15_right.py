@@ -5,7 +5,6 @@ from reports.papers.liveserve.common import *
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 
 EXPERIMENTS = {"one reply": experiment("fig15-right", PAIR, "sharegpt", LONG_REPLY, timeout_s=300)}
-QUICK: dict[str, str] = {}
 
 PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is complete, s
 
@@ -24,32 +23,29 @@ def _lead(point: Measured) -> float | None:
     return log and log.heard_by_s - log.generated_by_s
 
 
-CLAIMS = [
-    claim(
-        "fig15-right-baseline",
+CLAIMS = {
+    "fig15-right-baseline": claim(
         "the baseline generates 65.9 s of speech in 8.2 s (ours scaled to that length)",
         level(PAPER["vllm_omni"], "s", within=1.6),
         value(_scaled, _BASELINE),
         calibrated="the talker's host time was chosen by this number and others of the baseline, which do not all "
         "hold at once: a reply alone takes 12.6 ms for each frame of 80 ms, in the paper 9.95 (liveserve-calibration)",
     ),
-    claim(
-        "fig15-right-paced",
+    "fig15-right-paced": claim(
         "LiveServe's generation is complete 10.6 s before playback (at 55.3 of 65.9 s)",
         level(PAPER["playback"] - PAPER["liveserve"], "s", within=1.5),
         value(_lead, _OURS),
         calibrated="lead_cap_s = 10.6 s was read off this very figure; replies wait between packets of 2 s, so ours "
         "ends up to one packet above",
     ),
-    claim(
-        "fig15-right-unbroken",
+    "fig15-right-unbroken": claim(
         "paced, the reply still plays without a pause (the longest one)",
         level((0.0, 0.1), "s", words="below 0.10 s"),
         value("max_gap_p90", _OURS),
         "the reply waits for {ours:.2f} s: the cap leaves too little to its last packets",
         check="nobody else is served, and a reply alone is made six times as fast as it plays",
     ),
-]
+}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -59,67 +59,59 @@ _LONGER = (
 
 _TWO = "made of the two largest values, which the paper does not say are of one p"
 
-CLAIMS = [
-    claim(
-        "fig16-left-none",
+CLAIMS = {
+    "fig16-left-none": claim(
         "nobody interrupts: nothing is wasted (larger of both)",
         level(0.0, "%", within=0.001),
         largest(*(value(_METRIC, of(_P, engine, p=0.0)) for engine in PAIR)),
         "replies are cut short although nobody interrupts: some of the turns have failed",
         check="without interruptions every reply is heard to its end",
     ),
-    claim(
-        "fig16-left-baseline",
+    "fig16-left-baseline": claim(
         "largest waste of the baseline",
         level(PAPER["vllm_omni"], "%", within=0.07),
         _largest("vllm_omni"),
         "the baseline's waste follows from the law of reply lengths, of which the paper gives no numbers",
     ),
-    claim(
-        "fig16-left-liveserve",
+    "fig16-left-liveserve": claim(
         "largest waste of LiveServe",
         level(PAPER["liveserve"], "%", within=0.03),
         _largest("liveserve"),
         _LEAD,
     ),
-    claim(
-        "fig16-left-cut",
+    "fig16-left-cut": claim(
         "LiveServe wastes less (mean change over p = 0.3, 0.7 and 1)",
         moves((-0.78, -0.72), within=0.1),
         average(*(_cut(p) for p in PS[1:])),
         _LEAD,
     ),
-    claim(
-        "fig16-left-everybody",
+    "fig16-left-everybody": claim(
         "LiveServe wastes less where everybody interrupts (p = 1)",
         moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
         _cut(1.0),
         _LEAD,
         remark=_TWO,
     ),
-    claim(
-        "fig16-left-long-baseline",
+    "fig16-left-long-baseline": claim(
         "the same with replies as long as in Fig. 15: waste of the baseline, p = 1",
         level(PAPER["vllm_omni"], "%", within=0.07),
         value(_METRIC, _long("vllm_omni")),
         "{percent:.0f} %: with such replies c = 8 keeps this talker busy, so that the baseline runs less far ahead",
     ),
-    claim(
-        "fig16-left-long-liveserve",
+    "fig16-left-long-liveserve": claim(
         "waste of LiveServe",
         level(PAPER["liveserve"], "%", within=0.03),
         value(_METRIC, _long("liveserve")),
         _LONGER,
     ),
-    claim(
-        "fig16-left-long-cut",
+    "fig16-left-long-cut": claim(
         "LiveServe wastes less",
         moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
         change(_METRIC, _long("liveserve"), since=_long("vllm_omni")),
         _LONGER,
         remark=_TWO,
     ),
-]
+}
 
 ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 """What the last claim alone needs."""

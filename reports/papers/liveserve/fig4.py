@@ -1,4 +1,7 @@
-"""Fig. 4: how far the stages of the baseline run ahead of the listener of one long reply."""
+"""Fig. 4: how far the stages of the baseline run ahead of the listener of one long reply.
+
+The paper's picture has no numbers; those of the same kind of reply are in Fig. 15.
+"""
 
 from reports.figures.style import SPEECH
 from reports.papers.liveserve.common import *
@@ -6,9 +9,6 @@ from reports.papers.liveserve.common import *
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 
 EXPERIMENTS = {"one reply": experiment("fig4", ["vllm_omni"], "sharegpt", LONG_REPLY, timeout_s=300)}
-QUICK: dict[str, str] = {}
-
-PAPER: dict[str, Any] = {}  # a picture without numbers; those of the same kind of reply are in Fig. 15
 
 _REPLY = of("one reply", "vllm_omni")
 
@@ -25,24 +25,22 @@ def _thinker(point: Measured) -> float | None:
     return log and float(log.thinker[0][-1]) / log.heard_by_s
 
 
-CLAIMS = [
-    claim(
-        "fig4-ahead",
+CLAIMS = {
+    "fig4-ahead": claim(
         "every stage is complete long before playback (time of the last one over that of playback)",
         times((0.0, 0.5), words="long before"),
         value(_last_stage, _REPLY),
         "here at {percent:.0f} % of the time of playback",
         check="stages run several times faster than playback, by the constants of the deployment",
     ),
-    claim(
-        "fig4-thinker",
+    "fig4-thinker": claim(
         "the text is complete long before playback (the same for the thinker)",
         times((0.0, 0.5), words="long before"),
         value(_thinker, _REPLY),
         "here at {percent:.0f} % of the time of playback",
         check="stages run several times faster than playback, by the constants of the deployment",
     ),
-]
+}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -12,8 +12,6 @@ EXPERIMENTS = {
 }
 QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "8192"}
 
-PAPER: dict[str, Any] = {}
-
 _LOW, _HIGH = (of(PANEL, "vllm_omni", c=c) for c in (CS[0], CS[-1]))
 _NO_NUMBERS = "the figure's curves are described, not tabulated; any rise of a tenth counts"
 
@@ -23,9 +21,8 @@ def evicted(point: Measured) -> float | None:
     return float(point.record.counters.get("thinker.evict_blocks", 0))
 
 
-def _rises(id: str, text: str, quantity: Any, explanation: Any) -> Claim:
+def _rises(text: str, quantity: Any, explanation: Any) -> Claim:
     return claim(
-        f"fig5a-{id}",
         f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
         times((1.1, 100), words="rises"),
         ratio(quantity, _HIGH, to=_LOW),
@@ -34,30 +31,27 @@ def _rises(id: str, text: str, quantity: Any, explanation: Any) -> Claim:
     )
 
 
-CLAIMS = [
-    _rises(
-        "evicted",
+CLAIMS = {
+    "fig5a-evicted": _rises(
         "KV blocks evicted",
         evicted,
         lambda ours: (
             f"here × {ours:.2f}; at c = 2 contexts of callers who have gone are evicted as well, and nobody needs those"
         ),
     ),
-    _rises(
-        "e2e",
+    "fig5a-e2e": _rises(
         "P90 end-to-end latency",
         "e2e_p90",
         lambda ours: (
             f"here × {ours:.2f}: a reply's length decides most of it, and a reload of 16k tokens takes 32 ms"
         ),
     ),
-    _rises(
-        "ttfp",
+    "fig5a-ttfp": _rises(
         "P90 TTFP of returning turns",
         returning("audio_ttfp_s", 90),
         lambda ours: f"here × {ours:.2f}, reloads and queues together",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, bars=True)

@@ -18,8 +18,6 @@ EXPERIMENTS = {
 }
 QUICK = {"history_tokens": "2000,36000"}
 
-PAPER: dict[str, Any] = {}
-
 _SMALL, _LARGE = (of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in (TOKENS[0], TOKENS[-1]))
 
 
@@ -39,9 +37,8 @@ def _exponent(growth: float) -> float | None:
     return log(growth) / log(TOKENS[-1] / TOKENS[0]) if growth else None
 
 
-CLAIMS = [
-    claim(
-        "fig5b-grows",
+CLAIMS = {
+    "fig5b-grows": claim(
         f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
         times((1.1, 100), words="grows"),
         _GROWTH,
@@ -49,8 +46,7 @@ CLAIMS = [
         remark="the paper gives no numbers and no axis here",
         check="the modelled link has a fixed bandwidth",
     ),
-    claim(
-        "fig5b-proportional",
+    "fig5b-proportional": claim(
         "in proportion to its size (exponent of seconds over tokens)",
         level(1.0, within=0.15, neutral=0),
         each(_GROWTH, _exponent),
@@ -59,7 +55,7 @@ CLAIMS = [
         "nothing else waits on the path, not the link itself",
         check="the modelled link has a fixed bandwidth",
     ),
-]
+}
 
 
 @picture(TITLE, bars=True)

@@ -36,8 +36,6 @@ EXPERIMENTS = {
 }
 QUICK = {"rate": "0.5,1.4", "requests": "64"}
 
-PAPER: dict[str, Any] = {}
-
 METRICS = {
     "continuity": "continuous replies",
     "audio_ttfp_p90": "P90 TTFP, s",
@@ -95,32 +93,28 @@ _STARTS = (
     "{percent:.1f} points: the few replies that break are those whose first packet came when others ran dry"
 )
 
-CLAIMS = [
-    claim(
-        "load-default",
+CLAIMS = {
+    "load-default": claim(
         "(ours) the default's continuity less the baseline's, at the load where that is least",
         level((-0.01, 1.0), "%", words=_NOT_BELOW),
         _least_gain(DEFAULT),
         _STARTS,
     ),
-    claim(
-        "load-default-any",
+    "load-default-any": claim(
         "(ours) the same in the seed where that is least",
         level((-0.01, 1.0), "%", words=_NOT_BELOW),
         _in_any_seed(_least_gain(DEFAULT)),
         _STARTS,
     ),
-    claim(
-        "load-at-once",
+    "load-at-once": claim(
         "(ours) the same where every reply begins at once",
         level((-0.01, 1.0), "%", words=_NOT_BELOW),
         _least_gain(AT_ONCE),
         "{percent:.0f} points: near saturation steps that are kept short for first packets make too little for all who "
         "listen by then",
     ),
-    *(
-        claim(
-            f"load-ttfp-p{p:g}",
+    **{
+        f"load-ttfp-p{p:g}": claim(
             f"(ours) p = {p:g}: the default's P90 TTFP over the baseline's, at the load where that is largest, "
             "of those useful to the baseline",
             level((0.2, 1.0), "×", words="nowhere above"),
@@ -128,9 +122,8 @@ CLAIMS = [
             "here × {ours:.2f}",
         )
         for p in RATES
-    ),
-    claim(
-        "load-waste",
+    },
+    "load-waste": claim(
         "(ours) p = 0.7: wasted tokens, the default over the baseline, at the load where that is largest",
         level((0.1, 1.0), "×", words="everywhere less"),
         largest(
@@ -141,7 +134,7 @@ CLAIMS = [
         ),
         "here × {ours:.2f}",
     ),
-]
+}
 
 
 @picture(TITLE, len(RATES), len(METRICS), 2.6, bars=True)

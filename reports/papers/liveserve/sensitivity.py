@@ -47,7 +47,7 @@ _SCHEDULING = {
     "liveserve-fig11-left": (fig11_left.EXPERIMENTS, fig11_left.CLAIMS),
     "liveserve-fig16-left": (
         fig16_left.ALL_INTERRUPT,
-        [claim for claim in fig16_left.CLAIMS if claim.id == "fig16-left-everybody"],
+        {id: fig16_left.CLAIMS[id] for id in ("fig16-left-everybody",)},
     ),
 }
 _KV = {
@@ -57,7 +57,7 @@ _KV = {
             for panel, experiment in fig14.EXPERIMENTS.items()
             if panel.endswith(fig14.CONTEXT) and panel.startswith((fig14.BASE, fig14.FULL))
         },
-        [claim for claim in fig14.CLAIMS if claim.id == "fig14-returning-p0"],
+        {id: fig14.CLAIMS[id] for id in ("fig14-returning-p0",)},
     )
 }
 
@@ -71,5 +71,3 @@ SENSITIVITY = Sensitivity(
     {**_scheduling_signs.panels, **_memory_signs.panels}, {**_scheduling_signs.claims, **_memory_signs.claims}
 )
 QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "8192"}
-PAPER: dict[str, Any] = {}
-CLAIMS: list[Any] = []

@@ -35,7 +35,6 @@ EXPERIMENTS = {
     )
     for row, (engine, settings) in ROWS.items()
 }
-QUICK: dict[str, str] = {}
 
 PAPER = {  # mean and P90 overhead, s; effective RPS, 1/s; E2E P90, s
     INDEX: (0.093e-3, 0.222e-3, 2.625, 3.069),
@@ -71,9 +70,8 @@ _SELDOM = (
     "listened to, so a scan delays a turn by tens of ms and the replay as a whole by hardly anything"
 )
 
-CLAIMS = [
-    claim(
-        "table1-mean",
+CLAIMS = {
+    "table1-mean": claim(
         "choosing victims by the index is cheaper than by tail scan, mean",
         times(5.311 / 0.093, within=14),
         _MEAN,
@@ -81,44 +79,39 @@ CLAIMS = [
             f"here × {ours:.0f}: {_SCALE}; our mean over index calls is set by the few that make room for 40,000 tokens"
         ),
     ),
-    claim(
-        "table1-p90",
+    "table1-p90": claim(
         "the same, P90",
         times(8.270 / 0.222, within=9),
         _P90,
         lambda ours: f"here × {ours:.0f}: {_SCALE}; nine of ten calls evict a few blocks only",
     ),
-    claim(
-        "table1-twenty",
+    "table1-twenty": claim(
         "both by a factor of 20 at least",
         times((20, 1e6), words="37 to 57 ×"),
         smallest(_MEAN, _P90),
         "here × {ours:.0f}",
     ),
-    claim(
-        "table1-rps",
+    "table1-rps": claim(
         "effective RPS with the index over without",
         times(2.625 / 1.970, within=0.08),
         ratio("effective_rps", _INDEX, to=_SCAN),
         _SELDOM,
         remark="the table says effective RPS, the text QPS; the paper defines neither",
     ),
-    claim(
-        "table1-e2e",
+    "table1-e2e": claim(
         "P90 end-to-end latency with the index over without",
         times(3.069 / 3.381, within=0.023),
         ratio("e2e_p90", _INDEX, to=_SCAN),
         _SELDOM,
     ),
-    claim(
-        "table1-ttft",
+    "table1-ttft": claim(
         "(ours) P90 text TTFT of returning turns with the index over without",
         times((0.5, 0.97), words="not given"),
         ratio(returning("ttft_s", 90), _INDEX, to=_SCAN),
         "here × {ours:.2f}",
         remark="where the charged time is felt first: a returning turn allocates, evicts and then prefills",
     ),
-]
+}
 
 COLUMNS: tuple[tuple[str, Quantity, float, int, bool], ...] = (
     ("mean overhead, ms", mean_s, 1e3, 3, True),

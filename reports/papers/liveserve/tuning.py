@@ -74,9 +74,6 @@ EXPERIMENTS = {
 }
 QUICK = {"sessions": "16"}
 
-PAPER: dict[str, Any] = {}
-CLAIMS: list[Claim] = []
-
 
 class Tried(NamedTuple):
     """One ratio that was measured: medians over its seeds, and both over the largest of their stage, summed."""

@@ -12,9 +12,6 @@ EXPERIMENTS = {
     _ALL: calls("appendix-b", ENGINES, on_max_len="crash_all", **_LONG),
     _ONE: calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
 }
-QUICK: dict[str, str] = {}
-
-PAPER: dict[str, Any] = {}
 
 _GROWS = "a window drops KV, not positions: the request goes on growing logically, at the same pace"
 
@@ -26,47 +23,42 @@ def first_lost_s(point: Measured) -> float | None:
     return float(lost.min()) if len(lost) else None
 
 
-CLAIMS = [
-    claim(
-        "appendix-b-all",
+CLAIMS = {
+    "appendix-b-all": claim(
         "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
         level(8.0),
         value("failed_sessions", of(_ALL, BASELINE)),
         "an engine that ends only the session that is full loses one",
         check="on_max_len=crash_all is what the paper saw of vLLM 0.23, taken over; finish_one ends that session alone",
     ),
-    claim(
-        "appendix-b-hits",
+    "appendix-b-hits": claim(
         "one session is enough (sessions that reached it)",
         level(1.0),
         value("max_len_hits", of(_ALL, BASELINE)),
         "two may reach it in the same step",
     ),
-    claim(
-        "appendix-b-window",
+    "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
         level(1.0, "×", within=0.02, words="same boundary"),
         ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
         _GROWS,
         remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
     ),
-    claim(
-        "appendix-b-recycling",
+    "appendix-b-recycling": claim(
         "a request that is replaced never gets there (recycling: sessions that reached it)",
         level(0.0, words="none"),
         value("max_len_hits", of(_ALL, RECYCLING)),
         "a recycled request grows to 1,024 tokens and a frame at most",
         remark="ours; what the paper's general fix would do, at the price of Fig. 10",
     ),
-    claim(
-        "appendix-b-one",
+    "appendix-b-one": claim(
         "where only the session ends that reaches it, the others go on to their own (sessions that reached it, of 8)",
         level(8.0, within=1.0),
         value("max_len_hits", of(_ONE, BASELINE)),
         "those that say least outlive the run",
         remark="ours; what vLLM-Omni does since",
     ),
-]
+}
 
 draw = views_by_engine(
     TITLE, EXPERIMENTS, ENGINES, "Frames of sessions that were lost count as frames without speech."

@@ -23,7 +23,6 @@ EXPERIMENTS = {
     _ENDED: calls("appendix-c", [BASELINE], **_SWEEP),
     _LEFT: calls("appendix-c", [BASELINE, OURS], ends_calls=False, **_SWEEP),
 }
-QUICK: dict[str, str] = {}
 
 PAPER = {"collapses": (POINT_S * (len(NS) - 1), POINT_S * len(NS)), "flat": (0.0, 0.010)}
 
@@ -34,17 +33,15 @@ _ADDS_UP = (
     "point, or before it where a run's frames are longer"
 )
 
-CLAIMS = [
-    claim(
-        "appendix-c-collapses",
+CLAIMS = {
+    "appendix-c-collapses": claim(
         "a sweep makes unbounded KV appear to collapse at N = 128, here 32 on a quarter of the pool (time of the wall)",
         level(PAPER["collapses"], "s", within=20.0),
         value("wall_s", of(_LEFT, BASELINE)),
         _ADDS_UP,
         remark="if calls stay behind: our reading of 'residual engine state'. The paper says N = 128 to 160",
     ),
-    claim(
-        "appendix-c-fresh",
+    "appendix-c-fresh": claim(
         "which a worker without that state does not show (median latency at the last N of the sweep)",
         level(PAPER["flat"], "ms", words="flat"),
         value(_LAST, of(_ENDED, BASELINE)),
@@ -52,15 +49,14 @@ CLAIMS = [
         remark="vLLM's engine itself keeps nothing that hurts: once calls are ended, a used worker is as good as a "
         "fresh one",
     ),
-    claim(
-        "appendix-c-windowed",
+    "appendix-c-windowed": claim(
         "bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",
         level(PAPER["flat"], "ms", words="flat"),
         value(worst_bucket, of(_LEFT, OURS)),
         calibrated=STEP_CALL,
         remark="ours; 80 windows are 64 % of a quarter of the pool",
     ),
-]
+}
 
 draw = views_by_engine(
     TITLE,

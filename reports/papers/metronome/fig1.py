@@ -33,24 +33,21 @@ _ONE_BY_ONE = (
     "is enough for the wall, as the batched Step waits for it"
 )
 
-CLAIMS = [
-    claim(
-        "fig1-before",
+CLAIMS = {
+    "fig1-before": claim(
         "unbounded KV: a few ms a frame before the jump (median)",
         level(PAPER["few ms"], "ms", within=0.002),
         value(latency_median(after_wall=False), _UNBOUNDED),
         calibrated=STEP_CALL,
     ),
-    claim(
-        "fig1-ceiling",
+    "fig1-ceiling": claim(
         "and then the ceiling of about 1.6 s (median after the jump)",
         level(PAPER["wall_s"], "s", within=0.05),
         value(latency_median(after_wall=True), _UNBOUNDED),
         "the wait of a Step ends at 0.8 B",
         remark="the cap of a Step's wait, 0.8 B, makes the number; that every run is pinned there is the result",
     ),
-    claim(
-        "fig1-silence",
+    "fig1-silence": claim(
         "where the stalled engine stops producing tokens: frames with speech after the jump",
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, _UNBOUNDED),
@@ -58,16 +55,14 @@ CLAIMS = [
         remark="with 7 of a frame's 55 tokens said: what the layout of Table 2 leaves, and the 'few tokens' of Fig. 2; "
         "with 3, healthy Steps take hundreds of ms, as some frames then have nothing new to return",
     ),
-    claim(
-        "fig1-silence-3",
+    "fig1-silence-3": claim(
         "the same where 3 of the 55 tokens are said",
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, of(SPLITS[3], BASELINE)),
         _ONE_BY_ONE,
     ),
-    *(
-        claim(
-            f"fig1-silence-{said}",
+    **{
+        f"fig1-silence-{said}": claim(
             f"the same where {said} of the 55 tokens are said",
             level(0.0, "%", within=0.05, words="none"),
             value(speech_after_wall, of(SPLITS[said], BASELINE)),
@@ -75,23 +70,21 @@ CLAIMS = [
             remark="more than 'a few': the paper's words favour the split of which all fall silent at once",
         )
         for said in (12, 27)
-    ),
-    claim(
-        "fig1-windowed",
+    },
+    "fig1-windowed": claim(
         "windowed KV stays flat for the whole call (highest median of 10 s)",
         level((0.002, 0.012), "ms", within=0.002, words="2 to 12 ms"),
         value(worst_bucket, _WINDOWED),
         calibrated=STEP_CALL,
     ),
-    claim(
-        "fig1-misses",
+    "fig1-misses": claim(
         "deadline misses, larger of both policies",
         level(0.0, words="none"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
         "a miss takes a Step that is late by itself",
         check=NO_MISS,
     ),
-]
+}
 
 
 def draw(panels: Panels, paper: Any) -> Picture | LeftOut:

@@ -34,9 +34,8 @@ _MECHANISM = (
 )
 
 
-CLAIMS = [
-    claim(
-        "fig10-wall",
+CLAIMS = {
+    "fig10-wall": claim(
         "unbounded KV hits the wall at about 240 s",
         level(240.0, "s", within=25.0),
         value("wall_s", _UNBOUNDED),
@@ -44,22 +43,19 @@ CLAIMS = [
         "take 45: one run's factor of 0.8, and the paper shows one run",
         remark="Fig. 6a has 148 s at N = 128, which is 197 s at N = 96 at the same fill rate",
     ),
-    claim(
-        "fig10-recycling-walls",
+    "fig10-recycling-walls": claim(
         "recycling avoids the wall",
         level(0.0, "%", words="no wall"),
         tally("wall", _RECYCLING),
         "recycled sessions hold between half a window and a whole one",
     ),
-    claim(
-        "fig10-recycling-p50-20",
+    "fig10-recycling-p50-20": claim(
         "the same at the 20 µs a chunk of all other cards: median latency late in the call",
         level(PAPER["recycling p50"], "ms", within=0.003),
         value(_LATE[50], _RECYCLING),
         _MECHANISM + "; how slow that is, is the time of a chunk",
     ),
-    claim(
-        "fig10-recycling-p50",
+    "fig10-recycling-p50": claim(
         "recycling: median latency late in the call",
         level(PAPER["recycling p50"], "ms", within=0.003),
         value(_LATE[50], _DEARER),
@@ -67,44 +63,39 @@ CLAIMS = [
         remark="80 µs would make 8 ms of every Step of 96 calls, where Table 1 has 1 to 5: no one cost of a chunk "
         "meets both, so a chunk that is fed again costs more in the paper's stack than a new one",
     ),
-    claim(
-        "fig10-recycling-p90",
+    "fig10-recycling-p90": claim(
         "recycling: P90 latency late in the call",
         level(PAPER["recycling p90"], "ms", within=0.01),
         value(_LATE[90], _DEARER),
         "{ms:.0f} ms where 80 µs a chunk was chosen for the median: a Step with a recycled call has 18 chunks more, so "
         "that slow Steps are slower against the others than in the paper",
     ),
-    claim(
-        "fig10-recycling-grows",
+    "fig10-recycling-grows": claim(
         "recycling: the cost grows over the call (median latency, last third over first)",
         times((1.3, 20.0), words="grows"),
         _growth(_RECYCLING),
         _MECHANISM,
         remark="at 20 µs a chunk; no constant was fitted to it",
     ),
-    claim(
-        "fig10-recycling-grows-80",
+    "fig10-recycling-grows-80": claim(
         "the same at 80 µs a chunk",
         times((1.3, 20.0), words="grows"),
         _growth(_DEARER),
         _MECHANISM,
     ),
-    claim(
-        "fig10-windowed",
+    "fig10-windowed": claim(
         "the in-engine window stays flat (highest 10 s median)",
         level((0.001, 0.005), "ms", within=0.002, words="a few ms"),
         value(worst_bucket, _WINDOWED),
         calibrated=STEP_CALL,
     ),
-    claim(
-        "fig10-encodes",
+    "fig10-encodes": claim(
         "recycling encodes audio again, the window never does (P90 latency late in the call, over the window's)",
         times((1.5, 100.0), words="more"),
         ratio(_LATE[90], _RECYCLING, to=_WINDOWED),
         _MECHANISM,
     ),
-]
+}
 
 draw = views_by_engine(
     TITLE,

@@ -19,7 +19,6 @@ _SHORT = (
 
 def _up_to_2048(statistic: str) -> Claim:
     return claim(
-        f"fig11-{statistic}",
         f"{statistic.upper()} stays at about 5 ms up to W = 2048 (largest)",
         level(0.005, "ms", within=0.002, words="about 5 ms"),
         largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
@@ -28,18 +27,17 @@ def _up_to_2048(statistic: str) -> Claim:
     )
 
 
-CLAIMS = [
-    _up_to_2048("p50"),
-    _up_to_2048("p90"),
-    claim(
-        "fig11-flat",
+CLAIMS = {
+    "fig11-p50": _up_to_2048("p50"),
+    "fig11-p90": _up_to_2048("p90"),
+    "fig11-flat": claim(
         "latency does not depend on the window (median at W = 2048 over that at 512)",
         level(1.0, "×", within=0.1, words="flat"),
         ratio("frame_latency_p50", of(_PANEL, OURS, window=2048), to=of(_PANEL, OURS, window=512)),
         "a Step returns what was made since the last one, so attention does not show in its latency",
         remark=_SHORT,
     ),
-]
+}
 
 
 @picture(TITLE, bars=True)

@@ -10,26 +10,22 @@ _PANEL = "90 s"
 EXPERIMENTS = {_PANEL: calls("fig4a", PAIR, {"sessions": NS}, duration_s=90.0, seeds=SEEDS[:3])}
 QUICK = {"sessions": "32,160", "duration_s": "40"}
 
-PAPER = {"budget": 2.0}
-
-CLAIMS = [
-    claim(
-        f"fig4a-{engine}",
+CLAIMS = {
+    f"fig4a-{engine}": claim(
         f"{engine}: median latency hundreds of times under the 2 s budget up to N = 160 (largest over N)",
         level((0.0, 0.010), "ms", words="below 10 ms"),
         largest(*(value("frame_latency_p50", of(_PANEL, engine, sessions=n)) for n in NS)),
         calibrated=STEP_CALL,
     )
     for engine in PAIR
-] + [
-    claim(
-        "fig4a-walls",
+} | {
+    "fig4a-walls": claim(
         "no run of either policy walls within 90 s",
         level(0.0, "%", words="none"),
         tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
         "the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
     )
-]
+}
 
 
 @picture(TITLE, 1, 2, bars=True, sharey=True)

@@ -65,7 +65,6 @@ def foretold(point: Measured) -> float | None:
 
 def _walls(day: str, n: int) -> Claim:
     return claim(
-        f"fig4b-{day.replace(' ', '')}-{n}",
         f"{day}, N = {n}: unbounded runs that wall",
         runs(PAPER[day][n], 5),
         tally("wall", _at(day, n, BASELINE)),
@@ -75,63 +74,56 @@ def _walls(day: str, n: int) -> Claim:
     )
 
 
-CLAIMS = [
-    claim(
-        "fig4b-unbounded",
+CLAIMS = {
+    "fig4b-unbounded": claim(
         "unbounded KV hits the wall, both batches together",
         runs(14, 20, neutral=0.16),
         tally("wall", *_all(BASELINE)),
         "the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
         remark="no effect is the upper end of the interval of 0 of 20; the five runs of day 1 at N = 96 are calibrated",
     ),
-    claim(
-        "fig4b-windowed",
+    "fig4b-windowed": claim(
         "windowed KV hits the wall, both batches together",
         runs(0, 20),
         tally("wall", *_all(OURS)),
         "a windowed session holds a fixed share of the pool",
     ),
-    claim(
-        "fig4b-asymmetry",
+    "fig4b-asymmetry": claim(
         "the asymmetry: share of unbounded runs that wall minus that of windowed ones",
         moves(0.7, within=0.2),
         minus(_share(BASELINE), less=_share(OURS)),
         "it moves with the fill rate of each day",
     ),
-    *(_walls(day, n) for day in DAYS for n in NS),
-    claim(
-        "fig4b-race",
+    **{f"fig4b-{day.replace(' ', '')}-{n}": _walls(day, n) for day in DAYS for n in NS},
+    "fig4b-race": claim(
         "a run collapses if, and only if, the pool is predicted to fill before it ends (eq. 1)",
         level(1.0, "%", words="all"),
         tally(foretold, *_all(BASELINE)),
         "where the pool is full within ten seconds of the end, the run may end before its wall",
     ),
-    claim(
-        "fig4b-before",
+    "fig4b-before": claim(
         "unbounded KV before a wall, or without one: median latency (largest over days and N)",
         level((0.002, 0.005), "ms", within=0.001),
         largest(*_each(latency_median(after_wall=False), _all(BASELINE))),
         calibrated=STEP_CALL,
     ),
-    *(
-        claim(
-            f"fig4b-flat-{n}",
+    **{
+        f"fig4b-flat-{n}": claim(
             f"windowed KV at N = {n}: highest 10 s median, larger of both days",
             level(_WINDOWED_MS[n], "ms", within=0.002),
             largest(*_each(worst_bucket, [_at(day, n, OURS) for day in DAYS])),
             calibrated=STEP_CALL,
         )
         for n in NS
-    ),
-    claim(
-        "fig4b-misses",
+    },
+    "fig4b-misses": claim(
         "runs of either policy with a deadline miss",
         level(0.0, "%", words="none"),
         tally(any_misses, *_all(BASELINE), *_all(OURS)),
         "a miss takes a Step that is late by itself: its wait ends at 0.8 B",
         check=NO_MISS,
     ),
-]
+}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

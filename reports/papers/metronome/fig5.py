@@ -10,8 +10,6 @@ _PANEL = "N = 128"
 EXPERIMENTS = {_PANEL: calls("fig5", PAIR, sessions=128)}
 QUICK = HALF
 
-PAPER = {"windowed": 0.25}
-
 _UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)
 
 
@@ -27,43 +25,38 @@ def at_the_end(count: Curve) -> Quantity:
 
 
 _ONE_BY_ONE = "decode meets the full pool, too, and sessions fall silent in turn (Fig. 1 by what is said)"
-CLAIMS = [
-    claim(
-        "fig5-full",
+CLAIMS = {
+    "fig5-full": claim(
         "unbounded KV climbs to the pool's capacity (peak)",
         level(1.0, "%", within=0.005),
         value("pool_peak", _UNBOUNDED),
         "vLLM stops short of the last blocks when no waiting request fits in them",
     ),
-    claim(
-        "fig5-plateau",
+    "fig5-plateau": claim(
         "windowed KV plateaus at roughly a quarter of the pool",
         level(0.25, "%", within=0.02, words="about 1/4"),
         value("pool_plateau", _WINDOWED),
         calibrated="64 to 66 blocks for each session, of a pool whose blocks were derived from such shares (Table 2)",
     ),
-    claim(
-        "fig5-running",
+    "fig5-running": claim(
         "nothing runs after saturation (requests running, last tenth of the run)",
         level(0.0, within=0.5),
         value(at_the_end(running), _UNBOUNDED),
         _ONE_BY_ONE,
     ),
-    claim(
-        "fig5-waiting",
+    "fig5-waiting": claim(
         "all 128 sessions wait (last tenth of the run)",
         level(128.0, within=6.0, neutral=0),
         value(at_the_end(waiting), _UNBOUNDED),
         derived="from the claim before: who does not run waits",
     ),
-    claim(
-        "fig5-preempted",
+    "fig5-preempted": claim(
         "windowed KV never approaches saturation (peak of the pool)",
         level((0.2, 0.35), "%", within=0.05, words="far below 1", neutral=1),
         value("pool_peak", _WINDOWED),
         derived="from the plateau, which is the peak: sessions that pause keep what they have",
     ),
-]
+}
 
 
 def draw(panels: Panels, paper: Any) -> Picture | LeftOut:

@@ -24,37 +24,34 @@ _LINEAR = (
 _SHORT = {_QWEN: "qwen", _MINICPM: "minicpm"}
 
 
-def _claims(panel: str) -> list[Claim]:
+def _claims(panel: str) -> dict[str, Claim]:
     predicted_s, measured_s = PAPER[panel]
     setting, short = of(panel, BASELINE), _SHORT[panel]
     error = abs(predicted_s - measured_s) / measured_s
-    return [
-        claim(
-            f"fig6a-{short}-measured",
+    return {
+        f"fig6a-{short}-measured": claim(
             f"{panel}: the pool is full at",
             level(measured_s, "s", within=0.1 * measured_s),
             value("saturation_measured_s", setting),
             calibrated=_WHY_G[panel],
         ),
-        claim(
-            f"fig6a-{short}-predicted",
+        f"fig6a-{short}-predicted": claim(
             f"{panel}: as predicted from the early trace",
             level(predicted_s, "s", within=0.1 * measured_s),
             value("saturation_predicted_s", setting),
             calibrated=_WHY_G[panel],
         ),
-        claim(
-            f"fig6a-{short}-error",
+        f"fig6a-{short}-error": claim(
             f"{panel}: error of the prediction",
             level(error, "%", within=0.03),
             value("saturation_error", setting),
             check=_LINEAR if panel == _QWEN else "",
             why="growth is as steady here as the drawn lengths of replies; the paper's bends late in the run",
         ),
-    ]
+    }
 
 
-CLAIMS = [*_claims(_QWEN), *_claims(_MINICPM)]
+CLAIMS = _claims(_QWEN) | _claims(_MINICPM)
 
 
 @picture(TITLE, 1, 2, sharey=True)

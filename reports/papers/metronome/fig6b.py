@@ -43,26 +43,26 @@ def _ceiling(panels: Panels) -> Values:
 _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"
 
 
-def _claim(
-    key: str, text: str, paper: float, measure: Measure, tolerance: float, unit: Any, paper_text: str
-) -> Claim:
-    return claim(
-        f"fig6b-{key}",
-        text,
-        level(paper, unit, within=tolerance, words=paper_text),
-        measure,
+CLAIMS = {
+    "fig6b-slope": claim(
+        "share of the pool that a session adds",
+        level(0.002, "%", within=0.0001, words="about 0.2 %"),
+        _slope,
         calibrated=_POOL,
-    )
-
-
-CLAIMS = [
-    _claim("slope", "share of the pool that a session adds", 0.002, _slope, 0.0001, "%", "about 0.2 %"),
-    _claim("ceiling", "sessions at which memory would end", 500.0, _ceiling, 25.0, "", "about 500"),
-    _claim(
-        "n128", "plateau of 128 sessions", 0.256, value("pool_plateau", of(_PANEL, OURS, sessions=128)), 0.01, "%",
-        "about a quarter (Fig. 5)",
     ),
-]  # fmt: skip
+    "fig6b-ceiling": claim(
+        "sessions at which memory would end",
+        level(500.0, within=25.0, words="about 500"),
+        _ceiling,
+        calibrated=_POOL,
+    ),
+    "fig6b-n128": claim(
+        "plateau of 128 sessions",
+        level(0.256, "%", within=0.01, words="about a quarter (Fig. 5)"),
+        value("pool_plateau", of(_PANEL, OURS, sessions=128)),
+        calibrated=_POOL,
+    ),
+}
 
 
 @picture(TITLE, bars=True)

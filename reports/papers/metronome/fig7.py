@@ -28,52 +28,45 @@ _TENSION = (
 )
 
 
-CLAIMS = [
-    claim(
-        "fig7-nstar",
+CLAIMS = {
+    "fig7-nstar": claim(
         "windowed: admission settles at N*",
         level(209.0, within=20.0),
         value("admitted", _WINDOWED),
         calibrated="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
     ),
-    claim(
-        "fig7-dear",
+    "fig7-dear": claim(
         "the same N* where feeding a chunk costs what the level of Fig. 10 takes (80 instead of 20 µs)",
         level(209.0, within=20.0),
         value("admitted", of(_DEAR, OURS)),
         calibrated="as N* above; four times the feeding, 12 ms at the touch of 600 ms, moves it by next to nothing",
     ),
-    claim(
-        "fig7-shed",
+    "fig7-shed": claim(
         "windowed: sessions turned away of 512",
         level(303.0, within=20.0),
         value("shed", _WINDOWED),
         calibrated="what is not admitted is turned away: 512 less N*",
     ),
-    claim(
-        "fig7-steady",
+    "fig7-steady": claim(
         "windowed: P99 latency once it has settled",
         level(0.012, "ms", within=0.006),
         value("steady_latency_p99", _WINDOWED),
         "the cost of a Step call was fitted at N = 96 and 128",
     ),
-    claim(
-        "fig7-no-wall",
+    "fig7-no-wall": claim(
         "windowed: no run walls, whatever the signal",
         level(0.0, "%", words="none"),
         tally("wall", _WINDOWED, of(_STEADY, OURS)),
         "a steady signal lets in as many as the engine carries, and more",
     ),
-    claim(
-        "fig7-over-all",
+    "fig7-over-all": claim(
         "unbounded admits past N* (admitted over the windowed arm's, all frames)",
         times((1.1, 2.5), words="far past"),
         ratio("admitted", _UNBOUNDED, to=_WINDOWED),
         _TENSION,
         remark="the paper gives no number",
     ),
-    claim(
-        "fig7-over-steady",
+    "fig7-over-steady": claim(
         "unbounded admits past N* (admitted over the windowed arm's N*, steady frames)",
         times((1.1, 2.5), words="far past"),
         ratio("admitted", of(_STEADY, BASELINE), to=_WINDOWED),
@@ -81,17 +74,16 @@ CLAIMS = [
         remark="the paper gives no number; with this signal the windowed arm lets in as many, close to the ceiling of "
         "memory, and stays on beat",
     ),
-    *(
-        claim(
-            f"fig7-wall-{short}",
+    **{
+        f"fig7-wall-{short}": claim(
             f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
             level(1.6, "s", within=0.05),
             value(latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
             _TENSION,
         )
         for panel, short in ((_ALL, "all"), (_STEADY, "steady"))
-    ),
-]
+    },
+}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -26,8 +26,6 @@ EXPERIMENTS = {
 }
 QUICK = {"sessions": "16,64", "duration_s": "24"}
 
-PAPER: dict[str, Any] = {}
-
 
 def carried(point: Measured) -> bool:
     """Whether all frames had speech and no session fell behind: none had two chunks waiting at the engine.
@@ -69,9 +67,8 @@ def _capacity(model: str) -> Measure:
     }
 
 
-def _more(key: str, model: str, calibrated: str = "", explanation: str = "") -> Claim:
+def _more(model: str, calibrated: str = "", explanation: str = "") -> Claim:
     return claim(
-        f"fig9-{key}",
         f"{model} carries far more sessions than Qwen2.5-Omni-7B",
         times((1.5, 100.0), words="far more"),
         quotient(_capacity(model), _capacity(_SMALL)),
@@ -81,27 +78,24 @@ def _more(key: str, model: str, calibrated: str = "", explanation: str = "") -> 
     )
 
 
-CLAIMS = [
-    _more(
-        "qwen3",
+CLAIMS = {
+    "fig9-qwen3": _more(
         _QWEN,
         calibrated="what a clip costs Qwen2.5-Omni's encoder, whose processor pads it to 300 s, was assumed (36 ms) "
         "when the order without it was known",
     ),
-    _more(
-        "minicpm",
+    "fig9-minicpm": _more(
         _MINICPM,
         explanation="in runs of long frames its dense 8B model is short of time; how "
         "much it says is not published, and its encoder's padding to 30 s counts as hidden",
     ),
-    claim(
-        "fig9-flat",
+    "fig9-flat": claim(
         "Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",
         level((160.0, 1000.0), words="160 or more"),
         _capacity(_QWEN),
         "a step of the N tried",
     ),
-]
+}
 
 
 @picture(TITLE)

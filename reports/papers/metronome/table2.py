@@ -3,6 +3,8 @@
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """
 
+import re
+
 from reports.papers.metronome.common import *
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
@@ -54,14 +56,12 @@ def _claim(row: str) -> Claim:
     bound, share = PAPER[row]
     if bound is None:
         return claim(
-            "table2-unbounded",
             "unbounded: the pool after 300 s, still filling",
             level(share, "%", within=0.1),
             value("pool_end", _at(row)),
             calibrated="the tokens of a free-running frame were derived from this share",
         )
     return claim(
-        "table2-" + row.replace(", ", "-").replace(" (", "-").replace(")", "").replace(" ", "-"),
         f"(W, S) = ({row}): plateau of the pool",
         level(share, "%", within=0.002),
         value("pool_plateau", _at(row)),
@@ -74,24 +74,22 @@ def _claim(row: str) -> Claim:
     )
 
 
-CLAIMS = [
-    *map(_claim, PAPER),
-    claim(
-        "table2-latency",
+CLAIMS = {
+    **{"table2-" + re.sub(r"\W+", "-", row).rstrip("-"): _claim(row) for row in PAPER},
+    "table2-latency": claim(
         "per-frame P99 of at most 3 ms throughout (largest over the rows)",
         level((0.0, 0.003), "ms", words="at most 3 ms"),
         largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
         calibrated=STEP_CALL,
     ),
-    claim(
-        "table2-silent",
+    "table2-silent": claim(
         "and zero errors (silent sessions at the end, largest over the rows)",
         level(0.0),
         largest(*(value("silent_sessions_end", _at(row)) for row in PAPER)),
         "a session has outlived its run",
         check="32 sessions do not fill the pool within the run",
     ),
-]
+}
 
 
 @picture(

@@ -45,28 +45,26 @@ def _at(row: str) -> Setting:
     return of(row, BASELINE if row == UNBOUNDED else OURS)
 
 
-def _claims(row: str) -> tuple[Claim, Claim]:
+def _claims(row: str) -> dict[str, Claim]:
     _, mid, fresh = PAPER[row]
     key = row.replace(", ", "-")
     said = "no bound" if row == UNBOUNDED else f"(W, S) = ({row})"
     playing, end = "sessions that answer the question playing, ages 30 to 240 s", " in the end"
-    return (
-        claim(
-            f"table2-quality-mid-{key}",
+    return {
+        f"table2-quality-mid-{key}": claim(
             f"{said}: {playing}{end if row in DECAYS else ''}",
             level(mid, "%", within=0.05),
             value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
         ),
-        claim(
-            f"table2-quality-fresh-{key}",
+        f"table2-quality-fresh-{key}": claim(
             f"{said}: sessions that answer the fresh question at 240 to 270 s",
             level(fresh, "%", within=0.05),
             value("answered_fresh", _at(row)),
         ),
-    )
+    }
 
 
-CLAIMS = [each for row in PAPER for each in _claims(row)]
+CLAIMS = merged(map(_claims, PAPER))
 
 
 def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:

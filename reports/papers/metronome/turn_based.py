@@ -27,22 +27,15 @@ PAPER = {BASELINE: (1.0, 0.70), OURS: (1.0, 0.68)}
 """Engine -> share of sessions that state the answer, 96 of 96, and of frames that are right."""
 
 
-def _claim(engine: str, index: int, quantity: str, what: str, tolerance: float) -> Claim:
-    return claim(
-        f"turn-based-{quantity.replace('_', '-')}-{engine}",
-        f"{engine}: {what}",
-        level(PAPER[engine][index], "%", within=tolerance),
-        value(quantity, of(CALL, engine)),
-    )
+_SAID = {
+    "answer_stated": ("sessions that state the answer to their question (96 of 96)", 0.0),
+    "frames_right": ("frames whose answer is right", 0.05),
+}
 
-
-CLAIMS = [
-    each
-    for engine in PAPER
-    for each in (
-        _claim(
-            engine, 0, "answer_stated", "sessions that state the answer to their question (96 of 96)", 0.0
-        ),
-        _claim(engine, 1, "frames_right", "frames whose answer is right", 0.05),
+CLAIMS = {
+    f"turn-based-{quantity.replace('_', '-')}-{engine}": claim(
+        f"{engine}: {what}", level(paper, "%", within=tolerance), value(quantity, of(CALL, engine))
     )
-]
+    for engine, numbers in PAPER.items()
+    for (quantity, (what, tolerance)), paper in zip(_SAID.items(), numbers, strict=True)
+}

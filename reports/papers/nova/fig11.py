@@ -7,32 +7,26 @@ TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and deco
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
 
-PAPER = {"batch": 5.0}
-
-CLAIMS = [
-    claim(
-        "fig11-tbt",
+CLAIMS = {
+    "fig11-tbt": claim(
         "no baseline has a lower time between tokens (lowest of a baseline's over Nova's, all rates)",
         times((1.001, 20.0), words="the lowest"),
         smallest(*(over(TBT, rate, engine) for rate in RATES for engine in BASELINES)),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig11-streams-tbt",
+    "fig11-streams-tbt": claim(
         "Multi-Stream's time between tokens is high (lowest over Nova's, all rates)",
         times((1.3, 20.0), words="high"),
         smallest(*(over(TBT, rate, STREAMS) for rate in RATES)),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig11-streams-ttft",
+    "fig11-streams-ttft": claim(
         "Multi-Stream's time to the first token is low (highest over Nova's, all rates)",
         times((0.0, 0.97), words="low"),
         largest(*(over(TTFT, rate, STREAMS) for rate in RATES)),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig12-batch",
+    "fig12-batch": claim(
         "Nova's decode batches are the smallest (lowest of a baseline's over Nova's, all rates)",
         times((1.001, 20.0), words="the smallest"),
         smallest(
@@ -40,14 +34,13 @@ CLAIMS = [
         ),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig12-below-5",
+    "fig12-below-5": claim(
         "they stay below 5 requests (largest mean, all rates)",
         level((1.0, 5.0)),
         largest(*(value(decode_batch, at(rate)) for rate in RATES)),
         "{ours:.1f}",
     ),
-]
+}
 
 draw = drawn(
     TITLE,

@@ -11,7 +11,6 @@ RATE, DRAWN = 0.7, 0.6
 EXPERIMENTS = {SERVED: experiment("served", [OURS], [DRAWN, RATE])}
 QUICK = {"requests": "120"}
 
-PAPER = {"order": "vision gets quicker as requests pile up"}
 WINDOW_S = 60.0
 """What the picture shows before and after the most requests that were pending. [chosen]"""
 ALIKE_S = 1e-9
@@ -41,15 +40,14 @@ def quickens(point: Measured) -> float | None:
     return float(found.statistic)
 
 
-CLAIMS = [
-    claim(
-        "fig14-quickens",
+CLAIMS = {
+    "fig14-quickens": claim(
         "vision gets quicker as requests pile up (rank correlation of those beside decode, at 0.7)",
         level((-1.0, -0.3), words="falls", neutral=0),
         value(quickens, at(RATE)),
         "{ours:.2f}",
     )
-]
+}
 
 
 @picture(TITLE, 3, 1, 1.7, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)

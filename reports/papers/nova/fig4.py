@@ -48,29 +48,26 @@ def _window() -> list[int]:
     return [sms for sms in SHARES if together_s(sms) < DECODE["seconds"] + VISION["seconds"]]
 
 
-CLAIMS = [
-    claim(
-        "table4-streams",
+CLAIMS = {
+    "table4-streams": claim(
         "on streams both take 1,241.8 ms, in turn 1,288.1 ms",
         level(1.2418, "ms", within=0.01),
         fixed(lambda: together_s(None), ALONE),
         calibrated="what streams leave to each was fitted to the two times of this table",
     ),
-    claim(
-        "fig4-lowest",
+    "fig4-lowest": claim(
         "both are done sooner than in turn from 18 SMs of decode on",
         level(18, within=2),
         fixed(lambda: float(min(_window())), ALONE),
         "{ours:.0f}",
     ),
-    claim(
-        "fig4-highest",
+    "fig4-highest": claim(
         "up to 36",
         level(36, within=2),
         fixed(lambda: float(max(_window())), ALONE),
         "{ours:.0f}: the model has no caches, in which two kernels also get in each other's way (section III-B)",
     ),
-]
+}
 
 
 @picture(TITLE, points=None)

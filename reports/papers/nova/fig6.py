@@ -28,37 +28,33 @@ def linear() -> float:
     return float(np.corrcoef(rates, [sum(pair) for pair in pairs])[0, 1])
 
 
-CLAIMS = [
-    claim(
-        "fig6-vision",
+CLAIMS = {
+    "fig6-vision": claim(
         "equation (3) gives decode 24 of 84 SMs beside vision",
         level(24, within=2),
         found("vision"),
         "{ours:.0f}",
     ),
-    claim(
-        "fig6-prefill",
+    "fig6-prefill": claim(
         "and 30 beside a prefill",
         level(30, within=2),
         found("prefill"),
         "{ours:.0f}: thread blocks run in whole waves. With 26 to 30 SMs for decode a prefill has more of them, 0.507 "
         "for 0.471 s, which 1.6 ms less of each decode iteration beside it do not make good; (24, 30) is 0.3 % behind",
     ),
-    claim(
-        "fig6-linear",
+    "fig6-linear": claim(
         "along the frontier decode's share falls about linearly with throughput (correlation)",
         level((-1.0, -0.9), words="linear", neutral=0),
         fixed(linear, ALONE),
         "{ours:.2f}",
     ),
-    claim(
-        "fig4-tbt",
+    "fig4-tbt": claim(
         "on N_min = 12 SMs a decode iteration stays below 80 ms",
         level((0.0289, 0.080), "ms"),
         fixed(lambda: profile().vision[12].decode_s, ALONE),
         "{ms:.0f} ms",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, points=None)

@@ -7,7 +7,6 @@ TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decod
 EXPERIMENTS = ALONE_ONLY
 QUICK = {"requests": "10"}
 
-PAPER = {"order": "vision gains more; both latencies grow alike"}
 COLOURS = dict(zip(("vision", "prefill"), STAGES, strict=False))
 
 
@@ -28,37 +27,33 @@ def _mean(quantity: Any) -> float:
     return float(np.mean([quantity(sms) for sms in range(18, 37, 2)]))
 
 
-CLAIMS = [
-    claim(
-        "fig8-vision",
+CLAIMS = {
+    "fig8-vision": claim(
         "decode beside vision on 18 to 36 SMs gets more done than in turn",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("vision", sms)), ALONE),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig8-prefill",
+    "fig8-prefill": claim(
         "so it does beside a prefill",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("prefill", sms)), ALONE),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig8-more",
+    "fig8-more": claim(
         "more beside vision than beside a prefill, which moves more",
         times((1.005, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("vision", sms) / gain("prefill", sms)), ALONE),
         "× {ours:.3f}",
     ),
-    claim(
-        "fig9-vision",
+    "fig9-vision": claim(
         "vision needs more SMs than a prefill to stay quick (its slowdown over a prefill's)",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: slower("vision", sms)[0] / slower("prefill", sms)[0]), ALONE),
         "× {ours:.2f}: both are bound by arithmetic here, and the last wave of thread blocks costs a prefill more, "
         "which has fewer of them",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, points=None)

@@ -81,28 +81,25 @@ _EVENTS = (
 )
 _SCHEDULE = "equation (8) is arithmetic of the schedule of loads and layers that the model runs"
 
-CLAIMS = [
-    *(
-        claim(
-            f"table6-memory-{slots or 'raw'}",
+CLAIMS = {
+    **{
+        f"table6-memory-{slots or 'raw'}": claim(
             f"{'all layers' if slots is None else f'K = {slots}'}: {mib:,.1f} MB on the GPU (MiB, by their steps)",
             level(mib, within=0.005 * mib),
             fixed(lambda slots=slots: mebibytes(slots), ALONE),
             check="arithmetic of the released configuration: 63 layers, an adapter and tables of positions",
         )
         for slots, mib in zip((None, *SLOTS), PAPER["MiB"], strict=True)
-    ),
-    claim(
-        "table6-pass",
+    },
+    "table6-pass": claim(
         "a vision pass takes 797.2 ms with all weights on the GPU",
         level(0.7972, "ms", within=0.025),
         value(_PASS, _ALONE),
         calibrated="it is the pass of Table I, to which arithmetic was fitted",
         remark="the paper's Table I has 806.8 ms for the same pass",
     ),
-    *(
-        claim(
-            f"table6-pass-{slots}",
+    **{
+        f"table6-pass-{slots}": claim(
             f"K = {slots}: a pass takes {1000 * added:.1f} ms longer",
             level(added, "ms", within=0.5 * added, neutral=0),
             _added(_slots(slots)),
@@ -110,26 +107,23 @@ CLAIMS = [
             calibrated="the time of an event was fitted to it" if slots == SLOTS[-1] else "",
         )
         for slots, added in ADDED.items()
-    ),
-    claim(
-        "table6-mean",
+    },
+    "table6-mean": claim(
         "end to end 11.96 s with all weights on the GPU (rate 0.7)",
         level(11.96, "s", within=1.8),
         value(E2E, of(RAW, OURS)),
         calibrated="the rate is not stated, and 0.7 was chosen by it",
     ),
-    *(
-        claim(
-            f"table6-served-{name}",
+    **{
+        f"table6-served-{name}": claim(
             f"K = 2 to 5 change the {word} end-to-end latency by {100 * (ratio - 1):.1f} % on average",
             times(ratio, within=0.008),
             _served(quantity),
             "× {ours:.3f}: what a pass takes longer, made more by the queue for it",
         )
         for name, word, ratio, quantity in (("mean", "mean", 1.016, E2E), ("max", "largest", 1.017, E2E_MAX))
-    ),
-    claim(
-        "eq8-least",
+    },
+    "eq8-least": claim(
         "equation (8): no more than 16 GB/s are needed (8 GB in 500 ms at the quickest)",
         level((0.0, 16.0), words="at most 16 GB/s"),
         lambda panels: {
@@ -137,9 +131,8 @@ CLAIMS = [
         },
         check="M / T of the released weights and of the pass of Table I, which was fitted",
     ),
-    *(
-        claim(
-            f"eq8-{gb_s:g}-{slots}",
+    **{
+        f"eq8-{gb_s:g}-{slots}": claim(
             f"K = {slots}: at {gb_s:g} GB/s, {'above' if enough else 'below'} the M / T of 10.6, layers "
             f"{'never wait' if enough else 'wait'} (pass over that at 25 GB/s)",
             level(1.0, "×", within=0.002, words="no wait") if enough else times((1.05, 1.2), words="longer"),
@@ -148,8 +141,8 @@ CLAIMS = [
         )
         for gb_s, enough in ((9.5, False), (11.75, True))
         for slots in (2, 5)
-    ),
-]
+    },
+}
 
 
 def _over_bandwidth(slots: int) -> dict[float, Setting]:

@@ -137,45 +137,40 @@ def _searched_over(other: str) -> Callable[[int], float | None]:
     return ratio
 
 
-CLAIMS = [
-    claim(
-        "attention-divided",
+CLAIMS = {
+    "attention-divided": claim(
         "the shipped division of memory holds 1.73 times the tokens in full layers",
         times(1.73, within=0.01),
         seeded(lambda _: 1 + (1 - PAPER["beta"]) * PAPER["compressed layers"] / 33),
         check="the division follows from beta and the pattern",
     ),
-    claim(
-        "attention-held",
+    "attention-held": claim(
         "a pool holds more requests of 4,500 tokens, with vLLM's block tables of 61 layers",
         times((1.3, 2.0), words="more"),
         seeded(lambda _: held(LENGTH, True) / held(LENGTH, False)),
         "× {ours:.2f}",
     ),
-    claim(
-        "attention-moved",
+    "attention-moved": claim(
         "prefill hands over the first and last blocks of compressed layers only (share of a prompt of 3,500 tokens)",
         level((0.4, 0.65), "%", neutral=1.0),
         seeded(lambda _: moved(3500)),
         check="the pattern gives it",
     ),
-    claim(
-        "attention-searched",
+    "attention-searched": claim(
         "the genetic algorithm finds better patterns than chance (layers compressed; random weights, output error)",
         times((1.05, 3.0), words="efficiently"),
         seeded(_searched_over("random")),
         "× {ours:.2f}",
         remark="an error of attention on random weights, and no accuracy of a model",
     ),
-    claim(
-        "attention-searched-known",
+    "attention-searched-known": claim(
         "(ours) than runs of layers and evenly spread ones, which it is not told of",
         times((1.05, 3.0), words="(ours) more layers"),
         seeded(_searched_over("known")),
         "× {ours:.2f}",
         remark="an error of attention on random weights, and no accuracy of a model",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, points=None)

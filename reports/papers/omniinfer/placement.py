@@ -1,4 +1,7 @@
-"""Section 4.1: how even OmniPlacement makes the load of 64 dies, and how long it stays so."""
+"""Section 4.1: how even OmniPlacement makes the load of 64 dies, and how long it stays so.
+
+The section has no number; Table 2 has what placement does to a cluster.
+"""
 
 from reports.papers.omniinfer.common import *
 
@@ -6,8 +9,6 @@ TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest a
 
 EXPERIMENTS = SEED_RUNS
 QUICK = SHORT
-PAPER: dict[str, Any] = {}
-"""Section 4.1 has no number; Table 2 has what placement does to a cluster."""
 
 LAYERS, EXPERTS, PER_TOKEN, DIES = 8, 256, 8, 64
 """DeepSeek-R1 on the dies of 32 chips; 8 of its 58 layers, which are alike here."""
@@ -90,51 +91,45 @@ def slowed(seed: int) -> float:
     return copying * (1 / Rebalancing().link_share - 1)
 
 
-CLAIMS = [
-    claim(
-        "placement-static",
+CLAIMS = {
+    "placement-static": claim(
         "the first layout starts highly balanced",
         level((1.0, 1.15), neutral=3.0, words="highly balanced"),
         seeded(lambda seed: mean(STATIC, None, seed)),
         "{ours:.2f}",
         remark="of steps of 24,576 expert tokens, which by chance alone fill the fullest die 1.12 times as much",
     ),
-    claim(
-        "placement-dynamic",
+    "placement-dynamic": claim(
         "Algorithm 2 keeps a drifting load balanced (imbalance over that of the first layout)",
         times((0.4, 0.8), words="balanced"),
         seeded(lambda seed: mean(LINEAR, DRIFT_S, seed) / mean(STATIC, DRIFT_S, seed)),
         "× {ours:.2f}",
     ),
-    claim(
-        "placement-forecast",
+    "placement-forecast": claim(
         "and does so ahead of the load by predicting it (over what the last reading alone gives)",
         times((0.5, 0.99), words="proactive"),
         seeded(lambda seed: mean(LINEAR, DRIFT_S, seed) / mean(LAST, DRIFT_S, seed)),
         "× {ours:.2f}: a line through twenty readings of a minute points where the load went before it turned",
     ),
-    claim(
-        "placement-budget-scarce",
+    "placement-budget-scarce": claim(
         "slots by imbalance, not evenly: 8 for 16 layers whose skew goes from 0.1 to 1.2",
         times((0.3, 0.9), words="more robust"),
         seeded(lambda seed: of_budget(8, seed)),
         "× {ours:.2f}",
     ),
-    claim(
-        "placement-budget",
+    "placement-budget": claim(
         "the same with as many slots as layers",
         times((0.3, 0.95), words="more robust"),
         seeded(lambda seed: of_budget(16, seed)),
         "× {ours:.2f}: a slot each balances any layer, and flat layers then go without",
     ),
-    claim(
-        "placement-copies",
+    "placement-copies": claim(
         "weights move with minimal impact on steps (by how much they get longer, at most)",
         level((0.0, 0.01), "%", words="minimal"),
         seeded(slowed),
         "{percent:.2f} %",
     ),
-]
+}
 
 
 @picture(TITLE, 1, 2, points=None)

@@ -75,7 +75,6 @@ EXPERIMENTS = {
     FULL: _open(FULL, [TOO_MANY]),
 }
 QUICK = {"requests": "3000"}
-PAPER: Mapping[str, float] = {}
 
 
 def ttft_s(point: Measured) -> float | None:
@@ -92,16 +91,15 @@ def capacity(point: Measured) -> float | None:
     return float(counted / (until_s - BEGUN_S) / INSTANCES)
 
 
-CLAIMS = [
-    claim(
-        "prefill-capacity",
+CLAIMS = {
+    "prefill-capacity": claim(
         "a prefill instance takes as many prompts a second as Table 1's TTFT over QPM says",
         level(fitted()[0], "1/s", within=0.05 * fitted()[0]),
         value(capacity, of(FULL, ENGINE)),
         "{ours:.1f} a second",
         calibrated="the time of a prefill step was scaled to this",
     )
-]
+}
 
 
 def _over_rates(panel: str) -> dict[float, Setting]:

@@ -66,10 +66,9 @@ def _near(row: Row, column: str, paper: float) -> float:
     return min(near, abs(float(np.diff(TWICE[column])[0])) / 2) if row.panel == "6p8_1d32-48" else near
 
 
-CLAIMS = [
-    *(
-        claim(
-            f"table1-{row.panel}-{column}",
+CLAIMS = {
+    **{
+        f"table1-{row.panel}-{column}": claim(
             f"{row.name} requests a die: {name}",
             level(paper, unit, within=_near(row, column, paper)),
             value(quantity, at(row.panel)),
@@ -81,45 +80,40 @@ CLAIMS = [
         for (column, (name, quantity, unit, _)), paper in zip(
             COLUMNS.items(), (row.qpm, row.ttft_s, row.tpot_s), strict=True
         )
-    ),
-    claim(
-        "table1-batch-qpm",
+    },
+    "table1-batch-qpm": claim(
         "larger batches serve more: 48 over 40 requests a die (QPM)",
         times(572 / 524, within=0.045),
         _ratio("qpm", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}: a token's time grows less with the batch than in the paper",
     ),
-    claim(
-        "table1-batch-ttft",
+    "table1-batch-ttft": claim(
         "and wait longer for their first token",
         times(2.196 / 1.282, within=0.35),
         _ratio("ttft", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}",
         calibrated=FITTED_PREFILL,
     ),
-    claim(
-        "table1-batch-tpot",
+    "table1-batch-tpot": claim(
         "and for the others",
         times(52 / 48, within=0.04),
         _ratio("tpot", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}: more of a step is the same at any batch",
     ),
-    claim(
-        "table1-doubled",
+    "table1-doubled": claim(
         "twice the instances and dies serve about as much of two nodes each: 8P8-1D64 over 4P8-1D32 (QPM)",
         level(481 / 472, "×", within=0.08),
         _ratio("qpm", "8p8_1d64-24", "4p8_1d32-24"),
         remark="the paper reads it as little gain; QPM of two nodes of 16 and of 8 is of nearly twice the cluster",
     ),
-    claim(
-        "table1-dies",
+    "table1-dies": claim(
         "and twice the dies shorten a token a little (TPOT)",
         times(37 / 38, within=0.013),
         _ratio("tpot", "8p8_1d64-24", "4p8_1d32-24"),
         "× {ours:.2f}: each die reads the weights of half as many experts, and a dispatch to twice as many dies "
         "has the same latency here",
     ),
-]
+}
 
 draw = table(
     TITLE,

@@ -130,10 +130,9 @@ def _near(panel: str, column: str) -> float:
     return min([COLUMNS[column][3] * own, *(abs(other - own) / 2 for other in others)])
 
 
-CLAIMS = [
-    *(
-        claim(
-            f"table2-{panel}-{column}",
+CLAIMS = {
+    **{
+        f"table2-{panel}-{column}": claim(
             f"{NAMES[panel]}: {name}",
             level(paper, unit, within=_near(panel, column)),
             value(quantity, at(panel)),
@@ -143,86 +142,75 @@ CLAIMS = [
         )
         for panel in NAMES
         for (column, (name, quantity, unit, _)), paper in zip(COLUMNS.items(), PAPER[panel], strict=True)
-    ),
-    claim(
-        "table2-gains",
+    },
+    "table2-gains": claim(
         "all parts together serve 52 % more (QPM over that without all)",
         times(1.52, within=0.1),
         _over("qpm", FULL, BARE),
         "× {ours:.2f}: the time per token and the routers' part in it",
     ),
-    claim(
-        "table2-tpot-falls",
+    "table2-tpot-falls": claim(
         "and take 36 % less time per token",
         times(0.64, within=0.05),
         _over("tpot", FULL, BARE),
         "× {ours:.2f}: experts are balanced and less KV is read; what else a step costs is the same",
     ),
-    claim(
-        "table2-attention-gains",
+    "table2-attention-gains": claim(
         "OmniAttn serves 11 % more",
         times(616 / 554, within=0.05),
         _over("qpm", FULL, ATTENTION),
         "× {ours:.2f}: by the KV that half of the layers do not read",
     ),
-    claim(
-        "table2-proxy-gains",
+    "table2-proxy-gains": claim(
         "OmniProxy serves 616 QPM where nginx's round robin serves 575",
         times(616 / 575, within=0.035),
         _over("qpm", FULL, PROXY),
         "× {ours:.2f}, all of it by decode: the fullest die, which sets the step, has fewer tokens",
     ),
-    claim(
-        "table2-proxy-less-ttft",
+    "table2-proxy-less-ttft": claim(
         "and takes 38 % off TTFT",
         times(2.292 / 3.683, within=0.15),
         _over("ttft", FULL, PROXY),
         "× {ours:.2f}: one queue in front of six instances instead of six, less what OmniProxy's faster decode "
         "brings them in requests",
     ),
-    claim(
-        "table2-proxy-less-ttft-p99",
+    "table2-proxy-less-ttft-p99": claim(
         "and 61 % off its p99",
         times(4.198 / 10.711, within=0.15),
         _over("ttft-p99", FULL, PROXY),
         "× {ours:.2f}: nobody comes to an instance behind a queue while another has none",
     ),
-    claim(
-        "table2-proxy-less-tpot-p99",
+    "table2-proxy-less-tpot-p99": claim(
         "and 18 % off the p99 of TPOT",
         times(50 / 61, within=0.08),
         _over("tpot-p99", FULL, PROXY),
         "× {ours:.2f}: by round robin requests wait for a place on a full die",
     ),
-    claim(
-        "table2-coupled",
+    "table2-coupled": claim(
         "TTFT is lower without OmniPlacement: slower decode sends fewer requests to the prefill instances",
         times(1.342 / 2.292, within=0.2),
         _over("ttft", PLACEMENT, FULL),
         "× {ours:.2f}: a smaller load shortens waiting less where one queue serves all instances",
     ),
-    claim(
-        "table2-coupled-attention",
+    "table2-coupled-attention": claim(
         "and without OmniAttn",
         times(1.237 / 2.292, within=0.2),
         _over("ttft", ATTENTION, FULL),
         "× {ours:.2f}: a smaller load shortens waiting less where one queue serves all instances",
     ),
-    claim(
-        "table2-law",
+    "table2-law": claim(
         "(ours) throughput times mean time is what is in flight (Little's law; how far a row misses it, at most)",
         level((0.0, 0.05), "%", words="(ours) 0"),
         largest(*(off_the_law(panel) for panel in NAMES)),
         check="a law of any steady system: were it missed, the window would not be steady",
     ),
-    claim(
-        "table2-law-paper",
+    "table2-law-paper": claim(
         "the paper's rows obey it where QPM is of two nodes of ten (in flight by E2E and QPM, mean, over 3,072)",
         level(1.0, "×", within=0.05),
         average(*map(_by_paper, PAPER.values())),
         check="arithmetic on published numbers: QPM as throughput of the whole cluster would leave a fifth of them",
     ),
-]  # fmt: skip
+}  # fmt: skip
 draw = table(
     TITLE,
     (3, 3, 2.2),

@@ -167,10 +167,8 @@ _HOST = (
 EXPLAINED = {(TEXT, "vllm_omni", "0.33.0"): _HOST, (BESIDE, "conserve", "0.33.0"): _HOST}
 """Of those releases that serve otherwise: what changed, found by taking single changes back."""
 
-PAPER: dict[str, Any] = {}
-CLAIMS = [
-    claim(
-        f"{panel.replace(' ', '-')}-{engine}-{new}",
+CLAIMS = {
+    f"{panel.replace(' ', '-')}-{engine}-{new}": claim(
         f"{panel}, {engine}: {new} serves as {old} did, event for event and step for step",
         level(1.0, "%", words="every run"),
         same(of(panel, engine, vllm=new), of(panel, engine, vllm=old)),
@@ -179,7 +177,7 @@ CLAIMS = [
     for panel, (engines, _, _) in _PANELS.items()
     for engine in engines
     for old, new in pairwise(RELEASES)
-]
+}
 
 
 def table(panels: Mapping[str, Run]) -> list[list[str]]:
