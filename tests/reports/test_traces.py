@@ -146,7 +146,7 @@ def test_a_session_that_comes_back_days_later_does_not_squeeze_the_others() -> N
 def test_recorded_or_synthetic_speech_is_drawn_and_named() -> None:
     pytest.importorskip("webrtcvad")
     trace = speech_sessions(SpeechParams(sessions=8, p=0.6), 2)
-    picture = draw(waveform, trace)
+    picture = draw(waveform.draw, trace)
     assert "Synthetic speech" in picture.caption
     assert any(line.get_label() == "speech (webrtcvad)" for line in picture.figure.axes[0].lines)
 
