@@ -16,7 +16,7 @@ def results(folder: Path, point_id: str = "a", value: float = 1.0, meter: float 
     record.mkdir(parents=True)
     asked = {"engine": "liveserve", "seed": seed, "code_hash": point_id}
     (record / "manifest.json").write_text(json.dumps({"point": asked}))
-    (record / "summary.json").write_text(json.dumps({"ttft_p50": value, "power_w": meter}))
+    (record / "summary.json").write_text(json.dumps({"point": point_id, "ttft_p50": value, "power_w": meter}))
     pq.write_table(pa.table({"t": [value], "power_w": [meter]}), record / "events.parquet")
     return folder
 
