@@ -14,11 +14,13 @@ says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,0
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reports.claims.claim import Claim, Unit
 from reports.claims.quantities import Measure, Tally
 
 Paper = float | tuple[float, float]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def named(claims: Mapping[str, Claim]) -> list[Claim]:
     return [replace(one, id=id) for id, one in claims.items()]
 
 
-def merged(parts: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
-    """Claims that are made part by part, such as those of each panel."""
-    return {id: one for part in parts for id, one in part.items()}
+def merged(parts: Iterable[Mapping[str, Part]]) -> dict[str, Part]:
+    """Claims or experiments that are made part by part, such as those of each load."""
+    return {name: one for part in parts for name, one in part.items()}
 
 
 def _filled(sentence: str) -> Callable[[float], str]:

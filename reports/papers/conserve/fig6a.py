@@ -16,11 +16,8 @@ _DEPLOYMENTS = {
     "Qwen2.5-14B": "qwen2_5_14b_h100",
     "Llama-3.1-70B": "llama_70b_4xh100",
 }
-EXPERIMENTS = {
-    panel: experiment
-    for model, names in LOADS.items()
-    for rate, name in names.items()
-    for panel, experiment in load(
+EXPERIMENTS = merged(
+    load(
         name,
         SLO[name],
         bound=True,
@@ -28,8 +25,10 @@ EXPERIMENTS = {
         deployment=_DEPLOYMENTS[model],
         rate=float(rate),
         requests=120 * rate,
-    ).items()
-}
+    )
+    for model, names in LOADS.items()
+    for rate, name in names.items()
+)
 QUICK = {"requests": "40"}
 
 _NAMES = [name for names in LOADS.values() for name in names.values()]

@@ -5,11 +5,7 @@ from reports.papers.conserve.common import *
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 
 LOADS = {0.5: "rate 2", 1.0: "cv 1", 2.0: "cv 2", 4.0: "cv 4"}
-EXPERIMENTS = {
-    panel: experiment
-    for x, name in LOADS.items()
-    for panel, experiment in load(name, SLO["rate 2"], cv=x).items()
-}
+EXPERIMENTS = merged(load(name, SLO["rate 2"], cv=x) for x, name in LOADS.items())
 QUICK = {"requests": "40"}
 
 CLAIMS = {

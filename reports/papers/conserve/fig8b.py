@@ -5,13 +5,10 @@ from reports.papers.conserve.common import *
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 
 LOADS = {1024: "in 1024", 4096: "rate 2", 16384: "in 16384"}
-EXPERIMENTS = {
-    panel: experiment
+EXPERIMENTS = merged(
+    load(name, SLO["rate 2"], input_tokens=x, rate=2.0 * 4096 / x, requests=120 * 2 * 4096 // x)
     for x, name in LOADS.items()
-    for panel, experiment in load(
-        name, SLO["rate 2"], input_tokens=x, rate=2.0 * 4096 / x, requests=120 * 2 * 4096 // x
-    ).items()
-}
+)
 QUICK = {"requests": "40"}
 
 CLAIMS = {

@@ -5,13 +5,10 @@ from reports.papers.conserve.common import *
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 
 LOADS = {64: "out 64", 256: "rate 2", 1024: "out 1024"}
-EXPERIMENTS = {
-    panel: experiment
+EXPERIMENTS = merged(
+    load(name, SLO["rate 2"], output_tokens=x, rate=2.0 * 256 / x, requests=120 * 2 * 256 // x)
     for x, name in LOADS.items()
-    for panel, experiment in load(
-        name, SLO["rate 2"], output_tokens=x, rate=2.0 * 256 / x, requests=120 * 2 * 256 // x
-    ).items()
-}
+)
 QUICK = {"requests": "40"}
 
 CLAIMS = {

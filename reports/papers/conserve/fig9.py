@@ -5,10 +5,8 @@ from reports.papers.conserve.common import *
 TITLE = "Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents"
 
 _LOAD = "chat 5"
-EXPERIMENTS = {
-    panel: experiment
-    for rate in CHAT_RATES
-    for panel, experiment in load(
+EXPERIMENTS = merged(
+    load(
         f"chat {rate}",
         SLO[f"chat {rate}"],
         bound=True,
@@ -17,8 +15,9 @@ EXPERIMENTS = {
         rate=float(rate),
         requests=120 * rate,
         **CHAT,
-    ).items()
-}
+    )
+    for rate in CHAT_RATES
+)
 QUICK = {"requests": "120"}
 
 CLAIMS = {

@@ -27,7 +27,7 @@ def _of(size: int) -> dict[str, Any]:
     }
 
 
-EXPERIMENTS = {panel: experiment for size in _LIMITS for panel, experiment in _of(size).items()}
+EXPERIMENTS = merged(map(_of, _LIMITS))
 QUICK = {"requests": "40"}
 
 PAPER = {**fig3.PAPER, "before": ablation.PAPER["tbt"][0], "after": ablation.PAPER["tbt"][1]}
