@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, wide
-from reports.cli.settings import GroupResults, option
+from reports.cli.settings import GroupName, GroupResults, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _WIDE = 150
 
 
 def claims(
-    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
+    group: GroupName,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
     results: GroupResults = None,
@@ -90,6 +90,7 @@ def _how_to_measure(group: str) -> str:
 def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     """Print the table, how many claims have which verdict, and what is to be said of them."""
     from rich.table import Table
+    from rich.text import Text
 
     from reports.cards.card import figures
     from reports.claims.claim import by_verdict, withheld
@@ -98,21 +99,15 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
     known = figures()
     against = next((known[each.card].against for each in claims if each.card in known), "the paper")
-    for heading in (
-        "card",
-        "claim",
-        against.removeprefix("the "),
-        "ours (95 % interval)",
-        "verdict",
-        "explanation",
-    ):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("verdict",))
+    numbers = (against.removeprefix("the "), "ours (95 % interval)")
+    for heading in ("card", "claim", *numbers, "verdict", "explanation"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "verdict")
     for each in claims:
         ours = f"{each.ours} ({each.interval})" if each.interval else each.ours
         text = each.claim.text + (f" [{each.claim.remark}]" if each.claim.remark else "")
         cells = [each.card, text, each.claim.published, ours]
         verdict = f"[{STYLES.get(each.verdict, 'default')}]{each.verdict}[/]"
-        table.add_row(*map(_plain, cells), verdict, _plain(each.explanation))
+        table.add_row(*map(Text, cells), verdict, Text(each.explanation))
     console.print(table)
     console.print(by_verdict(claims), highlight=False)
     for line in filter(None, (withheld(claims), caveat)):
@@ -139,6 +134,7 @@ def sensitivity_data(group: Group) -> list[dict[str, Any]]:
 def show_sensitivity(group: Group) -> None:
     """Print a list of the claims, and for each the variations under which its sign is not kept."""
     from rich.table import Table
+    from rich.text import Text
 
     from reports.claims.sensitivity import KEPT
 
@@ -158,14 +154,8 @@ def show_sensitivity(group: Group) -> None:
             if cell.sign != KEPT
         ]
         kept = f"{len(cells) - len(other)} of {len(cells)}"
-        table.add_row(*map(_plain, (card, assessed.claim.text, assessed.ours, kept, "; ".join(other))))
+        table.add_row(*map(Text, (card, assessed.claim.text, assessed.ours, kept, "; ".join(other))))
     wide(_WIDE).print(table)
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
 
 
 def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
@@ -186,7 +176,7 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
 
 
 def artifact(
-    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
+    group: GroupName,
     results: GroupResults = None,
     out: Annotated[Path | None, option("--out", "Where to write it; default: artifact-GROUP.", "DIR")] = None,
 ) -> None:

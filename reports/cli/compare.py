@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, wide
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, tell, wide
 from reports.cli.settings import option
 from workloads.errors import UserError
 
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from reports.comparison.compare import Cell, Compared, Comparison
 
 
-def percent(text: str | float) -> float:
-    """Parser of an option in percent."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise typer.BadParameter(f"it must be a number of percent, got {text!r}") from None
-    if not 0 <= value < float("inf"):
-        raise typer.BadParameter(f"it must be at least 0 and finite, got {value:g}")
-    return value
+def worse_by(help: str) -> Any:
+    """The option --fail-above: by how many percent a metric may get worse."""
+
+    def parse(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise typer.BadParameter(f"it must be a number of percent, got {text!r}") from None
+        if not 0 <= value < float("inf"):
+            raise typer.BadParameter(f"it must be at least 0 and finite, got {value:g}")
+        return value
+
+    return option("--fail-above", help, "PERCENT", parser=parse)
 
 
 def compare(
@@ -39,12 +43,7 @@ def compare(
     ] = None,
     fail_above: Annotated[
         float | None,
-        option(
-            "--fail-above",
-            "Exit with 1 when a metric got worse by more than this, and on every common seed.",
-            "PERCENT",
-            parser=percent,
-        ),
+        worse_by("Exit with 1 when a metric got worse by more than this, and on every common seed."),
     ] = None,
     gate: Annotated[
         str | None,
@@ -183,11 +182,9 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
 def show(comparison: Comparison, fail_above: float | None = None) -> None:
     """Print the table and the notes under it."""
-
     console = wide(120)
     console.print(_table(comparison, fail_above))
-    for line in _notes(comparison):
-        console.print(line, highlight=False, soft_wrap=True)
+    tell(console, _notes(comparison))
 
 
 def _table(comparison: Comparison, fail_above: float | None) -> RenderableType:

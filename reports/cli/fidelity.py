@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reports.cli.output import wide
+from reports.cli.output import tell, wide
 from reports.cli.settings import option
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     picture = write_picture(report, out)
     console = wide(150)
     print_tables(tables(report), console)
-    for sentence in sentences(report):
-        console.print(sentence, highlight=False, soft_wrap=True)
+    tell(console, sentences(report))
     typer.echo(f"\npicture  {picture}\nreport   {out / 'truth.json'}")
     raise typer.Exit(1 if failed else 0)
 
@@ -128,9 +127,7 @@ def present(report: Report) -> None:
         f"capacity {report.capacity:.1f} requests/s, in {report.duration_s:.0f} s",
         highlight=False,
     )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("load")
-    table.add_column("what")
+    table = Table("load", "what", box=SIMPLE_HEAD, pad_edge=False)
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
     table.add_column("verdict")
@@ -143,14 +140,12 @@ def present(report: Report) -> None:
         last = row.load
     console.print(table)
     for load in report.loads:
-        for name, verdict in load.verdicts.items():
-            text = f"{100 * load.share:.0f} % load, {name} {verdict.result}: {verdict.why}"
-            console.print(text, highlight=False, soft_wrap=True)
+        at = f"{100 * load.share:.0f} % load"
+        tell(console, (f"{at}, {name} {each.result}: {each.why}" for name, each in load.verdicts.items()))
         late = max(run.late_p90_s for run in load.runs)
         canary = max(run.canary.spread for run in load.runs)
-        console.print(
-            f"{100 * load.share:.0f} % load, the machine: canary {100 * (load.canary_moved - 1):+.1f} % between the "
-            f"runs, up to {100 * canary:.0f} % within one; requests up to {1e3 * late:.1f} ms late in the queue (P90)",
-            highlight=False,
-            soft_wrap=True,
+        machine = (
+            f"{at}, the machine: canary {100 * (load.canary_moved - 1):+.1f} % between the runs, up to "
+            f"{100 * canary:.0f} % within one; requests up to {1e3 * late:.1f} ms late in the queue (P90)"
         )
+        tell(console, [machine])

@@ -248,7 +248,7 @@ def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
     from harness.records.record import write_json
     from harness.records.results import write_summary
-    from reports.cli.output import wide
+    from reports.cli.output import tell, wide
     from reports.live.find import FIND, as_dict
     from reports.pages.html import write_report
     from reports.runs.answer import finished
@@ -261,16 +261,13 @@ def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     console = wide(120, stderr=form != "table")
     if form == "table":
         console.print(_table(finding, list(space.experiment.grid), rows))
-        for row in rows:
-            for sentence in row["sentences"]:
-                console.print(sentence, highlight=False, soft_wrap=True)
+        tell(console, (sentence for row in rows for sentence in row["sentences"]))
     else:
         emit(form, rows, {**as_dict(finding), "found": rows})
     paths = [folder / FIND]
     if finished(summary):
         paths.append(write_report(folder))
-    for path in paths:
-        console.print(str(path), highlight=False, soft_wrap=True)
+    tell(console, paths)
     held = any(row[finding.over] is not None for row in rows)
     if not held:
         typer.echo(f"nothing meets the targets, down to {finding.over}={finding.bounds.lowest:g}", err=True)

@@ -25,89 +25,83 @@ UP_TO = 256
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")]
-DialectName = Annotated[str, option("--dialect", "auto, openai, vllm_omni, vllm, rehearsal or text.")]
-Audio = Annotated[Path | None, option("--audio", "What users say; default: synthetic speech.", "DIR")]
-Workload = Annotated[
-    str | None, option("--workload", "What users do; default: speech, or sharegpt where URL is http.", "NAME")
-]
-SaveAudio = Annotated[
-    int | None,
-    number(
-        "--save-audio",
-        "Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
-    ),
-]
-Sessions = Annotated[
-    str | None, option("--sessions", "Calls on line at once, all the time; default: 8.", "N[,N...]")
-]
-Rate = Annotated[
-    str | None, option("--rate", "Calls that come per second instead, in an open loop.", "R[,R...]")
-]
-Duration = Annotated[float, option("--duration", "No turn begins after it.", "SECONDS")]
-Repeats = Annotated[
-    int | None, number("--repeats", "Runs of each, each with users of its own; default: 1; 3 with --find.")
-]
-Find = Annotated[
-    str | None, option("--find", 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS")
-]
-Slo = Annotated[
-    str | None,
-    option(
-        "--slo",
-        'What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
-        '"ttft_p90<=2s".',
-        "TARGETS",
-    ),
-]
-Price = Annotated[
-    float | None, option("--price", "What the server costs an hour, all its GPUs together.", "P")
-]
-UpTo = Annotated[int | None, number("--up-to", "Where --find stops; default: 256.")]
-Batch = Annotated[
-    str | None,
-    option(
-        "--batch",
-        "Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
-        "N[,N...]",
-    ),
-]
-BatchUrl = Annotated[str | None, option("--batch-url", "Chat completions for them, where URL speaks.", "URL")]
-Shards = Annotated[int | None, number("--shards", "Processes that call.", metavar="P")]
-Scrape = Annotated[str | None, option("--scrape", "Prometheus metrics of the server, kept over time.", "URL")]
-TokenEnv = Annotated[
-    str | None,
-    option("--token-env", "Environment variable with the token or key; it is stored nowhere.", "NAME"),
-]
-Out = Annotated[Path | None, option("--out", "Results directory; default: results/live.", "DIR")]
-DryRun = Annotated[
-    bool,
-    option("--dry-run", "Print the points and call nobody; with --out also write the plan, as for Locust."),
-]
-
 
 def live(
-    url: Url,
-    dialect: DialectName = "auto",
-    audio: Audio = None,
-    workload: Workload = None,
-    sessions: Sessions = None,
-    rate: Rate = None,
-    duration: Duration = 60,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")
+    ],
+    dialect: Annotated[
+        str, option("--dialect", "auto, openai, vllm_omni, vllm, rehearsal or text.")
+    ] = "auto",
+    audio: Annotated[
+        Path | None, option("--audio", "What users say; default: synthetic speech.", "DIR")
+    ] = None,
+    workload: Annotated[
+        str | None,
+        option("--workload", "What users do; default: speech, or sharegpt where URL is http.", "NAME"),
+    ] = None,
+    sessions: Annotated[
+        str | None, option("--sessions", "Calls on line at once, all the time; default: 8.", "N[,N...]")
+    ] = None,
+    rate: Annotated[
+        str | None, option("--rate", "Calls that come per second instead, in an open loop.", "R[,R...]")
+    ] = None,
+    duration: Annotated[float, option("--duration", "No turn begins after it.", "SECONDS")] = 60,
     settings: Settings = [],  # noqa: B006  (typer copies it)
-    repeats: Repeats = None,
-    slo: Slo = None,
-    find: Find = None,
-    up_to: UpTo = None,
-    batch: Batch = None,
-    batch_url: BatchUrl = None,
-    shards: Shards = None,
-    scrape: Scrape = None,
-    token_env: TokenEnv = None,
-    save_audio: SaveAudio = None,
-    price: Price = None,
-    out: Out = None,
-    dry_run: DryRun = False,
+    repeats: Annotated[
+        int | None,
+        number("--repeats", "Runs of each, each with users of its own; default: 1; 3 with --find."),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        option(
+            "--slo",
+            'What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
+            '"ttft_p90<=2s".',
+            "TARGETS",
+        ),
+    ] = None,
+    find: Annotated[
+        str | None,
+        option("--find", 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"),
+    ] = None,
+    up_to: Annotated[int | None, number("--up-to", "Where --find stops; default: 256.")] = None,
+    batch: Annotated[
+        str | None,
+        option(
+            "--batch",
+            "Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
+            "N[,N...]",
+        ),
+    ] = None,
+    batch_url: Annotated[
+        str | None, option("--batch-url", "Chat completions for them, where URL speaks.", "URL")
+    ] = None,
+    shards: Annotated[int | None, number("--shards", "Processes that call.", metavar="P")] = None,
+    scrape: Annotated[
+        str | None, option("--scrape", "Prometheus metrics of the server, kept over time.", "URL")
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        option("--token-env", "Environment variable with the token or key; it is stored nowhere.", "NAME"),
+    ] = None,
+    save_audio: Annotated[
+        int | None,
+        number(
+            "--save-audio",
+            "Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
+        ),
+    ] = None,
+    price: Annotated[
+        float | None, option("--price", "What the server costs an hour, all its GPUs together.", "P")
+    ] = None,
+    out: Annotated[Path | None, option("--out", "Results directory; default: results/live.", "DIR")] = None,
+    dry_run: Annotated[
+        bool,
+        option(
+            "--dry-run", "Print the points and call nobody; with --out also write the plan, as for Locust."
+        ),
+    ] = False,
     as_json: AsJson = False,
     columns: Columns = None,
 ) -> None:

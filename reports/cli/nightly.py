@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reports.cli import run
-from reports.cli.compare import percent, show
-from reports.cli.output import wide
+from reports.cli.compare import show, worse_by
+from reports.cli.output import tell, wide
 from reports.cli.settings import Settings, number, option
 from workloads.errors import UserError
 
@@ -30,13 +30,7 @@ def nightly(
         option("--against", "Results directory to compare with; default: the last night that passed.", "DIR"),
     ] = None,
     fail_above: Annotated[
-        float,
-        option(
-            "--fail-above",
-            "A metric fails when it got worse by more than this, and on every seed.",
-            "PERCENT",
-            parser=percent,
-        ),
+        float, worse_by("A metric fails when it got worse by more than this, and on every seed.")
     ] = 10.0,
 ) -> None:
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
@@ -92,11 +86,9 @@ def _show(parts: list[Part], night: Path) -> None:
 
     from reports.comparison.nightly import VERDICT
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("nightly", "verdict", "why"):
-        table.add_column(heading)
+    table = Table("nightly", "verdict", "why", box=SIMPLE_HEAD, pad_edge=False)
     for part in parts:
         table.add_row(part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why)))
     console = wide(120)
     console.print(table)
-    console.print(str(night / VERDICT), highlight=False, soft_wrap=True)
+    tell(console, [night / VERDICT])

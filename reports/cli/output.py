@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -56,3 +56,9 @@ def wide(least: int, stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, least)
     return console
+
+
+def tell(console: Console, lines: Iterable[Any]) -> None:
+    """Print lines as they are: nothing in them is coloured, and the terminal alone wraps them."""
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

@@ -13,7 +13,6 @@ from reports.cli.settings import option
 
 if TYPE_CHECKING:
     from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
-    from engines.devices.profile import Profile
     from reports.tables.plain_tables import Table
 
 
@@ -79,14 +78,17 @@ def _from_kernels(
     check_output(path, YAML_ENDINGS)
     kernels = kernels_for(model, gpu, tp)
     save_kernels(kernels, path)
-    _present_kernels(kernels, path)
+    # Where the times of measured kernels are from, and how far off their grids are between points.
+    command = f"rehearse run EXPERIMENT --set gpu={kernels.gpu} --profile {path}"
+    title = f"{kernels.model}: {kernels.origin}"
+    _present(title, _kernel_tables(kernels), {"profile": path, "next": command})
 
 
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
     from reports.cli.progress import parts
-    from reports.pages.profile_page import write_profile_page
+    from reports.pages.profile_page import tables, write_profile_page
     from workloads.atomic_file import YAML_ENDINGS, check_output
     from workloads.errors import UserError
 
@@ -112,7 +114,9 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
         raise typer.Exit(130) from None
     page = write_profile_page(measured.profile, measured.samples, path)
     save_profile(measured.profile, path)
-    _present(measured.profile, path, page, _next(model, path))
+    made = measured.profile
+    files = {"profile": path, "pictures": page, "next": _next(model, path)}
+    _present(f"{made.origin}, in {made.duration_s:.0f} s", tables(made), files)
 
 
 def _next(model: str, path: Path) -> str:
@@ -128,35 +132,17 @@ def _next(model: str, path: Path) -> str:
     return f"rehearse run bench {served} --device virtual --profile {path}"
 
 
-def _present(made: Profile, path: Path, page: Path, command: str) -> None:
+def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
+    """What the file holds and how good it is, then where it lies and which command uses it."""
     from rich.console import Console
 
-    from reports.pages.profile_page import tables
+    from reports.cli.output import tell
     from reports.tables.plain_tables import print_tables
 
     console = Console()
-    console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)
-    print_tables(tables(made), console)
-    console.print(f"profile   {path}", highlight=False, soft_wrap=True)
-    console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
-    console.print(f"next      {command}", highlight=False, soft_wrap=True)
-
-
-def _present_kernels(kernels: Kernels, path: Path) -> None:
-    """Where the times of measured kernels are from, and how far off their grids are between points."""
-    from rich.console import Console
-
-    from reports.tables.plain_tables import print_tables
-
-    console = Console()
-    console.print(f"{kernels.model}: {kernels.origin}\n", highlight=False)
-    print_tables(_kernel_tables(kernels), console)
-    console.print(f"profile   {path}", highlight=False, soft_wrap=True)
-    console.print(
-        f"next      rehearse run EXPERIMENT --set gpu={kernels.gpu} --profile {path}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"{title}\n", highlight=False)
+    print_tables(tables, console)
+    tell(console, (f"{name:<9} {value}" for name, value in files.items()))
 
 
 def _kernel_tables(kernels: Kernels) -> list[Table]:

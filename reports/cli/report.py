@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, wide
+from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, tell, wide
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.experiments.experiment import Experiment
     from harness.slo.judgement import Verdict
     from reports.live.live_verdict import Asked, LiveVerdict
@@ -101,16 +99,21 @@ def present(
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
+    from reports.cli.verdict import show_verdict
     from reports.cost.batch_cost import BATCH, cost_table
+    from reports.live.live_verdict import live_verdict
     from reports.live.server_side import sides_table
     from reports.pages.html import write_report
     from reports.runs.answer import answer, finished
+    from reports.runs.measured import load_run
     from reports.tables.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
     if form == "table":
         if experiment.device == "live":
-            _show_verdict(console, folder, verdict)
+            found = verdict or live_verdict(load_run(folder))
+            if found is not None:
+                show_verdict(console, found)
         console.print(results_table(experiment, rows, folder, console.width >= _WIDE, metrics))
     else:
         data = results_data(experiment, rows, metrics)
@@ -126,15 +129,4 @@ def present(
     paths = [folder / "summary.json"]
     if counted or experiment.device == "live":
         paths.append(write_report(folder, metrics))
-    for path in paths:
-        console.print(str(path), highlight=False, soft_wrap=True)
-
-
-def _show_verdict(console: Console, folder: Path, verdict: LiveVerdict | None) -> None:
-    from reports.cli.verdict import show_verdict
-    from reports.live.live_verdict import live_verdict
-    from reports.runs.measured import load_run
-
-    found = verdict or live_verdict(load_run(folder))
-    if found is not None:
-        show_verdict(console, found)
+    tell(console, paths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,9 +28,8 @@ from reports.cli.settings import (
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment
     from harness.records.results import Collection
-    from reports.cards.card import Figure
 
 
 def run(
@@ -107,28 +106,37 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from harness.experiments.experiment import Experiment
+    from harness.experiments.experiment import Experiment, Traces, expand, never_on_line
     from harness.worker import vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
-    chosen_settings = parse_settings(settings)
+    chosen = parse_settings(settings)
     if vllm is not None:
-        chosen_settings["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
+        chosen["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
     place = Place(executor)
-    chosen = _Chosen(source, chosen_settings, seeds, device, quick)
     cards = figures(source)
     for name, value in (("--columns", asked), ("--profile", profile)):
         if cards and value:
             raise UserError(f"{name} is for one experiment, not for figure cards; leave it out.")
     seed = order_seed(shuffle, cards[0].order_seed if cards else None)
-    work = _of_cards(cards, chosen) if cards else _of_experiment(chosen, profile)
-    at_a_time = points_at_a_time(work.points, jobs, place)
+    owner: Experiment | Collection
+    if cards:
+        experiments = card_points.asked(cards, chosen, seeds, device, quick)
+        owner, points = card_points.expanded(cards[0].group, experiments)
+        timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
+        target = out or card_points.default_out(owner.name, quick)
+    else:
+        owner, traces = resolve(source, chosen, seeds, device, quick, profile), Traces()
+        points, timeout_s = expand(owner, traces), owner.timeout_s
+        if (short := never_on_line(points, traces)) is not None:
+            typer.echo(short, err=True)
+        target = out or default_out(source, owner)
+    at_a_time = points_at_a_time(points, jobs, place)
     if dry_run:
         from harness.experiments.run_order import shuffled
 
-        show_points(shuffled(work.points, seed).points, form)
+        show_points(shuffled(points, seed).points, form)
         return
-    owner, target = work.owner, out or work.out
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
@@ -136,42 +144,5 @@ def run(
         else:
             present_group(target, list(owner.cards), form)
 
-    failed = measure_points(owner, work.points, target, at_a_time, work.timeout_s, show, seed, place=place)
+    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)
-
-
-class _Chosen(NamedTuple):
-    """What the command line says that an experiment shall be."""
-
-    source: str
-    settings: dict[str, str]
-    seeds: int | None
-    device: str | None
-    quick: bool
-
-
-class _Work(NamedTuple):
-    """What there is to measure; `out`: where it goes by default."""
-
-    owner: Experiment | Collection
-    points: list[Point]
-    timeout_s: float
-    out: Path
-
-
-def _of_cards(cards: list[Figure], chosen: _Chosen) -> _Work:
-    experiments = card_points.asked(cards, chosen.settings, chosen.seeds, chosen.device, chosen.quick)
-    owner, points = card_points.expanded(cards[0].group, experiments)
-    timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-    return _Work(owner, points, timeout_s, card_points.default_out(owner.name, chosen.quick))
-
-
-def _of_experiment(chosen: _Chosen, profile: Path | None) -> _Work:
-    from harness.experiments.experiment import Traces, expand, never_on_line
-
-    owner = resolve(*chosen, profile)
-    traces: Traces = {}
-    points = expand(owner, traces)
-    if (short := never_on_line(points, traces)) is not None:
-        typer.echo(short, err=True)
-    return _Work(owner, points, owner.timeout_s, default_out(chosen.source, owner))

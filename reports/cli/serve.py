@@ -74,17 +74,30 @@ def serve(
 
     `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
     """
+    from engines.devices.names import check_device
+    from engines.devices.profile import load_profile
+    from engines.endpoint.limits import Limits
     from harness import serving
 
-    config = _config(
-        engine=engine,
-        device=device,
-        chosen=parse_settings(settings),
-        limits={"max_sessions": max_sessions, "idle_timeout_s": idle_timeout},
-        profile=profile,
-        more={"host": host, "port": port, "token_env": token_env, "insecure": insecure, "seed": seed}
-        | {"frame_s": frame, "drain_s": drain},
-    )
+    chosen = parse_settings(settings)
+    check_device(device, serving.DEVICES, of=" of a server")
+    if profile is not None and device != "virtual":
+        raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
+    values = one_each(chosen, "a server has one; choose one")
+    limits: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout_s": idle_timeout}
+    for name in set(values) & set(Limits.model_fields):
+        limits[name] = values.pop(name)
+    replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None
+    asked: dict[str, Any] = {
+        "engine": engine,
+        "device": device,
+        "settings": values,
+        "profile": replayed,
+        "host": host,
+    }
+    asked |= {"port": port, "token_env": token_env, "insecure": insecure, "seed": seed, "frame_s": frame}
+    asked |= {"drain_s": drain, "limits": validate(Limits, limits, "limits")}
+    config = validate(serving.ServeConfig, asked, "rehearse serve")
     if replicas > 1:
         raise typer.Exit(_several(config, replicas, router or "omniproxy"))
     if router is not None:
@@ -127,30 +140,6 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
         asked_of = {"urls": urls, "router": router, **where, **entrance}
         return proxy.run(ProxyConfig.model_validate(asked_of), draining)
     return 0
-
-
-def _config(
-    engine: str,
-    device: str,
-    chosen: dict[str, str],
-    limits: dict[str, Any],
-    profile: Path | None,
-    more: dict[str, Any],
-) -> ServeConfig:
-    from engines.devices.names import check_device
-    from engines.devices.profile import load_profile
-    from engines.endpoint.limits import Limits
-    from harness.serving import DEVICES, ServeConfig
-
-    check_device(device, DEVICES, of=" of a server")
-    if profile is not None and device != "virtual":
-        raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
-    values = one_each(chosen, "a server has one; choose one")
-    for name in set(values) & set(Limits.model_fields):
-        limits[name] = values.pop(name)
-    replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None
-    asked = {"engine": engine, "device": device, "settings": values, "profile": replayed, **more}
-    return validate(ServeConfig, asked | {"limits": validate(Limits, limits, "limits")}, "rehearse serve")
 
 
 class _Says:

@@ -47,6 +47,8 @@ TokenEnv = Annotated[
 Insecure = Annotated[bool, option("--insecure", "Let other machines in without a token.")]
 Host = Annotated[str, option("--host", "Address to listen on.")]
 Port = Annotated[int, number("--port", "0: any free one.", least=0, metavar=None)]
+GroupName = Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")]
+PointFolder = Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")]
 GroupResults = Annotated[
     Path | None, option("--results", "Results directory; default: results/GROUP.", "DIR")
 ]

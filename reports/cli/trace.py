@@ -8,8 +8,8 @@ import typer
 from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import Settings, number, one_each, option, parse_settings
-from reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
+from reports.cli.settings import PointFolder, Settings, number, one_each, option, parse_settings
+from reports.cli.trace_edit import Out, cell, describe_trace, save_and_describe
 from workloads.atomic_file import STDOUT, check_output
 from workloads.errors import UserError, nearest
 
@@ -65,7 +65,7 @@ def make(
 
 @app.command("from-run")
 def from_run(
-    folder: Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")],
+    folder: PointFolder,
     out: Out,
     arrivals: Annotated[
         Literal["absolute", "relative"],

@@ -1,17 +1,31 @@
-"""`rehearse trace edit`: traces labelled, merged, cut, thinned, stretched or looped into a new one."""
+"""`rehearse trace edit`: traces labelled, merged, cut, thinned, stretched or looped into a new one; and what every
+command that makes a trace writes and prints of it."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from reports.cli.settings import number, option
-from reports.cli.trace_table import Out, save_and_describe
+from reports.cli.settings import number, option, written_as
+from workloads.atomic_file import STDOUT
 from workloads.errors import UserError
 
+if TYPE_CHECKING:
+    from workloads.trace import Trace
+
 Value = TypeVar("Value")
+Out = Annotated[
+    Path,
+    option(
+        "--out",
+        "File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
+        callback=written_as(".parquet", ".jsonl"),
+    ),
+]
 NONE = ("", "-", "none")
 """How to write that a file has no deadline, where others have one."""
 
@@ -122,3 +136,33 @@ def _seconds(text: str) -> float:
     if not isfinite(seconds) or seconds <= 0:
         raise ValueError(f"{text!r} is no time in seconds above 0, such as 1.5; write none for no deadline")
     return seconds
+
+
+def save_and_describe(trace: Trace, out: Path) -> None:
+    """Write the trace and print what it holds; beside the trace, where that goes to standard output."""
+    from workloads.formats import save_trace
+
+    save_trace(trace, out)
+    describe_trace(trace, err=out == STDOUT)
+    if out != STDOUT:
+        typer.echo(f"\n{out}")
+
+
+def describe_trace(trace: Trace, err: bool = False) -> None:
+    """Print what a trace holds, in numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from workloads.statistics.describe import describe
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in describe(trace).items():
+        table.add_row(name, cell(value))
+    Console(stderr=err).print(table)
+
+
+def cell(value: object) -> str:
+    """A value of a trace as a table shows it."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

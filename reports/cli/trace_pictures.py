@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import option, written_as
+from reports.cli.settings import PointFolder, option, written_as
 from workloads.atomic_file import STDOUT, output
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
+PageFolder = Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")]
 
 
 def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
@@ -39,7 +40,7 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
 
 def plot(
     file: TraceFile,
-    out: Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")],
+    out: PageFolder,
     against: Annotated[
         Path | None, option("--against", "Another trace file, drawn beside it.", "FILE")
     ] = None,
@@ -60,9 +61,7 @@ def plot(
 
 def fidelity(
     data: Annotated[Path, option("--data", "Directory with the real files.", "DIR")],
-    out: Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")] = Path(
-        "results/fidelity"
-    ),
+    out: PageFolder = Path("results/fidelity"),
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -96,7 +95,7 @@ def fidelity(
 
 
 def perfetto(
-    folder: Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")],
+    folder: PointFolder,
     out: Annotated[
         Path | None,
         option(
