@@ -33,7 +33,6 @@ from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.log import EventLog
 from harness.records.record import LOG, Measurement
-from harness.serving import ServeConfig, ServerProcess
 from workloads.trace import Trace
 
 FLOOR_S = 4.0
@@ -249,6 +248,9 @@ def measure_sockets(point: Point) -> Measurement:
     the modelled devices on the wall clock. Users reach it in dialect rehearsal, which tells it how long each reply is.
     Network delays of the trace are added by the clients, as in virtual time.
     """
+    # Not at the top: below Locust, gevent takes away the selector that the clock of the server is made from.
+    from harness.serving import ServeConfig, ServerProcess
+
     trace = point.trace()
     kind = kind_of(trace)
     timing = kind.timing(point.system, point.server, trace)
