@@ -140,7 +140,8 @@ def _silence_libraries() -> None:
 
 def _concerns_user(message: logging.LogRecord) -> bool:
     """Errors, and what we ourselves warn of, as of a damaged record."""
-    return message.levelno >= logging.ERROR or message.name.startswith("rehearsal.")
+    ours = ("engines", "harness", "rehearsal", "reports", "workloads")
+    return message.levelno >= logging.ERROR or message.name.partition(".")[0] in ours
 
 
 def _drop_output() -> None:
