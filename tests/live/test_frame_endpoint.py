@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.live.client.frame_endpoint import FrameConnection
 from harness.metrics.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
 from workloads.audio.content import pcm_for
 from workloads.errors import UserError
 from workloads.registry import make_trace
-from workloads.trace import Trace
+from workloads.trace import Trace, Turn
 
 FRAME_S = 0.2
 OURS = {"rehearsal": {"version": 1, "serves": "frames", "frame_s": FRAME_S}}
@@ -62,6 +63,21 @@ def test_audio_never_stops_and_frames_are_answered():
     rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
     assert (rows["status"] == "delivered").all() and len(rows) == len(out.trace)
     assert (rows["latency_s"] >= 0).all()
+
+
+def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(monkeypatch: pytest.MonkeyPatch):
+    """The last piece has a timer of its own, so a busy machine may send it well before the client's turn ends."""
+    complete = FrameConnection.complete
+
+    def late(connection: FrameConnection, turn: Turn) -> None:
+        asyncio.get_running_loop().call_later(FRAME_S / 2, complete, connection, turn)
+
+    monkeypatch.setattr(FrameConnection, "complete", late)
+    out = play(calls(), serve, dialect="rehearsal")
+    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+    delivered = rows[rows["status"] == "delivered"]
+    assert len(delivered) >= len(rows) - 1
+    assert ((delivered["latency_s"] >= 0) & (delivered["latency_s"] < FRAME_S / 2)).all()
 
 
 async def _beating(peer: Peer) -> None:

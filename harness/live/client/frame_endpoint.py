@@ -27,7 +27,7 @@ class FrameConnection(Connection):
         self._frames = frames
         self._said = said
         self._speech: Speech | None = None
-        self._sent: dict[int, tuple[float, int]] = {}
+        self._unanswered: dict[int, Speech] = {}
 
     def say_frame(self, index: int) -> None:
         """Begin to send the frame of this index in the session."""
@@ -36,7 +36,7 @@ class FrameConnection(Connection):
         turn = self._frames[index]
         assert turn.arrival_s is not None and turn.audio_s is not None
         begin_s = turn.arrival_s + turn.network_s
-        speech = self._speech = Speech(
+        speech = self._speech = self._unanswered[turn.turn] = Speech(
             self._said.of(turn),
             self._said.chunk_s,
             begin_s,
@@ -57,14 +57,7 @@ class FrameConnection(Connection):
         """All of the frame's audio has been captured."""
         speech, self.turn = self._speech, turn.turn + 1
         assert speech is not None
-
-        def end(ready_s: float) -> None:
-            del ready_s
-            # Before the send: behind it a busy machine may let the answer arrive first.
-            self._sent[turn.turn] = self._loop.time(), turn.input_tokens
-            speech.finish()
-
-        self.when_ready(end)
+        self.when_ready(lambda ready_s: speech.finish())
         self.say_frame(turn.turn + 1)
 
     def on_ready(self, at_s: float) -> None:
@@ -77,12 +70,17 @@ class FrameConnection(Connection):
             self.listener.frame(event.frame, event.tokens, at_s)
 
     def _fed(self, event: FrameDone) -> None:
-        """What was sent up to this frame was fed at once, at the tick for which the newest of it had waited."""
-        frames = [frame for frame in self._sent if frame <= event.frame]
-        sent = [(frame, *self._sent.pop(frame)) for frame in frames]
-        for frame, _, tokens in sent:
-            fed_s = sent[-1][1] + event.waited_s
-            self.context.log.event(fed_s, "fed", self.session, frame, value=tokens)
+        """What was sent up to this frame was fed at once, at the tick for which the newest of it had waited.
+
+        The server has the frame from its last piece on, which on a busy machine may be before `complete` is called.
+        """
+        frames = [frame for frame in self._unanswered if frame <= event.frame]
+        if not frames:
+            return
+        fed_s = self._unanswered[frames[-1]].sent_s + event.waited_s
+        for frame in frames:
+            del self._unanswered[frame]
+            self.context.log.event(fed_s, "fed", self.session, frame, value=self._frames[frame].input_tokens)
 
     def on_end(self) -> None:
         if self._speech is not None:

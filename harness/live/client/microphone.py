@@ -7,6 +7,7 @@ that say how long they speak, but not what, speak synthetic speech of that lengt
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -88,6 +89,7 @@ class Speech:
         "_session",
         "_timer",
         "end_s",
+        "sent_s",
     )
 
     def __init__(
@@ -101,6 +103,8 @@ class Speech:
         session: int,
     ) -> None:
         self.end_s = end_s
+        self.sent_s = math.nan
+        """When the newest piece was handed over. Taken before the send: after it the answer may arrive first."""
         self._messages, self._chunk_s, self._begin_s = messages, chunk_s, begin_s
         self._send, self._sends, self._session = send, sends, session
         self._loop = asyncio.get_running_loop()
@@ -140,6 +144,7 @@ class Speech:
 
     def _say_next(self) -> float:
         due_s = self._due_s
+        self.sent_s = self._loop.time()
         self._send(self._messages[self._next])
         now = self._loop.time()
         self._sends.add("audio", self._session, due_s if due_s > self._floor_s else self._floor_s, now)
