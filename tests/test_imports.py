@@ -221,6 +221,12 @@ def test_no_file_is_a_symbolic_link():
     assert not [line for line in git("ls-files", "-s").splitlines() if line.startswith(b"120000")]
 
 
+def test_no_process_is_started_in_another_directory():
+    """A relative path of the user's would name another file there."""
+    found = git("grep", "-nE", r"\bcwd=|chdir\(", "--", *(f"{name}/*.py" for name in ORDER)).decode()
+    assert [line.partition(":")[0] for line in found.splitlines()] == ["workloads/audio/obtain.py"]
+
+
 @pytest.mark.slow
 def test_a_zip_of_the_tree_imports_where_it_is_unpacked(tmp_path: Path):
     zipfile.ZipFile(io.BytesIO(git("archive", "--format=zip", "HEAD"))).extractall(tmp_path)

@@ -174,7 +174,7 @@ def _version(folder: Path) -> str | None:
 
 def _cache() -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "rehearsal" / "vllm"
+    folder = (caches / "rehearsal" / "vllm").absolute()  # vLLM's tests run in another directory
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

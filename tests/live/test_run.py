@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import soundfile
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Point, expand
@@ -28,6 +29,7 @@ from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server
 from tests.live.conftest import FLOOR
 from tests.waiting import wait_until
+from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
@@ -220,6 +222,20 @@ def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_w
     assert not list(tmp_path.glob(".tmp-*"))
     with pytest.raises(UserError, match=r"at ws://nobody\.invalid \("):
         check_answers(TargetParams.model_validate({"url": "ws://nobody.invalid"}))
+
+
+def test_recordings_are_found_from_any_directory(
+    null_server: NullServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rec").mkdir()
+    soundfile.write("rec/a.wav", SyntheticClip(0).pcm(16_000), 16_000)
+    asked = {"sessions": [1], "rates": None, "duration_s": 5, "repeats": 1, "audio": Path("rec")}
+    called = live_experiment(
+        {"url": null_server.url, "dialect": "rehearsal"}, {"max_reply_tokens": "4"}, **asked
+    )
+    (outcome,) = measure(tmp_path / "points", expand(called))
+    assert (outcome.status, outcome.reason) == ("ok", "")
 
 
 def test_what_the_server_says_no_to_is_told_by_the_first_point(tmp_path: Path) -> None:

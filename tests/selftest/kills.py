@@ -56,6 +56,7 @@ def measured(out: Path) -> dict[str, bytes]:
 
 def _start(out: Path) -> subprocess.Popen[bytes]:
     """`rehearse run` in a session of its own."""
+    out = out.absolute()  # the command runs in another directory
     file = out.parent / "kills.yaml"
     file.write_text(_EXPERIMENT)
     run = ["run", str(file), "--jobs", "2", "--out", str(out)]

@@ -87,7 +87,7 @@ def _from_debian(out: Path, progress: Progress) -> Obtained:
             "sha256": hub.sha256(archive),
         }
         with tempfile.TemporaryDirectory(dir=out / DOWNLOADS) as unpacked:
-            _call(["dpkg-deb", "-x", str(archive), unpacked], out)
+            _call(["dpkg-deb", "-x", str(archive), unpacked], Path())
             skipped += _copy(Path(unpacked) / package.folder, out / package.name, True, progress)
             licence = Path(unpacked) / "usr/share/doc" / package.name / "copyright"
             shutil.copyfile(licence, out / package.name / "LICENCE")

@@ -34,7 +34,6 @@ from locust.runners import WorkerRunner
 from harness.live.locust.clock_offset import Exchange, Offset, offset_of
 from harness.live.locust.plan_transfer import unpack_shard
 from harness.live.run.plan import results_of
-from harness.records.provenance import ROOT
 from harness.records.record import LOG
 
 EXCHANGES = 32
@@ -185,7 +184,6 @@ class _Part:
                 stdout=pipe,
                 stderr=log,
                 text=True,
-                cwd=ROOT,
             )
         self._child = child
         if self._stopped:

@@ -20,7 +20,6 @@ from harness.live.run.merge import Loss, Merged, merge
 from harness.live.run.plan import Plan, results_of
 from harness.live.run.run_progress import RunProgress
 from harness.live.run.scrape import scraper_of
-from harness.records.provenance import ROOT
 from harness.records.record import LOG
 from workloads.errors import UserError
 
@@ -138,7 +137,6 @@ async def _start(folder: Path, index: int) -> _Shard:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
-            cwd=ROOT,
             limit=2**24,
         )
     return _Shard(index, process, own / LOG)

@@ -206,6 +206,7 @@ def main(
                 raise UserError(f"--under: no scheduler {name!r}; choose from: {', '.join(able)}.")
         tests = source(release)
         other = python_path(release) if release != installed else None
+        folder = folder.absolute()  # the tests run in another directory
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
             # Beside its tests stands vLLM's source, which would be imported before what is installed.

@@ -217,6 +217,9 @@ def test_g722(tmp_path: Path) -> None:
         container.mux(encoder.encode(None))
     (clip,) = Library.scan(tmp_path).clips
     assert clip.format.encoding == "G722"
+    with av.open(str(path), format="g722") as container:
+        frames = [frame.to_ndarray().ravel() for frame in container.decode(audio=0)]
+    assert np.array_equal(clip.pcm(16_000), np.concatenate(frames))  # FFmpeg's decoder gives the same samples
     assert clip.seconds == pytest.approx(SyntheticClip(0).seconds, abs=0.01)
     assert np.corrcoef(clip.pcm(16_000)[22 : 22 + 8000], SyntheticClip(0).pcm(16_000)[:8000])[0, 1] > 0.9
 

@@ -90,10 +90,13 @@ def debian(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return log
 
 
-def test_debian_packages_are_fetched_once_and_leave_their_speech(debian: Path, tmp_path: Path) -> None:
+def test_debian_packages_are_fetched_once_and_leave_their_speech(
+    debian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     seen: list[tuple[int, int]] = []
     for _ in range(2):
-        got = obtain("debian", tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+        got = obtain("debian", Path("out"), progress=lambda done, total: seen.append((done, total)))
         assert (got.recordings, got.passed_over) == (2, Counter(silent=2))
     assert debian.read_text().split() == [package.name for package in PACKAGES]
     assert seen == [(1, 2), (2, 2)] * 4
