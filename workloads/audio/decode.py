@@ -4,12 +4,14 @@ Everything that libsndfile reads (wav, flac, ogg, opus, mp3, aiff, au); by FFmpe
 and NIST SPHERE (sph), also compressed with Shorten as many corpora of telephone calls are.
 """
 
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from workloads.audio import wav
 from workloads.errors import UserError
 from workloads.optional import optional
 
@@ -17,14 +19,14 @@ SUFFIXES = frozenset(
     {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".g722", ".sph"}
 )
 SILENCE = 1e-3  # peak of full scale, -60 dB: no microphone in use is as quiet
-LONGEST_S = 3600.0  # choice: an hour at 16 kHz takes 115 MB, and a waveform is held whole while in use
+LONGEST_S = wav.LONGEST_S  # choice: an hour at 16 kHz takes 115 MB, and a waveform is held whole while in use
 RATES = (4_000, 384_000)
 # How long an MP3 is, its header can only say in whole frames of so many samples less what the encoder padded; decoders
 # differ by less than one (4 ms in recordings of Common Voice).
 MPEG_FRAME = 1152
 SPHERE_HEADER = 1024  # bytes; longer ones begin with the same fields
-_WAV_LENGTH = re.compile(r"data : (\d+) \(should be \d+\)")
-_UNKNOWN_LENGTH = (0, 2**31 - 1, 2**32 - 1)  # what programs write that stream a WAV into a pipe
+UNKNOWN = 2**62  # frames; libsndfile says as many of a FLAC that was written into a pipe
+_WAV_LENGTH = re.compile(r"data : \d+ \(should be \d+\)")
 
 
 _Samples = tuple[np.ndarray, "Format"]
@@ -111,11 +113,16 @@ def pcm_length(frames: int, own_rate: int, rate: int) -> int:
 def _read_sndfile(path: Path) -> _Samples:
     soundfile = optional("soundfile", "audio")
     try:
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(_openable(path)) as file:
             format = Format(file.samplerate, file.channels, file.subtype)
+            if file.frames > UNKNOWN:
+                raise BadRecording(
+                    "of unknown length",
+                    path,
+                    "does not say how long it is; convert it to a file, not into a pipe",
+                )
             _check(format, file.frames, path)
-            cut = _WAV_LENGTH.search(file.extra_info)
-            if cut and int(cut[1]) not in _UNKNOWN_LENGTH:
+            if _WAV_LENGTH.search(file.extra_info):
                 raise BadRecording("truncated", path, "is shorter than its header says")
             samples = file.read(dtype="float32", always_2d=True)
             spare = MPEG_FRAME if format.encoding.startswith("MPEG") else 0
@@ -126,6 +133,15 @@ def _read_sndfile(path: Path) -> _Samples:
             raise
         raise BadRecording("corrupt", path, "is damaged or no audio file") from None
     return samples, format
+
+
+def _openable(path: Path) -> Path | io.BytesIO:
+    """The file, or what it holds with a header that says how long it is, where its own is wrong."""
+    with path.open("rb") as file:
+        if not wav.begins(file.read(12)) or path.stat().st_size > wav.LARGEST:
+            return path
+    content = wav.corrected(path.read_bytes())
+    return path if content is None else io.BytesIO(content)
 
 
 def _read_g722(path: Path) -> _Samples:

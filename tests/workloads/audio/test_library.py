@@ -1,5 +1,6 @@
 """Reading a folder of recordings: what is converted, what is refused, what is held."""
 
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.audio.conftest import Record
-from workloads.audio import decode
+from workloads.audio import decode, wav
 from workloads.audio.decode import BadRecording
 from workloads.audio.library import Held, Library, chunks, open_recording
 from workloads.audio.synth import SyntheticClip
@@ -143,13 +144,80 @@ def test_sphere(tmp_path: Path, encoding: str, channels: int) -> None:
         Library.scan(tmp_path)
 
 
-def test_a_streamed_wav_of_unknown_length_is_read_to_its_end(record: Record) -> None:
+LIST = b"LIST\x1a\0\0\0INFOISFT\x0e\0\0\0Lavf58.29.100\0"
+
+
+@pytest.mark.parametrize(
+    ("riff", "data"),
+    [
+        (2**32 - 1, 2**32 - 1),
+        (0x7FFFF024, 0x7FFFF000),
+        (2**31 - 1, 2**31 - 37),
+        (2**31, 2**31),
+        (0, 0),
+        (36, 4097),
+        (4132, 4096),
+        (0, 2**25),
+        (0, None),
+        (40, None),
+    ],
+)
+@pytest.mark.parametrize("between", [b"", LIST])
+def test_a_wav_is_as_long_as_its_file_whatever_its_header_says(
+    record: Record, riff: int, data: int | None, between: bytes
+) -> None:
     path = record("a.wav")
-    content = bytearray(path.read_bytes())
-    at = content.index(b"data") + 4
-    content[4:8] = content[at : at + 4] = b"\xff\xff\xff\xff"
-    path.write_bytes(content)
+    content = path.read_bytes()
+    at = content.index(b"data") + 8
+    size = len(content) - at if data is None else data
+    path.write_bytes(
+        b"RIFF%b%b%bdata%b%b"
+        % (riff.to_bytes(4, "little"), content[8 : at - 8], between, size.to_bytes(4, "little"), content[at:])
+    )
     assert Library.scan(path.parent).clips[0].seconds == SyntheticClip(0).seconds
+
+
+def test_chunks_behind_the_samples_of_a_wav_are_no_samples(record: Record) -> None:
+    path = record("a.wav")
+    content = path.read_bytes()
+    for behind in (LIST, b"TAG" + bytes(125)):
+        path.write_bytes(content + behind)
+        assert Library.scan(path.parent).clips[0].seconds == SyntheticClip(0).seconds
+
+
+@given(
+    st.lists(st.integers(1, 300), max_size=30),
+    st.sampled_from([None, 0, 2**32 - 1, 0x7FFFF000]),
+    st.booleans(),
+)
+def test_a_wav_that_comes_in_pieces_gives_its_samples(
+    cuts: list[int], claimed: int | None, again: bool
+) -> None:
+    samples = bytes(range(256)) * 4
+    size = len(samples) if claimed is None else claimed
+    form = struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
+    whole = (
+        b"RIFF" + struct.pack("<I", size) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size) + samples
+    )
+    known = claimed is None
+    whole += (whole if again else b"") + LIST if known else b""
+    stream, got, at = wav.Stream(), b"", 0
+    for cut in [*cuts, len(whole)]:
+        got += stream.feed(whole[at : at + cut])
+        at += cut
+    assert got == samples * (2 if known and again else 1)
+    assert stream.header is not None and stream.header.rate == 16_000
+
+
+def test_a_flac_of_unknown_length_is_said_to_be_one(record: Record) -> None:
+    """As `flac` writes it into a pipe: its header says 0 samples."""
+    path = record("a.flac")
+    content = bytearray(path.read_bytes())
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    path.write_bytes(content)
+    with pytest.raises(BadRecording, match="does not say how long it is; convert it to a file"):
+        Library.scan(path.parent)
 
 
 def test_folders_without_recordings(tmp_path: Path, record: Record) -> None:

@@ -1,0 +1,137 @@
+"""Where the samples of a WAV are, whatever its header says of their length.
+
+Who writes into a pipe cannot go back to the header: sizes stay 0 or the largest number that the program knows, or they
+are those of the first buffer. What is there counts, and chunks after the samples are no samples.
+"""
+
+from typing import NamedTuple
+
+LARGEST = 2**30
+"""Bytes of samples; a header that says more means that it does not know. [chosen]"""
+LONGEST_S = 3600.0
+"""A header that says more, s, means the same. [chosen]"""
+_MOST_HEADER = 2**20
+"""Bytes before the samples. [chosen]"""
+_RIFF = 12
+_EXTENSIBLE = 0xFFFE
+_TAG = b"TAG", 128
+"""What some programs hang behind MP3s and also behind WAVs, with its bytes. [config: ID3v1]"""
+
+
+class Header(NamedTuple):
+    """`tag`: WAVE_FORMAT of the samples, 1: integers, 3: floats, 6: A-law, 7: u-law. `at`: bytes before the samples;
+    `size`: bytes of them, as the header says; `riff`: bytes of the whole after the first 8, as it says."""
+
+    tag: int
+    channels: int
+    rate: int
+    bits: int
+    at: int
+    size: int
+    riff: int
+
+    @property
+    def known(self) -> bool:
+        """Whether the length can be meant: it is none of those that stand for an unknown one."""
+        frame = max(1, self.channels * self.bits // 8)
+        return 0 < self.size < LARGEST and self.size <= LONGEST_S * self.rate * frame
+
+
+def header(data: bytes) -> Header | None:
+    """The header that `data` begins with; None where it begins with no WAV's, or with a part of one."""
+    if data[:4] != b"RIFF" or data[8:_RIFF] != b"WAVE":
+        return None
+    at, form = _RIFF, b""
+    while at + 8 <= len(data):
+        name, size = data[at : at + 4], _number(data, at + 4, 4)
+        at += 8
+        if name == b"data" and len(form) >= 16:
+            tag = _number(form, 24 if _number(form, 0, 2) == _EXTENSIBLE and len(form) >= 26 else 0, 2)
+            rate, bits = _number(form, 4, 4), _number(form, 14, 2)
+            return Header(tag, _number(form, 2, 2), rate, bits, at, size, _number(data, 4, 4))
+        if name == b"fmt ":
+            form = data[at : at + size]
+        at += size + size % 2
+    return None
+
+
+def begins(data: bytes) -> bool:
+    """Whether `data` may be the beginning of a header, or is more than one."""
+    short = data[:_RIFF]
+    return short[:4] == b"RIFF"[: len(short)] and short[8:] == b"WAVE"[: max(0, len(short) - 8)]
+
+
+def ends_there(rest: bytes) -> bool:
+    """Whether what follows the samples are chunks of a WAV, or nothing, and not more samples."""
+    for padding in (0, 1):
+        at = padding
+        while at + 8 <= len(rest) and _printable(rest[at : at + 4]):
+            size = _number(rest, at + 4, 4)
+            at += 8 + size + size % 2
+        if len(rest) <= at <= len(rest) + 1 or (
+            rest[padding:][:3] == _TAG[0] and len(rest) == padding + _TAG[1]
+        ):
+            return True
+    return False
+
+
+def corrected(content: bytes) -> bytes | None:
+    """`content`, a WAV, with the length of its samples in its header where that is another; None where it is right,
+    or larger than the file though it can be meant: then the file was cut."""
+    found = header(content)
+    if found is None:
+        return None
+    left = len(content) - found.at
+    if found.size <= left and ends_there(content[found.at + found.size :]) and (found.size or not left):
+        return None
+    if found.size > left and found.known and found.riff >= found.at - 8 + found.size:
+        return None
+    sizes = (left + found.at - 8).to_bytes(4, "little"), left.to_bytes(4, "little")
+    return b"RIFF%b%b%b%b" % (sizes[0], content[8 : found.at - 4], sizes[1], content[found.at :])
+
+
+class Stream:
+    """Samples of a WAV that comes in pieces, or of several one after the other. `header`: of the newest."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self._held = b""
+        self._left: int | None = 0
+        """Bytes of samples to come, as the header says; None: it is not known, or not to be believed."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The samples in the next piece. ValueError where a header is longer than any that is known."""
+        samples = b""
+        while data:
+            if self._left is None:
+                return samples + data
+            if self._left:
+                samples, data, self._left = (
+                    samples + data[: self._left],
+                    data[self._left :],
+                    max(0, self._left - len(data)),
+                )
+                continue
+            self._held, data = self._held + data, b""
+            if begins(self._held):
+                found = header(self._held)
+                if found is None and len(self._held) > _MOST_HEADER:
+                    raise ValueError("the header of its WAV does not end")
+                if found is not None:
+                    self.header, data, self._held = found, self._held[found.at :], b""
+                    self._left = found.size if found.known else None
+            elif len(self._held) >= 8:
+                size = _number(self._held, 4, 4)
+                if not _printable(self._held[:4]) or size > _MOST_HEADER:
+                    data, self._held, self._left = self._held, b"", None
+                elif len(self._held) >= 8 + size + size % 2:
+                    data, self._held = self._held[8 + size + size % 2 :], b""
+        return samples
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+def _printable(name: bytes) -> bool:
+    return len(name) == 4 and all(0x20 <= each < 0x7F for each in name)
