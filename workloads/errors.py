@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -46,8 +47,18 @@ REMOVED = {
 """What the version before had, as kind and name, and the sentence that says what replaces it. Kept for one version."""
 
 
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys, what turns the direction of text around it, and halves of characters."""
+
+
 class UserError(ValueError):
     """A mistake that the user can mend; the command line prints the sentence and exits with status 2."""
+
+
+def printable(text: str, limit: int = 400) -> str:
+    """A stranger's text as part of one line of ours: what a terminal would obey is escaped, and the rest is cut."""
+    cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return CONTROL.sub(lambda c: " " if c[0].isspace() else c[0].encode("unicode_escape").decode(), cut)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -89,7 +100,7 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
     if isinstance(said_already, UserError):
         raise said_already
     field = ".".join(str(part) for part in first["loc"])
-    said = first["msg"].removeprefix("Value error, ").removeprefix("Input ").split(" for <class")[0]
+    said = re.sub("^(Value error, |Input |String )", "", first["msg"]).split(" for <class")[0]
     if first["type"] == "missing":
         declared = model.model_fields.get(field)
         meaning = f" ({declared.description})" if declared and declared.description else ""
@@ -98,7 +109,7 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
         raise UserError(f"{where}: {said}.")
     if first["type"] in _SAID:
         said = _SAID[first["type"]].format(**first.get("ctx", {}))
-    raise UserError(f"{where}: parameter {field!r} {said}, got {first['input']!r}.")
+    raise UserError(f"{where}: parameter {field!r} {said}, got {printable(repr(first['input']), 160)}.")
 
 
 def _is_number(model: type[BaseModel], name: str) -> bool:

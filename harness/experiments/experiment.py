@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from yaml.constructor import ConstructorError
 
 from engines.composition import owners
 from engines.devices.available import check as check_device
@@ -36,7 +37,7 @@ from harness.client.client_params import ClientParams
 from harness.experiments.profiles import given_profile, profile_of
 from harness.live.target import TargetParams
 from harness.records.identity import code_hash, roots_of
-from workloads.errors import UserError, unknown, validate
+from workloads.errors import CONTROL, UserError, unknown, validate
 from workloads.files.yaml_file import parse_yaml, read_yaml
 from workloads.registry import WORKLOADS, serves
 
@@ -59,9 +60,11 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="short name; the results directory's default"
+        pattern=r"^[a-z0-9][a-z0-9_.-]*$",
+        max_length=100,
+        description="short name; the results directory's default",
     )
-    title: str = Field(default="", description="one line for people")
+    title: str = Field(default="", max_length=500, description="one line for people")
     engines: list[str] = Field(min_length=1, description="engine variants, see `rehearse list engines`")
     workload: str = Field(description="workload, see `rehearse list workloads`")
     device: str = Field(default="virtual", description="device, see `rehearse list devices`")
@@ -90,14 +93,24 @@ class Experiment(BaseModel):
     def _not_negative(cls, value: list[int]) -> list[int]:
         if min(value) < 0:
             raise ValueError("must not be negative")
-        return list(dict.fromkeys(value))
+        return value
 
-    @field_validator("engines")
+    @field_validator("engines", "seeds")
     @classmethod
-    def _once(cls, value: list[str]) -> list[str]:
+    def _once(cls, value: list[Any]) -> list[Any]:
         for name in value:
             if value.count(name) > 1:
                 raise ValueError(f"names {name} twice; name it once")
+        return value
+
+    @field_validator("title", "set", "grid", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        """Tables and pages show it, also to whoever is handed the results."""
+        parts = value.values() if isinstance(value, dict) else [value]
+        texts = [text for part in parts for text in (part if isinstance(part, list) else [part])]
+        if odd := CONTROL.search("".join(text for text in texts if isinstance(text, str)).replace("\n", "")):
+            raise ValueError(f"holds the control character {odd[0]!r}; leave it out")
         return value
 
     @model_validator(mode="after")
@@ -396,6 +409,8 @@ def parse_setting(name: str, text: str) -> list[Any]:
         raise UserError(f"--set {name}={text} lacks a value; write {name}=VALUE or {name}=VALUE,VALUE.")
     try:
         return [parse_yaml(part) for part in parts]
+    except ConstructorError as error:
+        raise UserError(f"--set {name}={text}: {error.problem}.") from None
     except yaml.YAMLError:
         raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
 

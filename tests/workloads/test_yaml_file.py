@@ -57,6 +57,13 @@ def test_the_sentence_says_where(tmp_path: Path, text: str, words: tuple[str, ..
         assert word in said, said
 
 
+@pytest.mark.parametrize(
+    "text", ["0", "-12", "+7", "1.5", "01.5", "1.0e-05", ".inf", "'010'", "'1:30'", "a_1", "1:3a"]
+)
+def test_numbers_that_people_write_are_read(text: str) -> None:
+    assert parse_yaml(text) == yaml.safe_load(text)
+
+
 def test_a_merge_may_be_overridden_and_keys_of_other_types_are_others() -> None:
     nested = "p: {b: &b {<<: &a {x: 1}, x: 2}}\nc: {<<: *b, y: 3}\n"
     assert parse_yaml(nested) == {"p": {"b": {"x": 2}}, "c": {"x": 2, "y": 3}}

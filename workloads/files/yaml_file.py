@@ -1,5 +1,6 @@
 """YAML: of ours as it stands; of a user's so that nothing in it is passed over, or it is refused with the line."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ from workloads.errors import UserError, existing_file
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML has it, reads nine times as fast."""
+
+_PLAIN = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
+    "tag:yaml.org,2002:float": re.compile("[^_:]+"),
+}
+"""Numbers that YAML 1.1 reads as people do."""
 
 
 def shipped_yaml(path: Any) -> Any:
@@ -32,14 +39,18 @@ def read_yaml(path: str | Path, mend: str = "correct it") -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What `text` holds. yaml.YAMLError, also for a key that a mapping has twice, of which PyYAML keeps the last."""
+    """What `text` holds. yaml.YAMLError, also for a key that a mapping has twice, of which PyYAML keeps the last, and
+    for a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        for mapping in _mappings(node):
-            _check_keys(mapping)
+        for each in _nodes(node):
+            if isinstance(each, yaml.MappingNode):
+                _check_keys(each)
+            elif isinstance(each, yaml.ScalarNode):
+                _check_number(loader, each)
         return loader.construct_document(node)
     finally:
         loader.dispose()
@@ -52,7 +63,7 @@ def said(error: yaml.YAMLError) -> str:
     return f"{where}: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
 
 
-def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
+def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
     """All below `root`, each once: an anchor may name what it stands in."""
     left, seen = [root], set()
     while left:
@@ -60,11 +71,18 @@ def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
         if id(node) in seen:
             continue
         seen.add(id(node))
+        yield node
         if isinstance(node, yaml.MappingNode):
-            yield node
             left += [each for pair in reversed(node.value) for each in reversed(pair)]
         elif isinstance(node, yaml.SequenceNode):
             left += reversed(node.value)
+
+
+def _check_number(loader: Any, node: yaml.ScalarNode) -> None:
+    if node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
+        read = loader.construct_object(node)
+        said = f"{node.value} would be read as {read}; write {read}, or put quotes around it"
+        raise ConstructorError(None, None, said, node.start_mark)
 
 
 def _check_keys(mapping: yaml.MappingNode) -> None:
