@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import secrets
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,9 +35,10 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write into, which takes the place of `path` once the block has ended well; OSError."""
-    draft = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    draft = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    file = draft.open("xb")  # never one that is there: a planted link would lead it elsewhere
     try:
-        with draft.open("wb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -44,6 +46,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def own_folder(folder: Path) -> Path:
+    """`folder`, made where it is missing; UserError for a link, which would lead what is written there elsewhere."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link, and results are never written through one; remove the link.")
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
 from harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
-from workloads.atomic_file import TEMPORARY, cannot_write
+from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
@@ -74,7 +74,9 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
             own = path / _file(owner)
             if damaged is not None:
                 # Copied: it says that these are results until the new one takes its place.
-                aside = shutil.copyfile(own, own.with_name(own.name + DAMAGED))
+                aside = own.with_name(own.name + DAMAGED)
+                with replacing(aside) as copy:
+                    copy.write(own.read_bytes())
                 _log.warning(
                     "%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside
                 )
@@ -84,10 +86,10 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
             data = {"schema_version": SCHEMA_VERSION, **owner.model_dump(mode="json")}
             # First: a directory with other files and without this one is taken for somebody else's.
             write_json(own, data)
-            (path / "points").mkdir(exist_ok=True)
+            own_folder(path / "points")
             for folder in (path, path / "points"):
                 for left in folder.glob(f"{TEMPORARY}*"):
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         except OSError as error:
             raise cannot_write(path, error) from None
         yield path / "points"

@@ -1,13 +1,20 @@
 """Pictures as files and as parts of a page: deterministic bytes, ids that no other picture has."""
 
+from __future__ import annotations
+
 import io
 import re
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from reports.figures.picture import Picture
+from workloads.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
@@ -23,12 +30,31 @@ def embedded(picture: Picture, folder: Path) -> Markup:
 def save(picture: Picture, folder: Path) -> str:
     """Write NAME.svg and NAME.pdf into `folder` and return the SVG."""
     figure = picture.figure
+    _no_mathematics(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
     svg = buffer.getvalue()
-    (folder / f"{picture.name}.svg").write_text(svg)
-    figure.savefig(folder / f"{picture.name}.pdf", metadata=_NO_PDF_METADATA)
+    with replacing(folder / f"{picture.name}.svg") as file:
+        file.write(svg.encode())
+    with replacing(folder / f"{picture.name}.pdf") as file:
+        figure.savefig(file, format="pdf", metadata=_NO_PDF_METADATA)
     return svg
+
+
+def _no_mathematics(figure: Figure) -> None:
+    """Dollar signs of names and of a server's words stay as they are. Powers on logarithmic axes alone are typeset."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
+    axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
+    labels = {axis: axis.get_ticklabels(which="both") for axis in axes}  # which makes them, too
+    powers = [axis for axis in axes if isinstance(axis.get_major_formatter(), LogFormatter)]
+    for text in {*figure.findobj(Text)} - {label for axis in powers for label in labels[axis]}:
+        assert isinstance(text, Text)
+        if text.get_wrap():  # what wraps it looks for mathematics, whatever it is told
+            text.set_text(text.get_text().replace("$", r"\$"))
+        else:
+            text.set_parse_math(False)
 
 
 def inline(svg: str, name: str, title: str) -> str:

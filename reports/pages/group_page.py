@@ -25,7 +25,7 @@ from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, program, time
 from reports.pages.templates import render
-from workloads.atomic_file import cannot_write, replacing
+from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
 
@@ -63,7 +63,7 @@ def write_group_report(group: Group) -> Path:
         raise UserError(f"{group.folder} has no measured point yet; run `rehearse run {group.name}` first.")
     folder, target = group.folder / "figures", group.folder / "report.html"
     try:
-        folder.mkdir(exist_ok=True)
+        own_folder(folder)
         cards = [_card(card, folder) for card in group.cards]
         with replacing(target) as file:
             file.write(_render(group, cards).encode())

@@ -54,7 +54,7 @@ from reports.runs.answer import Answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.useful import useful_loads
 from reports.tables.columns import CLASSES, FEW, Column, asked_columns, families, legend, shown, vocabulary
-from workloads.atomic_file import cannot_write, replacing
+from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
@@ -108,7 +108,7 @@ def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
     )
     folder, target = run_dir / "figures", run_dir / "report.html"
     try:
-        folder.mkdir(exist_ok=True)
+        own_folder(folder)
         pictures, left_out, read_off = _draw(run, answer, paper, folder)
         text = _render(run, answer, paper, pictures, left_out, read_off, asked)
         with replacing(target) as file:

@@ -68,5 +68,6 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
 def _saved(picture: Picture, folder: Path) -> dict[str, Any]:
     with style():
         svg = embedded(picture, folder)
-        picture.figure.savefig(folder / f"{picture.name}.png", dpi=DPI, metadata=_NO_METADATA)
+        with replacing(folder / f"{picture.name}.png") as file:
+            picture.figure.savefig(file, format="png", dpi=DPI, metadata=_NO_METADATA)
     return {"picture": picture, "svg": svg}

@@ -1,8 +1,14 @@
-"""What stands in pictures: systems by their names in papers, and titles that are whole."""
+"""What stands in pictures: systems by their names in papers, whole titles, and the words of others as they are."""
+
+from pathlib import Path
+
+import pytest
 
 from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
+from reports.figures.picture import Picture
 from reports.figures.style import NAMES, name_systems, named, panels, style
+from reports.figures.svg import save
 
 
 def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
@@ -35,3 +41,28 @@ def test_a_title_of_any_length_is_whole() -> None:
             figure.canvas.draw()
             (title,) = [text for text in figure.texts if text.get_text().startswith("a long")]
             assert title.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_dollar_signs_begin_no_mathematics_and_powers_stay_powers(tmp_path: Path) -> None:
+    words = r"quota $5 \frac{ of $6 \bad exceeded"
+    with style():
+        figure, (axes,) = sheet(1, 1, words)
+        axes.set(xscale="log", xlim=(1, 1e4), xlabel=words)
+        axes.set_yticks([0, 1], [words, "$x$"])
+        axes.plot([1, 10], [0, 1], label=words)
+        legend(axes)
+        save(Picture("a", "a", figure, ""), tmp_path)
+        assert all(label.get_parse_math() for label in axes.get_xticklabels())
+        assert not any(label.get_parse_math() for label in axes.get_yticklabels())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pdf", "a.svg"]
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.pdf"])
+def test_a_picture_replaces_a_link_and_writes_through_none(tmp_path: Path, name: str) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "figures"
+    victim.write_text("mine")
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    with style():
+        save(Picture("a", "a", sheet(1, 1, "a")[0], ""), folder)
+    assert victim.read_text() == "mine" and not (folder / name).is_symlink()

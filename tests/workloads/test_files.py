@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.atomic_file import STDOUT, output, replacing
+from workloads.atomic_file import STDOUT, output, own_folder, replacing
 from workloads.errors import UserError
 
 
@@ -25,6 +25,23 @@ def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         file.write(b"half")
         raise KeyboardInterrupt
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["f"]
+
+
+def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
+    victim.write_text("mine")
+    elsewhere.mkdir()
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    draft = tmp_path / ".tmp-a.html-guessed"
+    draft.symlink_to(victim)
+    with pytest.raises(FileExistsError), replacing(tmp_path / "a.html"):
+        pass
+    assert victim.read_text() == "mine" and draft.is_symlink() and not (tmp_path / "a.html").exists()
+    (tmp_path / "figures").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"figures is a link, and results are never written through one"):
+        own_folder(tmp_path / "figures")
 
 
 def test_of_a_link_what_it_points_to_is_replaced(tmp_path: Path) -> None:
