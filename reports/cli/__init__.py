@@ -7,7 +7,9 @@ runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its wo
 
 import logging
 import os
+import signal
 import sys
+import traceback
 import warnings
 from typing import Annotated
 
@@ -33,10 +35,13 @@ from reports.cli import (
 )
 from reports.cli.settings import option
 from workloads.atomic_file import is_full
-from workloads.errors import REMOVED, UserError, unknown
+from workloads.errors import REMOVED, UserError, printable, unknown
 from workloads.optional import DISTRIBUTION
 
-OK, FAILED, BAD_INPUT = 0, 1, 2
+OK, FAILED, BAD_INPUT, FAULT = 0, 1, 2, os.EX_SOFTWARE
+
+SENTENCE = 4000
+"""Characters that a message has at most. [chosen]"""
 
 app = typer.Typer(
     name="rehearse",
@@ -103,8 +108,22 @@ def _rehearse(
 
 
 def main() -> None:
-    """Exit status: 0 fine, 1 a point failed, 2 bad input or a full disk (one sentence), 130 or 143 stopped."""
+    """Exit status: 0 fine, 1 a point failed, 2 bad input or a full disk (one sentence), 70 a fault of this program,
+    130 or 143 stopped."""
     _silence_libraries()
+    try:
+        _main()
+    except Exception as error:
+        if isinstance(error, typer.Abort) and isinstance(error.__cause__, KeyboardInterrupt):
+            sys.exit(128 + signal.SIGINT)
+        traceback.print_exc()
+        print(
+            "rehearse: this is a fault of rehearse itself, and no verdict; please report it.", file=sys.stderr
+        )
+        sys.exit(FAULT)
+
+
+def _main() -> None:
     try:
         status = app(standalone_mode=False, prog_name="rehearse") or OK
         sys.stdout.flush()
@@ -126,7 +145,7 @@ def main() -> None:
         message = " ".join(error.format_message().split())
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
         message = REMOVED.get(f"option {getattr(error, 'option_name', '')}", message)
-    print(f"rehearse: {message}", file=sys.stderr)
+    print(f"rehearse: {printable(message, SENTENCE)}", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 

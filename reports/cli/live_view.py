@@ -12,6 +12,7 @@ from rich.text import Text
 from harness.executors import Outcome
 from harness.live.run.run_progress import RunProgress
 from reports.figures.picture import counted
+from workloads.errors import printable
 
 LINE_S = 5.0
 """Between two lines where there is no terminal. [config]"""
@@ -42,7 +43,11 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
     def ended(outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        what = f"failed ({outcome.reason})" if outcome.status == "failed" else f"ok in {outcome.wall_s:.0f} s"
+        what = (
+            f"failed ({printable(outcome.reason)})"
+            if outcome.status == "failed"
+            else f"ok in {outcome.wall_s:.0f} s"
+        )
         if outcome.status == "ok" and progress is not None and progress.taken is not None:
             what += f": {progress.taken}"
         console.print(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from reports.cli.settings import option
 from reports.tables.plain_tables import csv_of
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,4 +62,6 @@ def wide(least: int, stderr: bool = False) -> Console:
 def tell(console: Console, lines: Iterable[Any]) -> None:
     """Print lines as they are: nothing in them is coloured, and the terminal alone wraps them."""
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(
+            printable(str(line)) if isinstance(line, Path) else line, highlight=False, soft_wrap=True
+        )

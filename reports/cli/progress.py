@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Point
+from workloads.errors import printable
 
 MINUTES_S = 600
 """From which on what is left is told in minutes. [chosen]"""
@@ -127,7 +128,9 @@ def _bar(console: Console, total: int, finished: int, time_left: TimeLeft) -> It
             if outcome.status == "failed":
                 failed += 1
                 bar.console.print(
-                    f"failed: {outcome.point.label}: {outcome.reason}", style="red", highlight=False
+                    f"failed: {outcome.point.label}: {printable(outcome.reason)}",
+                    style="red",
+                    highlight=False,
                 )
             time_left.ended(outcome)
             bar.update(task, completed=done, done=done, failed=failed, left=total - done)
@@ -147,7 +150,11 @@ def _lines(console: Console, total: int, finished: int, time_left: TimeLeft) -> 
         done += 1
         time_left.ended(outcome)
         left, about = total - finished - done, _about(time_left.seconds(time.monotonic() - begin))
-        what = f"failed ({outcome.reason})" if outcome.status == "failed" else f"ok in {outcome.wall_s:.1f} s"
+        what = (
+            f"failed ({printable(outcome.reason)})"
+            if outcome.status == "failed"
+            else f"ok in {outcome.wall_s:.1f} s"
+        )
         line = f"[{finished + done}/{total}] {outcome.point.label}: {what}; {left} left{about}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

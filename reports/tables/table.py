@@ -37,6 +37,7 @@ from reports.tables.columns import (
     shown,
     too_few,
 )
+from workloads.errors import printable
 
 REPORT_ONLY = (
     "effective_rps",
@@ -307,6 +308,5 @@ def _failure(experiment: Experiment, row: Row, out: Path) -> Text:
         f"{axis}={value}" for axis, value in zip(experiment.grid, _cell(experiment, row), strict=True)
     )
     log = out / "points" / f"{row['point']}.failed" / "log.txt"
-    return Text(
-        f"failed: {row['engine']} {cell} seed={row['seed']}: {row['error']} (log: {log})", style="red"
-    )
+    what = f"failed: {row['engine']} {cell} seed={row['seed']}: {printable(row['error'])}"
+    return Text(f"{what} (log: {printable(str(log))})", style="red")

@@ -319,3 +319,18 @@ def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse:
     status, _, err = rehearse(*ask, "--set", "c=2,16")
     assert status == 0 and "c=16 and 4 sessions: never so many are on line at once; set sessions=16" in err
     assert rehearse(*ask, "--set", "c=4")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(RuntimeError(), 70), (EOFError(), 70), (PermissionError(1, "no"), 70), (KeyboardInterrupt(), 130)],
+)
+def test_a_fault_of_ours_has_a_status_that_no_verdict_has(
+    error: BaseException, status: int, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("workloads.registry.make_trace", fail)
+    found, _, err = rehearse("trace", "make", "voice", "--out", "x.parquet")
+    assert found == status and ("this is a fault of rehearse itself, and no verdict" in err) == (status == 70)

@@ -53,6 +53,13 @@ FAILS = {
             "error", error={"code": "invalid_value", "message": "oh", "param": "audio"}
         ),
     ),
+    # What a terminal would obey is escaped, and of a long text the begin is enough.
+    "error: \\x1b[31m \\x1b]0;t\\x07 \\u202e $5 " + "x" * 92 + "...": after(
+        "a",
+        then=lambda peer: peer.say(
+            "error", error={"code": "\x1b[31m \x1b]0;t\x07\n\u202e $5 " + "x" * 5000, "message": "oh"}
+        ),
+    ),
 }
 
 

@@ -150,6 +150,7 @@ def test_without_usage_tokens_are_unknown():
         ({"answer": lambda body: [b"data: nonsense\n\n"]}, "garbage", 0),
         ({"answer": lambda body: [sse({"error": {"code": 400, "type": "x"}})]}, "error: 400", 0),
         ({"answer": lambda body: [sse({"error": "oh"})]}, "error: unknown", 0),
+        ({"answer": lambda body: [sse({"error": {"code": "\x1b[2J\x9b"}})]}, r"error: \x1b[2J\x9b", 0),
         ({"answer": lambda body: [sse(delta(content="a"), end=False)]}, "cut short", 0),
         ({"cut": 250}, "closed", 0),
         ({"cut": 0}, "closed", 0),

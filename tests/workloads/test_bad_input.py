@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from tests.builders import refused
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import CONTROL, UserError, nearest, printable, validate
 from workloads.registry import WORKLOADS, make_trace
 
 HEADER = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -91,6 +93,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_rows_beyond_the_limit_are_not_read(csv_file: Write) -> None:
     path = csv_file(HEADER + GOOD + "x,C,1,1,2,l\n")
     assert len(make_trace("burstgpt", {"path": str(path), "limit": 1}, 0).sessions) == 1
+
+
+@given(st.text(st.characters(categories=("L", "N", "P", "S", "C", "Z")), max_size=50), st.integers(3, 40))
+def test_a_strangers_text_is_one_line_that_no_terminal_obeys(text: str, limit: int) -> None:
+    said = printable(text, limit)
+    assert not CONTROL.search(said) and said.encode() is not None
+    if len(text) <= limit and not CONTROL.search(text):
+        assert said == text
+    assert len(said) <= 6 * limit
 
 
 def test_nearest_offers_the_closest_or_all() -> None:

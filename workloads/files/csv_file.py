@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from workloads.errors import UserError
-from workloads.files.row_file import TOO_MANY, RowFile
+from workloads.errors import UserError, printable
+from workloads.files.row_file import SHOWN, TOO_MANY, RowFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ class CsvFile(RowFile):
         return list(self._cells)
 
     def shown(self, column: str, at: int) -> str:
-        return repr(self._cells[column].iloc[at])
+        return printable(repr(self._cells[column].iloc[at]), SHOWN)
 
     def text(self, column: str) -> np.ndarray:
         """The cells of a column, stripped, object array of shape (rows,)."""

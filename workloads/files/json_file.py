@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.errors import UserError, existing_file
-from workloads.files.row_file import RowFile
-
-_SHOWN = 60
+from workloads.errors import UserError, existing_file, printable
+from workloads.files.row_file import SHOWN, RowFile
 
 
 def read_text(path: Path) -> str:
@@ -76,8 +74,7 @@ class JsonFile(RowFile):
 
     def shown(self, column: str, at: int) -> str:
         value = self._objects[at].get(column) if column else self._values[at]
-        text = value if isinstance(value, _Unreadable) else repr(value)
-        return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+        return printable(value if isinstance(value, _Unreadable) else repr(value), SHOWN)
 
     def values(self, column: str, kind: type | tuple[type, ...], word: str) -> list[Any]:
         """A column of values of a type, described by `word`; None in rows that are skipped."""

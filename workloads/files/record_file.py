@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file, printable
 from workloads.files.json_file import parse
-from workloads.files.row_file import MAX_TOKENS
-
-_SHOWN = 60
+from workloads.files.row_file import MAX_TOKENS, SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Record:
     def refuse(self, name: str, wanted: str) -> NoReturn:
         """UserError: the field is not what is wanted."""
         shown = (
-            f"is {_shown(self.fields[name])}, not {wanted}"
+            f"is {printable(repr(self.fields[name]), SHOWN)}, not {wanted}"
             if name in self.fields
             else f"is missing; {wanted}"
         )
@@ -79,7 +77,9 @@ class Record:
 def record(value: Any, place: str) -> Record:
     """UserError where it is no object."""
     if not isinstance(value, dict):
-        raise UserError(f"{place}: {_shown(value)} is not a JSON object; correct or remove it.")
+        raise UserError(
+            f"{place}: {printable(repr(value), SHOWN)} is not a JSON object; correct or remove it."
+        )
     return Record(place, value)
 
 
@@ -130,8 +130,3 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path} is not a text file in UTF-8; give a text file.") from None
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}; give a readable file.") from None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

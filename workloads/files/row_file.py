@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file, printable
 
 TOO_MANY = "more fields than names of columns"
+SHOWN = 60
+"""Characters of a value that a message repeats."""
 MAX_TOKENS = 10_000_000  # no model reads as much at once, so that a longer request is an error of the file
 MAX_S = 1e10  # three hundred years, or a time since 1970 in s
 
@@ -60,7 +62,7 @@ class RowFile(ABC):
         column = self.find(names)
         if column is None:
             wanted = " or ".join(repr(name) for name in names)
-            found = ", ".join(name if name.isprintable() else repr(name) for name in self.columns)
+            found = printable(", ".join(self.columns))
             raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({found}).")
         return column
 

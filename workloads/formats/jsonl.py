@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.atomic_file import write_lines
-from workloads.errors import UserError, existing_file, nearest, validate
+from workloads.errors import UserError, existing_file, nearest, printable, validate
 from workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
 
 _LARGEST = CONTENTS - 1
@@ -122,20 +122,23 @@ def _check(field: pa.Field) -> Callable[[Any, Path, int], Any]:
                 return None
             _refuse(path, number, f"{field.name} is missing; give it a value.")
         if type(value) not in kinds:
-            _refuse(path, number, f"{field.name} is {_shown(value)}, not {wanted}; correct this line.")
+            _refuse(
+                path,
+                number,
+                f"{field.name} is {printable(json.dumps(value), 40)}, not {wanted}; correct this line.",
+            )
         if not text and not -largest <= value <= largest:
-            _refuse(path, number, f"{field.name} is {_shown(value)}, out of range; correct this line.")
+            _refuse(
+                path,
+                number,
+                f"{field.name} is {printable(json.dumps(value), 40)}, out of range; correct this line.",
+            )
         return value
 
     return check
 
 
 _CHECKS = {field.name: _check(field) for field in SCHEMA}
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _refuse(path: Path, number: int, what: str) -> NoReturn:

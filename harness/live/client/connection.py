@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.live.client.logs import FailureLog, SendLog
+from harness.live.client.logs import REASON, FailureLog, SendLog
 from harness.live.dialects.detect import BUSY, FULL, OVERLOADED
 from harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
 from harness.live.dialects.events import Event, Failure, Garbage, Ready
 from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from harness.records.log import EventLog
+from workloads.errors import printable
 
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""
@@ -127,7 +128,7 @@ class Connection:
         """The session cannot go on; `refused`: the server does not take it in."""
         if self.over:
             return
-        at_s = self._loop.time() if at_s is None else at_s
+        at_s, reason = self._loop.time() if at_s is None else at_s, printable(reason, REASON)
         self.context.failures.add(at_s, self.session, self.turn, reason)
         self._lost = reason, at_s, refused
         self._end()

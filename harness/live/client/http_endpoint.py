@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from harness.client.client_params import ClientParams
 from harness.live.client.base_endpoint import BaseEndpoint
+from harness.live.client.logs import REASON
 from harness.live.dialects.detect import resolve
 from harness.live.target import TargetParams
 from harness.live.transport.http import Exchange, HttpPool
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 from workloads.trace import Session, Turn
 
 OPENED = 64
@@ -96,6 +97,7 @@ class Requests:
         if self._exchange is None:
             return
         self.stop()
+        reason = printable(reason, REASON)
         self._endpoint.failures.add(at_s, self._turn.session, self._turn.turn, reason)
         self._endpoint.lost(self._turn.session)
         if refused:

@@ -46,6 +46,10 @@ class SendLog:
         return rows[:, 3] - rows[:, 2]
 
 
+REASON = 120
+"""Characters of a reason that are kept: servers may say anything. [chosen]"""
+
+
 class FailureLog:
     """What went wrong between a client and its target, in a few words: closed 1006, error: overloaded, timeout.
 
