@@ -74,7 +74,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._transport = transport
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._headers, self._body = b"", Headers(), bytearray()
-        self._head_bytes = 0
+        self._head_bytes = self._bare_bytes = 0
         self._begun_s: float | None = None
         """When the request that comes in began."""
         self._waits = self._parsed_head = self._eof = False
@@ -143,6 +143,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         if self._closed_s is not None:
             return
         self._head_bytes += len(data)
+        body_bytes = len(self._body)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -151,6 +152,10 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
         if self._begun_s is not None and not self._parsed_head:
             self._check_head(self._head_bytes)
+        # What is neither head nor body, such as trailers, would be kept without an end.
+        self._bare_bytes = self._bare_bytes + len(data) if len(self._body) == body_bytes else 0
+        if self._begun_s is not None and self._parsed_head:
+            self._check_head(self._bare_bytes)
         self._check_body()
 
     def eof_received(self) -> bool:
@@ -170,14 +175,15 @@ class HttpSocket(asyncio.BufferedProtocol):
         if self._waits or self._reply is not None:
             self._transport.abort()  # the next request comes after the answer
         self._path, self._headers, self._body = b"", Headers(), bytearray()
-        self._parsed_head = False
+        self._parsed_head, self._bare_bytes = False, 0
         self._begun_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
         self._path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1")] = value.decode("latin-1")
+        if not self._parsed_head:  # of trailers we need none
+            self._headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """A client that is refused need not send the body."""

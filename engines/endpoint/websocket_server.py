@@ -20,6 +20,7 @@ from websockets.http11 import Request, Response
 
 from engines.endpoint.chat_request import ChatRequest
 from engines.endpoint.client_socket import ClientSocket
+from engines.endpoint.host_names import is_own, only_local
 from engines.endpoint.http_socket import Completion, HttpSocket
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import GOING, GOING_AWAY, Outbox, Session, encode, error_body
@@ -92,6 +93,7 @@ class WebSocketServer:
         self._models = [model] if model is not None else []
         self._sockets: set[ClientSocket | HttpSocket] = set()
         self._listener: socket.socket | None = None
+        self._only_local = False
         self._pending: deque[Callable[[], None]] = deque()
         self._batch_left = BATCH
         self._pausing = False
@@ -104,6 +106,7 @@ class WebSocketServer:
         """Let clients in through a bound socket, which is this object's from now on."""
         listener.setblocking(False)
         listener.listen(BACKLOG)
+        self._only_local = only_local(listener)
         self._listener = listener
         self._loop.add_reader(listener.fileno(), self._accept)
         self._checks = self._loop.call_later(CHECK_S, self._check)
@@ -169,6 +172,9 @@ class WebSocketServer:
         if not self._authorized(request.headers):
             why = "Authorization: Bearer TOKEN is missing or wrong."
             return self._refuse("token", HTTPStatus.UNAUTHORIZED, why)
+        if self._token is None and self._only_local and not all(map(is_own, hosts)):
+            why = "Host is another site's name; call this server localhost, or give it a token."
+            return self._refuse("host", HTTPStatus.FORBIDDEN, why)
         if path == METRICS_PATH:
             body, kind = self._render_metrics(self)
             return _response(HTTPStatus.OK, body, kind)

@@ -12,6 +12,7 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
+from engines.endpoint.host_names import is_own, only_local
 from harness.proxy.backends import Backend, Pool, keep_looking
 from harness.proxy.counters import Counters
 from harness.proxy.forward import Forward, error
@@ -91,7 +92,7 @@ async def running(config: ProxyConfig, listener: socket.socket) -> AsyncIterator
         auto_decompress=False,
         skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
     ) as client:
-        app = _app(pool, counters, client, token(config.token_env))
+        app = _app(pool, counters, client, token(config.token_env), only_local(listener))
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=LEAVE_S)
         await runner.setup()
         probing = asyncio.create_task(keep_looking(pool, client), name="probe")
@@ -105,7 +106,9 @@ async def running(config: ProxyConfig, listener: socket.socket) -> AsyncIterator
             await runner.cleanup()
 
 
-def _app(pool: Pool, counters: Counters, client: aiohttp.ClientSession, shown: str | None) -> web.Application:
+def _app(
+    pool: Pool, counters: Counters, client: aiohttp.ClientSession, shown: str | None, local: bool
+) -> web.Application:
     async def health(_: web.Request) -> web.StreamResponse:
         if any(each.alive for each in pool.backends):
             return web.Response(text="ok\n")
@@ -118,7 +121,10 @@ def _app(pool: Pool, counters: Counters, client: aiohttp.ClientSession, shown: s
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Whoever cannot show the token is refused; what goes wrong otherwise is said as OpenAI says it."""
+        """Whoever cannot show the token is refused; what goes wrong otherwise is said as OpenAI says it. Without a
+        token only this machine is answered, by its own names."""
+        if shown is None and local and not is_own(request.headers.get("Host", "localhost")):
+            return error(HTTPStatus.FORBIDDEN, "Host is another site's name; call this proxy localhost")
         if shown is not None and request.path != "/health":
             scheme, _, said = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(said.strip().encode(), shown.encode()):

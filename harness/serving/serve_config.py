@@ -1,7 +1,6 @@
 """What to serve, and whether that can be."""
 
 import importlib.util
-import ipaddress
 import os
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from engines.calls.call_params import CallParams
 from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.names import REAL_DEVICES
+from engines.endpoint.host_names import is_loopback
 from engines.endpoint.limits import Limits
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
@@ -112,7 +112,7 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
 
 def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
     """UserError where everybody could come in."""
-    if token(token_env) is None and not insecure and not _loopback(host):
+    if token(token_env) is None and not insecure and not is_loopback(host):
         raise UserError(
             f"host {host} lets other machines in, and there is no token; name the environment variable that "
             "holds one with --token-env, or say --insecure."
@@ -133,13 +133,3 @@ def token(token_env: str | None) -> str | None:
 def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
     """What the modelled device replays with: the given profile, or the one that the deployment ships with."""
     return config.profile or profile_of(None, None, config.device, server)
-
-
-def _loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -194,6 +194,26 @@ async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
         assert len(await streamed(client, "x", 1)) == 3
 
 
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"), (b"0\r\nX: ", b"y" * 1000), (b"1;x=", b"y" * 1000)],
+    ids=["trailers", "one trailer", "a chunk's extension"],
+)
+@in_a_loop
+async def test_what_is_neither_head_nor_body_is_bounded(begin: bytes, more: bytes) -> None:
+    async with served() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begin
+        )
+        for _ in range(200):
+            writer.write(more)
+            await writer.drain()
+        assert (await reader.readline()).split()[1] == b"431"
+        writer.close()
+        await until(lambda: not server.sockets.sockets)
+
+
 @in_a_loop
 async def test_who_hangs_up_is_served_no_longer() -> None:
     async with served() as server:

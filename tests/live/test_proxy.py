@@ -206,6 +206,14 @@ def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyPatch):
 
 
 @in_a_loop
+async def test_a_page_of_another_site_does_not_reach_it_by_a_name_of_its_own():
+    async with proxied(whole) as proxy:
+        for host, status in (("evil.example", 403), ("localhost:80", 200), ("[::1]", 200)):
+            async with proxy.post(headers={"Host": host}) as answer:
+                assert answer.status == status
+
+
+@in_a_loop
 async def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
     async with proxied(whole) as proxy:
         own = {"headers": {"Authorization": "Bearer own"}, "protocols": ["realtime"]}

@@ -1,0 +1,33 @@
+"""Whose name a request calls this machine by. A page of another site can have its name lead to this machine (DNS
+rebinding), and a browser then takes our answers for that site's; but it still says that name as Host."""
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def only_local(listener: socket.socket) -> bool:
+    """Whether only this machine reaches a bound socket."""
+    return is_loopback(listener.getsockname()[0])
+
+
+def is_own(host: str) -> bool:
+    """Whether a Host header holds an address, or a name that no site has: without a dot, or below localhost."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if ("." not in name and ":" not in name) or name.endswith(".localhost"):
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
