@@ -6,12 +6,13 @@ No secret is among them: a token or key comes from the environment variable that
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 
 Dialect = Literal[
     "auto",
@@ -32,21 +33,32 @@ OPENAI_TOKEN_ENVS = ("REHEARSAL_TOKEN", "OPENAI_API_KEY")
 """The same for the dialects that OpenAI's own clients speak. [config]"""
 
 
-_SECRET = ("key", "token", "secret", "password", "signature")
-"""Parts of the names of query parameters that hold one. [chosen]"""
+_SECRET = re.compile(
+    "key|token|secret|passw|pwd|signature|credential|bearer|jwt|"
+    "^(.*[-_.])?(sig|sas|auth|authorization|pass|ticket|code)$"
+)
+"""Names of query parameters that hold one. [chosen]"""
+_SECRET_VALUE = re.compile(
+    "(sk|pk|rk)[-_]|eyJ|AIza|hf_|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|Bearer "
+)
+"""How keys and tokens begin that are commonly handed out. [chosen]"""
 
 
 def check_secrets(url: str) -> None:
     """UserError when a url holds a secret, which a record would keep; the sentence does not repeat it."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return  # what is no address at all is said by TargetParams
-    names = [name for name, _ in parse_qsl(parts.query) if any(word in name.lower() for word in _SECRET)]
-    if "@" in parts.netloc or names:
-        what = names[0] if names else "user or password"
+    address, _, query = url.partition("?")
+    address, _, fragment = address.partition("#")
+    found = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
+    if any(_SECRET_VALUE.match(part) for part in re.split("[/;]", unquote(address))):
+        found = "in its path"
+    for name, value in parse_qsl(f"{query}&{fragment}".replace("#", "&"), keep_blank_values=True):
+        if _SECRET_VALUE.match(name):
+            found = "in its query"
+        elif _SECRET.search(name.lower()) or _SECRET_VALUE.match(value):
+            found = printable(name, 40)
+    if found:
         raise UserError(
-            f"the url holds a secret ({what}), and records keep their url; put it into an environment variable and "
+            f"the url holds a secret ({found}), and records keep their url; put it into an environment variable and "
             "name that with token_env."
         )
 
