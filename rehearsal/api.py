@@ -6,6 +6,7 @@
     results.summary                    # a row per engine and setting: medians over the seeds
     results.points                     # a row per point: its settings, seed, status and metrics
     results.table("requests")          # a row per turn of every point, with the point's settings beside it
+    results.counters                   # a row per point: what engines and policies counted
 
     rehearsal.load("results/bench")    # what `rehearse run` left
     rehearsal.trace("voice", {"p": 0.3}, seed=1)
@@ -67,6 +68,23 @@ class Results:
         ]
         return pd.DataFrame(values, index=pd.Index([row["point"] for row in self.rows], name="point"))
 
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """What engines and policies counted: a column per counter, a row per finished point. Index: engine, axes of the
+        grid, seed. NaN: the engine of this point does not count it."""
+        found = {
+            self._place(row): load_record(self.folder / "points" / row["point"]).counters
+            for row in self.rows
+            if row["status"] == "ok"
+        }
+        levels = ["engine", *self.experiment.grid, "seed"]
+        index = pd.MultiIndex.from_tuples([*found], names=levels)
+        return pd.DataFrame([*found.values()], index=index)
+
+    def _place(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Engine, axes of the grid, seed."""
+        return (row["engine"], *(row["params"].get(axis) for axis in self.experiment.grid), row["seed"])
+
     def table(self, name: str) -> pd.DataFrame:
         """`requests`, `events`, `steps` or another table of all finished points, in one frame.
 
@@ -80,8 +98,7 @@ class Results:
                 own = {path.stem for path in record.folder.glob("*.parquet")}
                 known |= own
                 if name in own:
-                    cell = (row["params"].get(axis) for axis in self.experiment.grid)
-                    frames[row["engine"], *cell, row["seed"]] = record.table(name)
+                    frames[self._place(row)] = record.table(name)
         if not frames:
             raise UserError(f"{self.folder} has no table {name!r}.{nearest(name, known)}")
         levels: list[Hashable] = ["engine", *self.experiment.grid, "seed", "row"]

@@ -47,6 +47,12 @@ def test_a_table_of_all_points_is_indexed_by_what_they_are(results: rehearsal.Re
         results.table("requets")
 
 
+def test_counters_are_a_column_each_and_a_row_per_point(results: rehearsal.Results):
+    assert results.counters.index.names == ["engine", "c", "seed"]
+    assert list(results.counters["steps"]) == [2] * 8
+    assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
+
+
 def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
     experiment = Experiment.model_validate(EXPERIMENT)
     folder = write_run(tmp_path / "small", experiment, fakes.measure, lambda point: point.params["c"] == 2)
@@ -62,6 +68,7 @@ def test_a_run_that_was_stopped_before_a_point_ended_is_a_frame_without_rows(tmp
         write_summary(tmp_path / "small", [])
     results = rehearsal.load(tmp_path / "small")
     assert results.points.empty and results.points.index.name == "point"
+    assert results.counters.empty
 
 
 def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
 from engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
+from engines.core.first_come import OrderCount
 from engines.core.handed_kv import HandedKv
 from engines.core.host_kv import HostKv, ReplicaStore
 from engines.core.kv_manager import KvManager, KvTraffic
@@ -75,6 +76,7 @@ class StageEngine:
         self.output = output
         self.recorder = recorder
         self.policy = policy
+        self.order = OrderCount(replica.scheduler.cached_tokens)
         self.manager = manager
         self.on_arrival = on_arrival
         self.charge_eviction = charge_eviction
@@ -119,8 +121,10 @@ class StageEngine:
         return bool(self.load or self._inbox or (self.traffic is not None and self.traffic.busy))
 
     def counters(self) -> list[Counter[str]]:
-        """What is counted here, beside the loop's own measures: by the policy, and of the KV that outlives requests."""
-        sources = (self.policy, self.manager, self.replica.transfers)
+        """What is counted here, besides the loop's own measures: by the policy and about its plans, and of the KV that
+        outlives requests."""
+        order = None if self.policy is None else self.order
+        sources = (self.policy, order, self.manager, self.replica.transfers)
         counters = [source.counters for source in sources if source is not None]
         if self.replica.stage.prefix_caching:
             truncated = Counter(truncated_blocks=self.table.truncated_blocks)
@@ -375,8 +379,10 @@ class StageEngine:
         if self.policy is None:
             return Plan(held=parked) if parked else STOCK
         clock = time.perf_counter_ns()
-        plan = self.policy.plan(self.view_now(parked))
+        view = self.view_now(parked)
+        plan = self.policy.plan(view)
         self.policy_ns += time.perf_counter_ns() - clock
+        self.order.see(view, plan)
         if parked:
             plan.held = plan.held | parked
         return plan

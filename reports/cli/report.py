@@ -106,6 +106,7 @@ def present(
     from reports.pages.html import write_report
     from reports.runs.answer import answer, finished
     from reports.runs.measured import load_run
+    from reports.runs.policies import identical_sentences, order_sentences
     from reports.tables.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
@@ -126,6 +127,9 @@ def present(
     sentence = answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
+    if counted and form == "table" and experiment.device != "live":
+        run = load_run(folder)
+        tell(console, [*order_sentences(run, never=True), *identical_sentences(run)])
     paths = [folder / "summary.json"]
     if counted or experiment.device == "live":
         paths.append(write_report(folder, metrics))

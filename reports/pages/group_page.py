@@ -25,6 +25,7 @@ from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, program, time
 from reports.pages.templates import render
+from reports.runs.policies import totals
 from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
@@ -204,13 +205,11 @@ def _words(experiment: Any) -> str:
 
 def _counters(card: Shown) -> dict[str, Any]:
     """The watched counters, summed over the card's finished points: a row each, a column for each engine."""
-    totals: dict[str, Counter[str]] = {}
-    for point in card.points:
-        if point.error is None:
-            totals.setdefault(point.point.engine, Counter()).update(point.record.counters)
-    engines = [name for name in ENGINES if name in totals] + [name for name in totals if name not in ENGINES]
-    names = sorted({name for found in totals.values() for name in found if _watched(name)})
-    rows = [(name, [f"{totals[e][name]:,}" if name in totals[e] else "" for e in engines]) for name in names]
+    measured = {point.point.engine for point in card.points if point.error is None}
+    engines = [name for name in ENGINES if name in measured] + sorted(measured.difference(ENGINES))
+    found = {name: totals(point for point in card.points if point.point.engine == name) for name in engines}
+    names = sorted({name for each in found.values() for name in each if _watched(name)})
+    rows = [(name, [f"{each[name]:,}" if name in each else "" for each in found.values()]) for name in names]
     return {"engines": engines, "rows": rows, "points": counted(len(card.points) - len(card.failed), "point")}
 
 

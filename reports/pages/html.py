@@ -50,6 +50,7 @@ from reports.pages import sections
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, deployments, provenance
 from reports.pages.templates import render
+from reports.runs import policies
 from reports.runs.answer import Answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.useful import useful_loads
@@ -205,6 +206,7 @@ def _render(
         class_definitions=families(CLASS_DEFINITIONS),
         failures=sections.failures(run),
         comparison=sections.comparison(run, columns),
+        counters=policies.counters(run),
         useful=useful_loads(run),
         energy=sections.energies(run) if finding is None else None,
         pictures=pictures,

@@ -1,11 +1,20 @@
 """The first lines of a report: what a run answers, and the highest load that qualifies, with the reason."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
 import pytest
 
+from harness.experiments.experiment import Experiment, Point
+from harness.records.record import Measurement
 from reports.runs.answer import Finished, answer, find_answer
-from reports.runs.measured import load_run
+from reports.runs.measured import Run, load_run
+from reports.runs.policies import counters, identical_sentences, order_sentences
 from reports.runs.useful import useful_loads
+from tests.harness import fakes
 from tests.reports.served import bench, serve
+from tests.reports.written import never, write_run
 
 
 def points(
@@ -69,6 +78,46 @@ def test_classes_ask_for_the_most_urgent_one(share: float):
         said
         == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
     )
+
+
+COUNTED = {
+    "vllm_omni": {},
+    "liveserve": {"thinker.planned_rounds": 58000, "thinker.order_mattered": 0, "thinker.mine": 7},
+}
+
+
+def counted(tmp_path: Path, later: float = 0.0, **changed: int) -> Run:
+    """Two engines with the same requests but for `later` at seed 1; what the policy of the second counted."""
+
+    def measure(point: Point) -> Measurement:
+        own = point.engine == "liveserve"
+        requests = pd.DataFrame({"session": [0], "ttft_s": [later if own and point.seed else 0.0]})
+        counters = COUNTED[point.engine] | (changed if own else {})
+        return replace(fakes.measure(point), requests=requests, counters=counters)
+
+    experiment = Experiment(
+        name="two", engines=[*COUNTED], workload="voice", set={"sessions": 2}, grid={"c": [4]}, seeds=[0, 1]
+    )
+    return load_run(write_run(tmp_path / "two", experiment, measure, never))
+
+
+def test_a_policy_that_never_mattered_is_told(tmp_path: Path):
+    run = counted(tmp_path)
+    same = "vllm_omni and liveserve are identical in every request."
+    order = "liveserve: order mattered in 0 of 116,000 rounds."
+    assert order_sentences(run, never=True) == [order] and identical_sentences(run) == [same]
+    found = counters(run)
+    assert found is not None and found["sentences"] == [order, same] and found["variants"] == ["liveserve"]
+    assert ("thinker.mine", ["14"]) in found["rows"]
+
+
+def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
+    run = counted(tmp_path, later=0.5, **{"thinker.order_mattered": 3})
+    assert order_sentences(run, never=True) == []
+    assert order_sentences(run) == ["liveserve: order mattered in 6 of 116,000 rounds."]
+    assert identical_sentences(run) == [
+        "vllm_omni and liveserve are identical in every request of 1 of 2 points."
+    ]
 
 
 def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):

@@ -1,0 +1,85 @@
+"""What scheduling policies counted, whether their order ever mattered, and which variants served users alike."""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+from reports.figures.picture import counted
+from reports.runs.measured import Measured, Run
+
+PEAKS = ("pinned_blocks", "streaming_queue_peak")
+"""Counters that are the most at one time: the largest of several points is told, not the sum."""
+
+
+def totals(points: Iterable[Measured]) -> Counter[str]:
+    """The counters of these points together, of those that finished."""
+    found: Counter[str] = Counter()
+    for point in points:
+        for name, count in point.record.counters.items() if point.error is None else ():
+            peak = name.rpartition(".")[2] in PEAKS
+            found[name] = max(found[name], count) if peak else found[name] + count
+    return found
+
+
+def order_sentences(run: Run, never: bool = False) -> list[str]:
+    """For each variant with a policy: in how many rounds its order mattered; `never`: only where it never did."""
+    sentences = []
+    for variant in run.variants:
+        found = totals(run.at(variant))
+        rounds, mattered = (
+            sum(count for name, count in found.items() if name.endswith(f".{ending}"))
+            for ending in ("planned_rounds", "order_mattered")
+        )
+        if rounds and not (never and mattered):
+            sentences.append(
+                f"{variant.label}: order mattered in {mattered:,} of {counted(rounds, 'round')}."
+            )
+    return sentences
+
+
+def identical_sentences(run: Run) -> list[str]:
+    """Variants whose requests are all alike, and in how many of the points that both finished."""
+    by_place: dict[Any, dict[str, Measured]] = {}
+    for point in run.points:
+        if point.error is None and point.has("requests"):
+            by_place.setdefault((point.cell, point.seed), {})[point.variant.label] = point
+    sentences = []
+    for one, other in combinations([variant.label for variant in run.variants], 2):
+        both = [found for found in by_place.values() if one in found and other in found]
+        same = sum(same_requests(found[one], found[other]) for found in both)
+        if same:
+            of = "" if same == len(both) else f" of {same:,} of {len(both):,} points"
+            sentences.append(f"{one} and {other} are identical in every request{of}.")
+    return sentences
+
+
+def same_requests(a: Measured, b: Measured) -> bool:
+    """Whether two points served every request at the same times with the same result."""
+    sums = [point.record.manifest.get("files", {}).get("requests.parquet") for point in (a, b)]
+    if None not in sums and sums[0] == sums[1]:
+        return True
+    if not (a.has("requests") and b.has("requests")) or a.values != b.values:
+        return False
+    return a.all_requests.equals(b.all_requests)
+
+
+def counters(run: Run) -> dict[str, Any] | None:
+    """A row for each counter, a column for each variant that has any; None where nobody counted."""
+    found = {variant.label: totals(run.at(variant)) for variant in run.variants}
+    found = {label: each for label, each in found.items() if each}
+    names = sorted({name for each in found.values() for name, count in each.items() if count})
+    names += sorted(
+        {name for each in found.values() for name in each if name.endswith(".order_mattered")} - {*names}
+    )
+    if not names:
+        return None
+    rows = [
+        (name, [f"{each[name]:,}" if name in each else "" for each in found.values()])
+        for name in sorted(names)
+    ]
+    return {
+        "variants": [*found],
+        "rows": rows,
+        "sentences": [*order_sentences(run), *identical_sentences(run)],
+    }

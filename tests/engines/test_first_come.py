@@ -1,0 +1,118 @@
+"""In how many rounds a policy gave the step to others than first come, first served would have."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.first_come import matters
+from engines.core.policy import Plan, Policy, RequestView, StageView
+from engines.core.request import StageRequest
+from tests.engines.replays import exact
+from tests.engines.replica_bench import Bench, play
+
+BLOCK = 16
+
+
+def view(
+    *requests: RequestView, tokens: int = 100, slots: int = 8, free: int = 100
+) -> StageView[RequestView]:
+    return StageView("thinker", 0.0, requests, tokens, slots, free, 200, BLOCK, lambda work: None)
+
+
+def asked(name: str, ready_s: float, tokens: int = 40, **known: Any) -> RequestView:
+    return RequestView(name, ready_s, tokens=tokens, **known)
+
+
+def decode(name: str, ready_s: float, tokens: int = 33) -> RequestView:
+    return asked(name, ready_s, tokens, running=True, computed=tokens - 1, blocks=(tokens - 1) // BLOCK)
+
+
+A, B, LONG = asked("a", 1.0), asked("b", 2.0), asked("long", 0.0, 400)
+HIT = asked("hit", 3.0, 90, hashes=(b"known",) * 5)
+
+
+@pytest.mark.parametrize(
+    ("requests", "plan", "limits", "mattered"),
+    [
+        ((A, B), Plan(["b", "a"]), {}, False),
+        ((A, B), Plan(["b", "a"]), {"tokens": 60}, True),
+        ((A, B), Plan(["a", "b"]), {"tokens": 60}, False),
+        ((B, A), Plan(["a", "b"]), {"tokens": 60}, False),  # an earlier plan put b before a in the queue
+        ((A, B), Plan(["b", "a"]), {"slots": 1}, True),
+        ((A, B), Plan(["b", "a"]), {"free": 4}, True),
+        ((A, B), Plan(["b", "a"]), {"slots": 2, "tokens": 80, "free": 6}, False),
+        ((A, B), Plan(["a"], frozenset({"b"})), {}, True),
+        ((decode("r", 0.0), A), Plan(["a", "r"]), {"slots": 1}, False),  # who runs keeps the slot
+        ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 1}, True),
+        ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 2}, False),
+        ((A, B), Plan(preempt=["a"]), {}, True),
+        ((A, B), Plan(caps={"a": 8}), {}, True),
+        ((A, B), Plan(caps={"a": 80}), {}, False),
+        ((A, B), Plan(step_budget=50), {}, True),
+        ((A, B), Plan(step_budget=90), {}, False),
+        ((LONG, A), Plan(["long", "a"]), {}, False),
+        ((LONG, A), Plan(["a", "long"]), {}, True),
+        ((A, HIT), Plan(["hit", "a"]), {"tokens": 50}, False),  # 80 of its 90 tokens are in the prefix cache
+        ((A, HIT), Plan(["hit", "a"]), {"tokens": 45}, True),
+    ],
+)
+def test_a_plan_matters_where_the_step_is_another(
+    requests: tuple[RequestView, ...], plan: Plan, limits: dict[str, int], mattered: bool
+) -> None:
+    assert matters(view(*requests, **limits), plan, lambda hashes: BLOCK * len(hashes)) == mattered
+
+
+ORDERS: dict[str, Callable[[RequestView], Any]] = {
+    "first come": lambda request: (not request.running, request.ready_s, request.id),
+    "newest first": lambda request: (-request.ready_s, request.id),
+    "shortest first": lambda request: (request.tokens, request.id),
+}
+
+
+class Ordered:
+    def __init__(self, order: str) -> None:
+        self.counters: Counter[str] = Counter()
+        self._key = ORDERS[order]
+
+    def plan(self, view: StageView) -> Plan:
+        return Plan([request.id for request in sorted(view.requests, key=self._key)])
+
+
+def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, int]) -> Bench:
+    async def main() -> Bench:
+        bench = Bench(policy=policy, lazy_steps=True, **limits)
+        for place, (at_s, prompt, tokens) in enumerate(arrivals):
+            request = StageRequest(f"r{place}", place, 0, [*range(prompt)], tokens, first_token_id=100)
+            bench.at(at_s, bench.engine.submit, request)
+        await bench.settle()
+        return bench
+
+    return play(main)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from([*ORDERS]),
+    st.sampled_from([{}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]),
+)
+def test_where_it_never_mattered_the_run_is_that_of_first_come_first_served(
+    arrivals: list[tuple[float, int, int]], order: str, limits: dict[str, int]
+) -> None:
+    ours = served(arrivals, Ordered(order), limits)
+    counted = sum(ours.engine.counters(), Counter())
+    if order == "first come":
+        assert not counted["order_mattered"]
+    if not counted["order_mattered"]:
+        plain = served(arrivals, None, limits)
+        assert exact(ours.log.events()) == exact(plain.log.events())
+        assert "planned_rounds" not in sum(plain.engine.counters(), Counter())
+    assert counted["planned_rounds"] >= ours.engine.steps - 1
