@@ -146,6 +146,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     from dataclasses import asdict
 
     from harness.metrics.frame_definitions import definition
+    from reports.comparison.headline import headline
 
     def numbers(compared: Compared) -> dict[str, Any]:
         meaning = definition(compared.column.metric)
@@ -157,7 +158,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
     def side(name: str) -> dict[str, str]:
         of = getattr(comparison, name)
-        return {"folder": str(of.folder), "device": of.device, "commits": of.commits}
+        return {"folder": str(of.folder), "device": of.device, "label": of.labels, "commits": of.commits}
 
     cells = [
         {
@@ -171,6 +172,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
         for cell in comparison.cells
     ]
     return {
+        "headline": headline(comparison),
         "a": side("a"),
         "b": side("b"),
         "cells": cells,
@@ -181,8 +183,11 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def show(comparison: Comparison, fail_above: float | None = None) -> None:
-    """Print the table and the notes under it."""
+    """Print which side is better, the table, and the notes under it."""
+    from reports.comparison.headline import headline
+
     console = wide(120)
+    console.print(f"{headline(comparison)}\n", highlight=False, soft_wrap=True, style="bold", markup=False)
     console.print(_table(comparison, fail_above))
     tell(console, _notes(comparison))
 

@@ -20,6 +20,7 @@ from harness.records.record import load_record
 from harness.records.results import record_folders
 from reports.figures.picture import short
 from reports.runs.measured import Measured, by_seed, load_run
+from reports.runs.policies import same_requests
 from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
 from workloads.errors import UserError
 
@@ -40,13 +41,24 @@ class Side:
 
     @property
     def commits(self) -> str:
-        """Revisions that measured it, shortened; `+` where the checkout had changes."""
-        found = dict.fromkeys(_commit(point) for point in self.points)
-        return ", ".join(found)
+        """Revisions of Rehearsal that measured it, shortened; `+` where the checkout had changes; "": not known."""
+        return ", ".join(filter(None, dict.fromkeys(_commit(point) for point in self.points)))
+
+    @property
+    def labels(self) -> str:
+        """What its user called the servers that were measured."""
+        return ", ".join(dict.fromkeys(str(label) for point in self.points if (label := _label(point))))
+
+    @property
+    def version(self) -> str:
+        """What tells the two apart: of somebody's server its label, as our commit says nothing of it."""
+        if self.device == "live":
+            return self.labels
+        return f"commit {self.commits}" if self.commits else ""
 
     @property
     def name(self) -> str:
-        return f"{self.folder}, device {self.device}, commit {self.commits}"
+        return ", ".join(filter(None, [str(self.folder), f"device {self.device}", self.version]))
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,8 @@ class Cell:
     failed_a: int
     failed_b: int
     metrics: list[Compared]
+    identical: bool = False
+    """Whether every request of every common seed had the same times and result on both sides."""
 
     @property
     def label(self) -> str:
@@ -127,6 +141,10 @@ class Comparison:
     def judged(self) -> list[Cell]:
         return [cell for cell in self.cells if cell.same_trace]
 
+    @property
+    def identical(self) -> bool:
+        return bool(self.cells) and all(cell.identical for cell in self.cells)
+
     def require_judged(self) -> None:
         """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
         if not self.judged:
@@ -139,7 +157,8 @@ class Comparison:
         """A sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds, that
         was lost, and for each cell of which more points failed."""
         found = []
-        where = f"(A is commit {self.a.commits}, B is commit {self.b.commits})"
+        versions = [side.version or side.folder for side in (self.a, self.b)]
+        where = "(A is {}, B is {})".format(*versions)
         for cell in self.judged:
             if cell.failed_b > cell.failed_a:
                 found.append(
@@ -240,6 +259,7 @@ def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Se
         failed_a=sum(point.error is not None for point in a),
         failed_b=sum(point.error is not None for point in b),
         metrics=[_compared(column, a, b) for column in _columns([*a, *b], metrics)],
+        identical=all(same_requests(x, y) for x, y in zip(a, b, strict=True)),
     )
 
 
@@ -316,8 +336,12 @@ def _listed(side: Side, field: str) -> str:
     return ", ".join(dict.fromkeys(str(getattr(point.point, field)) for point in side.points))
 
 
+def _label(point: Measured) -> str | None:
+    return point.record.manifest.get("label") or point.params.get("label")
+
+
 def _commit(point: Measured) -> str:
     revision = point.record.manifest.get("revision")
     if not revision:
-        return "unknown"
+        return ""
     return revision["commit"][:9] + ("+" if revision["dirty"] else "")

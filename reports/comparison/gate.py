@@ -102,10 +102,26 @@ def check(limits: Sequence[Limit], comparison: Comparison) -> None:
     comparison.require_judged()
     fewest = min(comparison.judged, key=lambda cell: len(cell.seeds))
     if len(fewest.seeds) < LEAST_SEEDS:
+        many = f"measure both with {more_runs(comparison)} {LEAST_SEEDS}"
         raise UserError(
-            f"--gate needs {LEAST_SEEDS} seeds or more in common to tell a change from chance, and of {fewest.label} "
-            f"there are {len(fewest.seeds)}; measure both with --seeds {LEAST_SEEDS}, or take --fail-above."
+            f"--gate needs {LEAST_SEEDS} runs or more on both sides to tell a change from chance, and of "
+            f"{fewest.label} there are {len(fewest.seeds)}; {many}, or use {_by_share(limits, comparison)}."
         )
+
+
+def more_runs(comparison: Comparison) -> str:
+    """The option that asks for more runs of each cell, of the command that measured."""
+    live = "live" in (comparison.a.device, comparison.b.device)
+    return "--repeats" if live else "--seeds"
+
+
+def _by_share(limits: Sequence[Limit], comparison: Comparison) -> str:
+    """--fail-above as it could be given instead, and what it would decide."""
+    percent = min(limit.percent for limit in limits)
+    names = ",".join(limit.metric for limit in limits)
+    found = comparison.regressions(percent)
+    decides = f"fails: {found[0]}" if found else "passes"
+    return f"--fail-above {percent:g} --metrics {names}, which {decides}"
 
 
 def judge(limits: Sequence[Limit], comparison: Comparison) -> list[Judged]:
@@ -126,7 +142,7 @@ def judge(limits: Sequence[Limit], comparison: Comparison) -> list[Judged]:
             raise UserError(
                 f"--gate {limit.metric} can be judged in no cell: {counted(most, 'seed')} at most "
                 f"{'has' if most == 1 else 'have'} it on both sides, and it takes {LEAST_SEEDS}; leave it out, or "
-                "measure both with more --seeds."
+                f"measure both with more {more_runs(comparison)}."
             )
     return judged
 

@@ -157,19 +157,13 @@ def _question(points: Sequence[Finished]) -> tuple[Column, str]:
 
 def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
     """The variants, which come with the best first; the verb stands with the first alone."""
-    unit = metric.unit.split()[0] if metric.unit.startswith("%") else metric.unit
-    texts = {label: f"{_number(metric, value)} {unit}".strip() for label, value in found.items()}
+    texts = {label: metric.said(value) for label, value in found.items()}
     best, *others = found
     if len(found) > MOST_NAMED:
         rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(found)}"
     else:
         rest = "".join(f", {label} {texts[label]}" for label in others)
     return f"{best} {says.format(texts[best])}{rest}"
-
-
-def _number(metric: Column, value: float) -> str:
-    text = metric.text(value)
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _setting(fixed: Mapping[str, Any], load: str | None, spoken: bool) -> str:

@@ -38,7 +38,16 @@ class Column:
         """The number without its unit; `sign="+"` for differences."""
         if value is None:
             return MISSING
-        return f"{self.rounded(value):{sign}.{self.digits}f}".replace("-", "−")
+        return f"{self.rounded(value):{sign},.{self.digits}f}".replace("-", "−")
+
+    def said(self, value: float) -> str:
+        """The number with its unit, for a sentence: from 10 s on `24.5 s`, and `100 %` without its decimals."""
+        if self.unit == "ms" and abs(self.factor * value) >= 10_000:
+            return f"{self.factor * value / 1000:,.1f} s"
+        text = self.text(value)
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        unit = self.unit.split()[0] if self.unit.startswith("%") else self.unit
+        return f"{text} {unit}".strip()
 
     def rounded(self, value: float) -> float:
         """The number as shown."""
@@ -225,6 +234,7 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
     for column in shown:
         if column.metric == quantity:
             return column
+    for column in shown:
         if family and statistic[1:].isdigit() and column.metric.rpartition("_")[0] == family:
             heading = f"{column.heading.split()[0]} {statistic.upper()}"
             return replace(column, metric=quantity, heading=heading)

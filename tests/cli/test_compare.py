@@ -3,11 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.experiments.experiment import expand
+from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.results import write_summary
+from reports.comparison.compare import Cell, Compared, Comparison, Side
+from reports.comparison.headline import headline
+from reports.tables.columns import column_for, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import written
@@ -53,7 +58,10 @@ def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse
     serve("before", small())
     serve("after", small(), slower=1.2)
     status, out, err = rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)
-    assert status == 1 and out.count("worse") == 2
+    assert status == 1 and out.startswith(
+        "B is worse: P50 TTFP 300 -> 360 ms (x 1.20) in 3 of 3 runs at c=8."
+    )
+    assert out.count("worse") == 3
     (first, _) = err.splitlines()
     for words in ("audio_ttfp_p50", "vllm_omni c=8", "20.0%", "300 ms in A", "360 ms in B", "A is commit"):
         assert words in first, first
@@ -116,6 +124,78 @@ def test_cells_of_one_side_alone_are_counted(rehearse: Rehearse, serve: Callable
     assert "not compared: 1 cells only in A, 1 only in B" in out
     (cell,) = compared(rehearse, "wide", "narrow")["cells"]
     assert cell["seeds"] == [2]
+
+
+def spread(*values: float) -> Spread:
+    return across_seeds(dict(enumerate(values)))
+
+
+def metric(name: str, a: tuple[float, ...], b: tuple[float, ...]) -> Compared:
+    pairs = paired(dict(enumerate(a)), dict(enumerate(b)))
+    known = tuple(each for each in pairs.differences.values() if each is not None)
+    column = column_for(name, columns(spoken=False))
+    return Compared(column, spread(*a), spread(*b), pairs.difference, pairs.ratio, known)
+
+
+P90 = metric("ttft_p90", (0.057, 0.055, 0.058), (0.708, 0.70, 0.72))
+P50 = metric("ttft_p50", (0.02, 0.02, 0.021), (0.6, 0.61, 0.59))
+NOISE = metric("completed_rps", (5.0, 5.1, 4.9), (4.9, 5.2, 4.9))
+FAIRER = metric("wasted_token_ratio", (0.30, 0.31, 0.32), (0.20, 0.21, 0.22))
+SLOW = metric("ttft_p90", (0.9, 0.9), (12.0, 12.5))
+
+
+def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) -> Cell:
+    settings = known.pop("settings", {"c": 10})
+    return Cell(
+        "endpoint", settings, [*range(seeds)], known.pop("same_trace", True), 0, failed_b, [*metrics], **known
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        (
+            [cell(P50, P90, NOISE)],
+            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs, also P50 TTFT (x 30); "
+            "within the spread: completed.",
+        ),
+        ([cell(FAIRER)], "B is better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs."),
+        (
+            [cell(P90, FAIRER)],
+            "Mixed. Worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs; "
+            "better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs.",
+        ),
+        ([cell(NOISE)], "No difference beyond the spread of 3 runs: completed."),
+        ([cell(SLOW, seeds=2)], "B is worse: P90 TTFT 900 ms -> 12.2 s (x 14) in 2 of 2 runs."),
+        (
+            [cell(NOISE), cell(P90, settings={"c": 20})],
+            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs at c=20; within the spread: completed.",
+        ),
+        ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
+        ([cell(P90, identical=True)], "B is identical to A in every request."),
+        ([cell(P90, same_trace=False)], "Not judged: A and B did not serve the same users in any cell."),
+    ],
+)
+def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence: str) -> None:
+    side = Side(Path("x"), [])
+    assert headline(Comparison(side, side, cells, 0, 0, {})) == sentence
+
+
+def test_one_run_of_each_shows_no_spread() -> None:
+    one = metric("ttft_p90", (0.057,), (0.708,))
+    side = Side(Path("x"), [])
+    said = headline(Comparison(side, side, [cell(one, seeds=1)], 0, 0, {}))
+    assert said == (
+        "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 1 of 1 run. "
+        "One run of each cannot show how far two runs of the same differ."
+    )
+
+
+def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> None:
+    serve("before", small())
+    serve("after", small())
+    assert rehearse("compare", "before", "after")[1].startswith("B is identical to A in every request.\n")
+    assert compared(rehearse, "before", "after")["headline"] == "B is identical to A in every request."
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,12 @@ def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None
     serve("before", small())
     serve("after", small(), slower=2.0)
     status, _, err = rehearse("compare", "before", "after", *GATE)
-    assert status == 2 and "5 seeds or more" in err and "there are 3" in err
+    assert status == 2 and "5 runs or more" in err and "there are 3; measure both with --seeds 5" in err
+    assert (
+        "or use --fail-above 5 --metrics audio_ttfp_p50, which fails: audio_ttfp_p50 of vllm_omni c=8" in err
+    )
+    _, _, err = rehearse("compare", "before", "before", *GATE)
+    assert "or use --fail-above 5 --metrics audio_ttfp_p50, which passes." in err
 
 
 def without(name: str, metric: str, lacks: Callable[[dict], bool]) -> None:

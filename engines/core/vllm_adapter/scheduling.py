@@ -319,7 +319,7 @@ class StageScheduler(KvScheduler):
         return self.cached_tokens(hashes)
 
     def cached_tokens(self, hashes: Sequence[Any]) -> int:
-        """Tokens at the beginning of a prompt, with these hashes of blocks, that vLLM knows to be in the prefix cache."""
+        """Tokens at the beginning of a prompt with these block hashes that vLLM knows to be in the prefix cache."""
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 

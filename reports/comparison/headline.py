@@ -1,0 +1,143 @@
+"""One sentence that says which of two sets of results is better, by how much, and in how many runs."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, log
+
+from harness.metrics.frame_definitions import definition
+from reports.comparison.compare import Cell, Compared, Comparison
+from reports.figures.picture import counted
+from reports.tables.columns import Column
+
+MATERIAL = 0.05
+"""A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""
+MOST_NAMED = 4
+"""Metrics that are named besides the first."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric that changed in every run of a cell, in the same direction and by more than `MATERIAL`."""
+
+    cell: Cell
+    compared: Compared
+
+    @property
+    def worse(self) -> bool:
+        return (self.compared.worse_by or 0.0) > 0
+
+    @property
+    def size(self) -> float:
+        """How many times larger or smaller, as a logarithm."""
+        ratio = self.compared.ratio.median
+        return abs(log(ratio)) if ratio else inf
+
+    @property
+    def text(self) -> str:
+        """`P90 TTFT 57 -> 708 ms (x 12)`."""
+        column, a, b = self.compared.column, self.compared.a.median, self.compared.b.median
+        assert a is not None and b is not None
+        before, after = column.said(a), column.said(b)
+        unit = f" {before.partition(' ')[2]}".rstrip()
+        if unit and after.endswith(unit):
+            before = before.removesuffix(unit)
+        return f"{spoken(column)} {before} -> {after}{_times(self.compared)}"
+
+    @property
+    def runs(self) -> str:
+        n = self.compared.difference.n
+        return f"in {n} of {counted(n, 'run')}"
+
+
+def headline(comparison: Comparison) -> str:
+    """`B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs.`"""
+    judged = comparison.judged
+    if not judged:
+        return "Not judged: A and B did not serve the same users in any cell."
+    if comparison.identical:
+        return "B is identical to A in every request."
+    failed = [sum(cell.failed_a for cell in judged), sum(cell.failed_b for cell in judged)]
+    lost = [
+        each for cell in judged for each in cell.metrics if each.lost and not each.b.n and not cell.failed_b
+    ]
+    changes = [Change(cell, each) for cell in judged for each in cell.metrics if changed(each)]
+    worse, better = ([each for each in changes if each.worse == wanted] for wanted in (True, False))
+    still = _within(judged, changes)
+    said = []
+    if failed[1] > failed[0]:
+        said.append(f"{counted(failed[1], 'point')} failed, {failed[0]} in A")
+    if lost:
+        said.append(f"{', '.join(dict.fromkeys(spoken(each.column) for each in lost))} is missing")
+    if worse:
+        said.append(_told(worse, judged))
+    if not said and not better:
+        return f"No difference beyond the spread of {_runs(judged)}{f': {still}' if still else ''}."
+    verdict = "Mixed. Worse: " if said and better else "B is worse: " if said else "B is better: "
+    if better:
+        said.append(f"{'better: ' if said else ''}{_told(better, judged)}")
+    if still:
+        said.append(f"within the spread: {still}")
+    return f"{verdict}{'; '.join(said)}.{_one_run(judged)}"
+
+
+def changed(compared: Compared) -> bool:
+    """Whether it got better or worse on every seed, and by more than `MATERIAL` in the middle."""
+    difference, a = compared.difference, compared.a.median
+    if compared.worse_by is None or difference.low is None or difference.high is None or a is None:
+        return False
+    share = compared.column.unit.startswith("%")
+    least = 0.01 if share else MATERIAL * abs(a)
+    return (difference.low > 0 or difference.high < 0) and abs(difference.median or 0.0) >= least
+
+
+def spoken(column: Column) -> str:
+    """`P90 TTFT` for the heading `TTFT P90`, as targets are written."""
+    return re.sub(r"^(.+) (P[\d.]+)$", r"\2 \1", column.heading)
+
+
+def _told(changes: Sequence[Change], judged: Sequence[Cell]) -> str:
+    """The largest of what users feel first, then the names of the others."""
+    first = max(changes, key=lambda each: (each.compared.column.first, each.size))
+    where = first.cell.label
+    if len({cell.engine for cell in judged}) == 1:
+        where = where.removeprefix(first.cell.engine).strip()
+    where = f" at {where}" if len(judged) > 1 else ""
+    others = sorted((each for each in changes if each is not first), key=lambda each: -each.size)
+    most: dict[str, str] = {}
+    for each in others:
+        most.setdefault(spoken(each.compared.column), _times(each.compared))
+    most.pop(spoken(first.compared.column), None)
+    named = [f"{name}{times}" for name, times in most.items()]
+    more = f", also {', '.join(named[:MOST_NAMED])}" if named else ""
+    more += f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"{first.text} {first.runs}{where}{more}"
+
+
+def _times(compared: Compared) -> str:
+    ratio = compared.ratio.median
+    if ratio is None:
+        return ""
+    digits = 0 if ratio >= 9.5 else 1 if ratio >= 1.95 else 2
+    return f" (x {ratio:,.{digits}f})"
+
+
+def _within(judged: Sequence[Cell], changes: Sequence[Change]) -> str:
+    """The names of the metrics that changed in no cell."""
+    moved = {each.compared.column.metric for each in changes}
+    columns = {each.column.metric: each.column for cell in judged for each in cell.metrics}
+    still = [
+        spoken(column)
+        for metric, column in columns.items()
+        if metric not in moved and definition(metric).better is not None
+    ]
+    return ", ".join(still)
+
+
+def _runs(judged: Sequence[Cell]) -> str:
+    return counted(max(len(cell.seeds) for cell in judged), "run")
+
+
+def _one_run(judged: Sequence[Cell]) -> str:
+    most = max(len(cell.seeds) for cell in judged)
+    return "" if most > 1 else " One run of each cannot show how far two runs of the same differ."
