@@ -263,7 +263,11 @@ _SINGLE: dict[str, Definition] = {
     "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
     "barge_in_rate": Definition("1", "share of replies that the user cut short", _OF_SPOKEN, None),
     "barge_in_missed_rate": Definition(
-        "1", "share of replies that ended before the user would have cut in", _OF_SPOKEN, None
+        "1",
+        "share of replies that had ended before the time that the workload drew for the user's interruption; of users "
+        "who never interrupt it is 0",
+        _OF_SPOKEN,
+        None,
     ),
     **{
         f"kv_occupancy_{stage}_{statistic}": Definition(

@@ -91,7 +91,6 @@ SPEAKING = (
     Column("interruption_recall", "interruptions heeded", "%", 100, 1),
     Column("stop_p50", "silent after P50", "ms", 1000, 0),
     Column("false_interruption", "silenced by nothing", "%", 100, 1),
-    Column("barge_in_missed_rate", "interruptions too late", "% of turns", 100, 1),
 )
 GAP_HEADINGS = (
     ("gap P50", "ms"),
@@ -109,7 +108,7 @@ NOTES = {
     "interacting": (
         "From one to the other. As one-way delay: a gap is heard as somebody who answers after "
         f"{1e3 * HUMAN_GAP_S:.0f} ms, as people do (Stivers et al., PNAS 106, 2009), over a line that delays by half "
-        "of the rest each way; below 0, an agent is faster than people. ITU-T G.114 (05/2003) finds most uses "
+        "of the rest each way; below 0: the agent is faster than people. ITU-T G.114 (05/2003) finds most uses "
         "unaffected up to 150 ms, and wants no network planned for more than 400 ms. A turn that failed counts as "
         "beyond both. This is the only mapping; there is no score."
     ),
@@ -182,20 +181,22 @@ def _gap_texts(points: Sequence[Measured]) -> list[str]:
     found = gaps(pd.concat(tables, ignore_index=True)) if tables else None
     if found is None or not found.n:
         return [MISSING] * len(GAP_HEADINGS)
-    return _texts(found)
+    return texts(found)
 
 
-def _texts(found: Gaps) -> list[str]:
+def texts(found: Gaps) -> list[str]:
     times = [found.p50_s, found.p90_s, found.p95_s]
     shares = [found.long, *found.within]
     said = [MISSING if share is None else f"{100 * share:.1f}" for share in shares]
-    delay = MISSING if found.delay_p50_s is None else f"{1e3 * found.delay_p50_s:.0f}".replace("-", "−")
+    delay = MISSING
+    if found.delay_p50_s is not None:
+        delay = "below 0" if found.delay_p50_s < 0 else f"{1e3 * found.delay_p50_s:,.0f}"
     return [
-        *(MISSING if t is None else f"{1e3 * t:.0f}" for t in times),
+        *(MISSING if t is None else f"{1e3 * t:,.0f}" for t in times),
         said[0],
         delay,
         *said[1:],
-        str(found.n),
+        f"{found.n:,}",
     ]
 
 

@@ -217,4 +217,4 @@ def _ms(values_s: np.ndarray, percentile: float) -> str:
 
 
 def _one_ms(value_s: float | None) -> str:
-    return MISSING if value_s is None else f"{1000 * value_s:.2f}"
+    return MISSING if value_s is None else f"{1000 * value_s:,.2f}"

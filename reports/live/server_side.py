@@ -53,6 +53,12 @@ class Both:
         return self.client_p50_s / self.server_p50_s - 1
 
     @property
+    def difference_known(self) -> bool:
+        """Whether the client's median lies outside the bucket, so that the two are known to differ."""
+        low, high = self.within
+        return not low <= self.client_p50_s <= high
+
+    @property
     def same(self) -> bool:
         """Whether both saw as many: else somebody else called the server too, or tokens came several in a message."""
         return self.client_n == self.server_n
@@ -140,7 +146,7 @@ def text_rows(run: Run) -> tuple[list[tuple[str, str]], list[list[str]]]:
             for both in sides_of(point):
                 label = load.label(run) or load.variant.label
                 more = f", seed {point.seed}" if len(load.points) > 1 else ""
-                rows.append([f"{label}{more}", *_texts(both)])
+                rows.append([f"{label}{more}", *texts(both)])
     return [("load", ""), *HEADINGS], rows
 
 
@@ -167,7 +173,7 @@ def section(run: Run) -> dict[str, Any] | None:
     return {"headings": headings, "rows": rows} if rows else None
 
 
-def _texts(both: Both) -> list[str]:
+def texts(both: Both) -> list[str]:
     low, high = both.within
     counts = f"{both.client_n:,}" if both.same else f"{both.client_n:,} / {both.server_n:,}"
     return [
@@ -175,7 +181,7 @@ def _texts(both: Both) -> list[str]:
         _ms(both.client_p50_s),
         _ms(both.server_p50_s),
         f"{1e3 * low:.4g} to {1e3 * high:.4g}",
-        f"{100 * both.difference:+.1f} %",
+        f"{100 * both.difference:+,.1f} %" if both.difference_known else "within its bucket",
         _ms(both.client_mean_s),
         MISSING if both.server_mean_s is None else _ms(both.server_mean_s),
         counts,
@@ -183,4 +189,4 @@ def _texts(both: Both) -> list[str]:
 
 
 def _ms(value_s: float) -> str:
-    return f"{1e3 * value_s:.2f}"
+    return f"{1e3 * value_s:,.2f}"

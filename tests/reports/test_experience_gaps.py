@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.live.experience import HUMAN_GAP_S, gaps, one_way_delay
+from reports.live.experience import HUMAN_GAP_S, SPEAKING, gaps, one_way_delay, texts
 
 
 def turns(ttfp_s: list[float], status: str | list[str] = "completed", spoken: bool = True) -> pd.DataFrame:
@@ -41,6 +41,15 @@ def test_of_what_is_read_there_are_none() -> None:
 def test_open_microphones_have_their_own_delays() -> None:
     found = gaps(pd.DataFrame({"end_of_turn_delay_s": [0.4, 1.2, np.nan]}))
     assert (found.n, found.long, found.p50_s) == (2, 0.5, pytest.approx(0.8))
+
+
+@pytest.mark.parametrize(("gap_s", "delay"), [(0.1, "below 0"), (0.2, "0"), (0.5, "150"), (4.0, "1,900")])
+def test_an_agent_faster_than_people_has_no_delay(gap_s: float, delay: str) -> None:
+    assert texts(gaps(turns([gap_s])))[4] == delay
+
+
+def test_a_drawn_interruption_that_came_too_late_is_not_the_agents() -> None:
+    assert not any("barge_in" in column.metric for column in SPEAKING)
 
 
 @settings(deadline=None)

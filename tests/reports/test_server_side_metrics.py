@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.scraped_histogram import observed
-from reports.live.server_side import both_sides
+from reports.live.server_side import Both, both_sides, texts
 
 BOUNDS = (0.1, 0.2, 0.5)
 
@@ -73,6 +73,15 @@ def test_clients_count_from_their_send() -> None:
     assert both_sides(scrape({0.0: [], 1.0: [0.14]}), spoken, events) == [], (
         "vllm counts from each piece of sound"
     )
+
+
+@pytest.mark.parametrize(
+    ("client_s", "said"),
+    [(0.0015, "within its bucket"), (0.01, "within its bucket"), (0.012, "+139.5 %")],
+)
+def test_no_difference_is_known_within_the_bucket(client_s: float, said: str) -> None:
+    both = Both("itl", 1234, client_s, 0.00168, 1234, 0.00501, 0.00168, (0.0, 0.01))
+    assert texts(both)[4] == said and texts(both)[-1] == "1,234"
 
 
 def test_times_between_tokens() -> None:
