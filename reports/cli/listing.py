@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.settings import option
 from workloads.errors import UserError, nearest, unknown
 
 Row = dict[str, Any]
@@ -45,6 +46,9 @@ def list_(
     name: Annotated[
         str | None, typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind)
     ] = None,
+    sets: Annotated[
+        list[str], option("--set", "Show the parameters of another component.", "CHOICE=COMPONENT")
+    ] = [],  # noqa: B006
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -53,6 +57,8 @@ def list_(
     `rehearse list engines`
 
     `rehearse list workloads voice`
+
+    `rehearse list engines vllm_omni --set order=hygen` the parameters of an order that it could have
 
     `rehearse list cards --json` with all that is known of each
     """
@@ -74,11 +80,20 @@ def list_(
     names = [row["name"] for row in brief]
     if name is not None and name not in names:
         raise unknown(kind.removesuffix("s"), name, names)
-    if form == "json":
+    if sets and name is None:
+        raise UserError(
+            f"--set {sets[0]} is for one engine; write rehearse list engines NAME --set {sets[0]}."
+        )
+    if form == "json" and not sets:
         emit(form, about.full(names if name is None else [name]))
     elif name is not None:
         (one,) = about.full([name])
-        emit(form, one.get("parameters", [one])) if form == "csv" else _show_one(one)
+        if sets:
+            one = _components(one, sets)
+        if form == "table":
+            _show_one(one, [] if sets else one.get("choices", []))
+        else:
+            emit(form, one if form == "json" else one.get("parameters", [one]))
     elif form == "csv":
         emit(form, brief)
     else:
@@ -112,7 +127,18 @@ def _show(rows: Sequence[Row]) -> None:
     Console().print(table)
 
 
-def _show_one(row: Row) -> None:
+def _components(row: Row, choices: Sequence[str]) -> Row:
+    """The row with the parameters of these components alone. UserError for one that it could not have."""
+    known = row.get("choices", [])
+    for choice in choices:
+        if choice not in known:
+            raise UserError(f"--set {choice}: {row['name']} has no such component.{nearest(choice, known)}")
+    own = [parameter for parameter in row["parameters"] if parameter["group"] in choices]
+    return {"name": row["name"], "summary": row["summary"], "parameters": own}
+
+
+def _show_one(row: Row, hidden: Sequence[str]) -> None:
+    """`hidden`: groups of parameters of which only it is said how to see them."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -136,9 +162,14 @@ def _show_one(row: Row) -> None:
     console.print()
     table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
     for parameter in row["parameters"]:
+        if parameter["group"] in hidden:
+            continue
         default = "required" if parameter["required"] else str(parameter["default"])
         table.add_row(parameter["name"], default, parameter["group"], escape(parameter["description"]))
     console.print(table)
+    more = [name for name in hidden if any(each["group"] == name for each in row["parameters"])]
+    if more:
+        typer.echo(f"\nParameters of another component: rehearse list engines {row['name']} --set {more[0]}")
 
 
 def _brief_engines() -> list[Row]:
