@@ -1,6 +1,5 @@
 """One sentence that says which of two sets of results is better, by how much, and in how many runs."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
@@ -8,7 +7,7 @@ from math import inf, log
 from harness.metrics.frame_definitions import definition
 from reports.comparison.compare import Cell, Compared, Comparison
 from reports.figures.picture import counted
-from reports.tables.columns import Column
+from reports.tables.columns import spoken
 
 MATERIAL = 0.05
 """A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""
@@ -89,11 +88,6 @@ def changed(compared: Compared) -> bool:
     share = compared.column.unit.startswith("%")
     least = 0.01 if share else MATERIAL * abs(a)
     return (difference.low > 0 or difference.high < 0) and abs(difference.median or 0.0) >= least
-
-
-def spoken(column: Column) -> str:
-    """`P90 TTFT` for the heading `TTFT P90`, as targets are written."""
-    return re.sub(r"^(.+) (P[\d.]+)$", r"\2 \1", column.heading)
 
 
 def _told(changes: Sequence[Change], judged: Sequence[Cell]) -> str:

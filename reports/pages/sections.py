@@ -14,9 +14,19 @@ from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
 from reports.figures.picture import counted, setting, short
 from reports.figures.style import looks
-from reports.runs.answer import Answer
+from reports.runs.answer import ALIKE, Answer
 from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events, over_seeds
-from reports.tables.columns import CLASSES, FEW, MISSING, Column, class_names, column_for, legend, of_class
+from reports.tables.columns import (
+    CLASSES,
+    COMPLETED,
+    FEW,
+    MISSING,
+    Column,
+    class_names,
+    column_for,
+    legend,
+    of_class,
+)
 
 
 def variants(run: Run) -> list[dict[str, str]]:
@@ -67,17 +77,16 @@ def classes(run: Run) -> list[dict[str, Any]]:
     return groups
 
 
-ALIKE = 0.05
-"""Variants whose best and worst differ by no larger share of the larger have no tile. [chosen]"""
-
-
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
     """What to see first, at the setting of the answer and with its variants: a tile for each metric in which they
     differ, and the names of those in which they do not."""
     found, alike = [], []
     for column in columns:
         values = {label: answer.by_seed(label, column.metric) for label in answer.named}
-        if not column.first or any(value is None for each in values.values() for value in each.values()):
+        first = column.first or column.metric == answer.column.metric
+        if run.live and answer.load == "c" and column.metric == COMPLETED:
+            continue  # c callers complete what they were set to ask: a load, and no result
+        if not first or any(value is None for each in values.values() for value in each.values()):
             continue
         if column.metric != answer.column.metric and len(values) > 1 and _alike(column, values):
             alike.append(column.heading)

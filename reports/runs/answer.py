@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.metrics.class_definitions import in_class
 from harness.metrics.frame_definitions import definition
-from reports.tables.columns import Column, class_names, column_for, fewest, shown
+from reports.tables.columns import Column, class_names, column_for, fewest, shown, spoken
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
@@ -100,7 +100,7 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     variants: dict[str, dict[int, Finished]] = {}
     for point, label in zip(at, labels(at, axes), strict=True):
         variants.setdefault(label, {})[point.seed] = point
-    column, says = _question(at)
+    column, says = _question(at, variants)
     seeds = sorted(
         seed
         for seed in {point.seed for point in at}
@@ -134,8 +134,43 @@ def labels(points: Sequence[Finished], axes: Sequence[str]) -> list[str]:
     ]
 
 
-def _question(points: Sequence[Finished]) -> tuple[Column, str]:
-    """The metric that answers first what users would have felt, and what a variant does by it."""
+ALIKE = 0.05
+"""Variants whose best and worst differ by no larger share of the larger are alike. [chosen]"""
+
+
+def _question(
+    points: Sequence[Finished], variants: Mapping[str, Mapping[int, Finished]]
+) -> tuple[Column, str]:
+    """The metric that answers first what users would have felt, and what a variant does by it. Where the variants are
+    alike in that, the one in which they differ most."""
+    usual, says = _usual_question(points)
+    if len(variants) < 2 or _apart(usual.metric, variants) > ALIKE:
+        return usual, says
+    columns = [each for each in shown([point.values for point in points]) if definition(each.metric).better]
+    largest = max(columns, key=lambda each: _apart(each.metric, variants), default=usual)
+    if _apart(largest.metric, variants) <= ALIKE:
+        return usual, says
+    return largest, f"has the best {spoken(largest)}, {{}}"
+
+
+def _apart(metric: str, variants: Mapping[str, Mapping[int, Finished]]) -> float:
+    """By what share of the larger the best and the worst variant differ in the median; 0 where they do not differ in
+    the same direction on every seed, or somebody lacks it."""
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in variants.values())))
+    found = {
+        label: [by_seed[seed].values.get(metric) for seed in seeds] for label, by_seed in variants.items()
+    }
+    known = {label: [v for v in values if v is not None] for label, values in found.items()}
+    if not seeds or any(len(values) < len(seeds) for values in known.values()):
+        return 0.0
+    low, *_, high = sorted(known.values(), key=median)
+    if not all(x < y for x, y in zip(low, high, strict=True)):
+        return 0.0
+    return (median(high) - median(low)) / (max(abs(median(high)), abs(median(low))) or 1.0)
+
+
+def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
+    """The metric by the kind of run."""
     values = [point.values for point in points]
     columns = shown(values)
     known = {name for each in values for name, value in each.items() if value is not None}
@@ -159,6 +194,10 @@ def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
     """The variants, which come with the best first; the verb stands with the first alone."""
     texts = {label: metric.said(value) for label, value in found.items()}
     best, *others = found
+    if others and len(set(texts.values())) == 1:
+        *some, last = others
+        does = "so do" if some else "so does"
+        return f"{best} {says.format(texts[best])}, and {does} {' and '.join(filter(None, [', '.join(some), last]))}"
     if len(found) > MOST_NAMED:
         rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(found)}"
     else:

@@ -95,7 +95,11 @@ def useful_loads(run: Run) -> dict[str, Any] | None:
         for index, variant in enumerate(run.variants):
             points = run.at(variant, **dict(other))
             result = useful_rps(_loads(points, axis))
-            value = MISSING if result.value is None else f"{result.value:.3f}"
+            value = (
+                MISSING
+                if result.value is None
+                else f"{result.value:.3f}{_callers(points, axis, result.value)}"
+            )
             cell = [short(value) for _, value in other]
             rows.append({"cell": cell, "variant": index, "value": value, "reason": result.reason})
     return {"load": LOAD_AXES[axis], "axes": [name for name, _ in others[0]], "rows": rows}
@@ -107,8 +111,25 @@ def _swept(run: Run, axis: str) -> bool:
 
 def _loads(points: list[Measured], axis: str) -> Iterator[LoadPoint]:
     for value in sorted({point.params[axis] for point in points}):
-        here = [point for point in points if point.params[axis] == value]
-        load = value if axis == "rate" else over_seeds(here, "completed_rps").median
+        load = _load(points, axis, value)
         if load is not None:
-            for point in here:
-                yield LoadPoint(round(load, 6), point.seed, point.value("continuity"))
+            for point in points:
+                if point.params[axis] == value:
+                    yield LoadPoint(load, point.seed, point.value("continuity"))
+
+
+def _load(points: list[Measured], axis: str, value: float) -> float | None:
+    """What this value of the axis offers, 1/s; of callers what they complete."""
+    here = [point for point in points if point.params[axis] == value]
+    load = value if axis == "rate" else over_seeds(here, "completed_rps").median
+    return None if load is None else round(load, 6)
+
+
+def _callers(points: list[Measured], axis: str, load: float) -> str:
+    """`, with 8 callers`: how many completed this load; empty for a rate, which is the load itself."""
+    if axis == "rate":
+        return ""
+    found = [
+        value for value in {point.params[axis] for point in points} if _load(points, axis, value) == load
+    ]
+    return f", with {max(found)} callers"

@@ -78,6 +78,11 @@ class Column:
         return FEW if n is not None and too_few(self.metric, n) else ""
 
 
+def spoken(column: Column) -> str:
+    """`P90 TTFT` for the heading `TTFT P90`, as targets are written."""
+    return re.sub(r"^(.+) (P[\d.]+)$", r"\2 \1", column.heading)
+
+
 def fewest(measured: Iterable[tuple[float | None, int]]) -> int | None:
     """The events behind a median over runs, given each run's value and n: those of the run with the fewest, for a
     percentile is no better than its weakest run. None where no run has a value."""
@@ -132,8 +137,9 @@ LIVE = (
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
 """Over real sockets: whether the load generator kept time, and whom the server let down."""
+COMPLETED = "completed_rps"
 ON_LINE = Column("on_line_mean", "on line", "mean", 1, 1, first=False)
-CAME = Column("sessions_rps", "came", "1/s", 1, 2, first=False)
+CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
 """At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
@@ -180,7 +186,11 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     # A foreign server does not always say what it generated; what it sent is known.
     waste = [] if "wasted_token_ratio" in known else [WASTED_AUDIO]
     hidden = {"effective_rps", *({"wasted_token_ratio"} - known)}
-    own = [column for column in turns if column.metric not in hidden]
+    own = [
+        replace(column, unit="turns/s") if column.metric == COMPLETED else column  # other than what came
+        for column in turns
+        if column.metric not in hidden
+    ]
     load = [column for column in (ON_LINE, CAME) if column.metric in known]
     return [*load, *own, *(column for column in waste if column.metric in known), *live]
 
@@ -214,7 +224,7 @@ def columns(spoken: bool) -> list[Column]:
     first, name = ("audio_ttfp", "TTFP") if spoken else ("ttft", "TTFT")
     shared = [
         Column("wasted_token_ratio", "wasted tokens", "%", 100, 1),
-        Column("completed_rps", "completed", "1/s", 1, 3),
+        Column(COMPLETED, "completed", "1/s", 1, 3),
     ]
     return [
         Column(f"{first}_p50", f"{name} P50", "ms", 1000, 0, first=False),

@@ -62,6 +62,22 @@ def test_nobody_interrupts_what_is_read():
     assert found.sentence.startswith("At 4 users, m gives nine requests of ten")
 
 
+def slow(engine: str, p50_s: float, p90_s: float) -> Finished:
+    return Finished(engine, {"rate": 1}, 0, {"ttft_p50": p50_s, "ttft_p90": p90_s})
+
+
+def test_variants_that_are_alike_are_told_so():
+    assert answer([slow("a", 1.0, 24.4870), slow("b", 1.0, 24.4871), slow("c", 1.0, 24.4872)], []) == (
+        "At 1 a second, a gives nine requests of ten their first token within 24.5 s, and so do b and c (one seed)."
+    )
+
+
+def test_where_they_are_alike_in_the_usual_metric_another_answers():
+    assert answer([slow("a", 10.910, 24.487), slow("b", 1.249, 24.817)], []) == (
+        "At 1 a second, b has the best P50 TTFT, 1,249 ms, a 10.9 s (one seed)."
+    )
+
+
 def test_of_many_variants_the_best_and_the_worst_are_named():
     many = [point for i in range(6) for point in points("m", {0: 0.1 * (i + 1)}, "ttft_p90", rate=2, x=i)]
     assert answer(many, ["x"]) == (
@@ -134,7 +150,10 @@ def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):
             for point in run.at(variant, c=c)
             if (value := point.value("completed_rps")) is not None
         }
-        assert row["value"] in loads or (row["value"] == "–" and "no load qualifies" in row["reason"])
+        said, _, callers = row["value"].partition(", with ")
+        assert (said in loads and callers in {f"{c} callers" for c in run.values("c")}) or (
+            row["value"] == "–" and "no load qualifies" in row["reason"]
+        )
 
 
 def test_without_a_varied_load_there_is_nothing_to_say(tmp_path):

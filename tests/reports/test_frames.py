@@ -50,7 +50,7 @@ def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
     assert walled[1] == "vllm_realtime"
     by_name = dict(zip((cell.split(" | ")[0] for cell in header), walled, strict=True))
     assert by_name["wall"] == "2 of 3 | 21 to 94 %" and by_name["misses"].startswith("0 |")
-    assert by_name["latency P99"].startswith("1600.0") and by_name["wall at"].startswith("70")
+    assert by_name["latency P99"].startswith("1,600.0") and by_name["wall at"].startswith("70")
     assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
     assert "user's turn" not in Page(html).section("What the metrics mean")[1][1]
     assert {path.stem for path in (folder / "figures").iterdir()} == {
