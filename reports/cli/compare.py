@@ -158,7 +158,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
     def side(name: str) -> dict[str, str]:
         of = getattr(comparison, name)
-        return {"folder": str(of.folder), "device": of.device, "label": of.labels, "commits": of.commits}
+        return {"folder": str(of.folder), "device": of.device, "label": of.label, "commits": of.commits}
 
     cells = [
         {

@@ -34,6 +34,8 @@ class Side:
 
     folder: Path
     points: list[Measured]
+    label: str = ""
+    """What its user called the server that was measured."""
 
     @property
     def device(self) -> str:
@@ -45,15 +47,10 @@ class Side:
         return ", ".join(filter(None, dict.fromkeys(_commit(point) for point in self.points)))
 
     @property
-    def labels(self) -> str:
-        """What its user called the servers that were measured."""
-        return ", ".join(dict.fromkeys(str(label) for point in self.points if (label := _label(point))))
-
-    @property
     def version(self) -> str:
         """What tells the two apart: of somebody's server its label, as our commit says nothing of it."""
         if self.device == "live":
-            return self.labels
+            return f"label {self.label}" if self.label else ""
         return f"commit {self.commits}" if self.commits else ""
 
     @property
@@ -192,7 +189,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     directories without a common cell.
     """
     metrics = [metric_named(metric, option) for metric in metrics]
-    sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
+    sides = [_side(folder) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
             raise UserError(f"{side.folder} has no point yet; run its experiment to the end first.")
@@ -209,6 +206,11 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     return Comparison(
         left, right, cells, len(in_a) - len(cells), len(in_b) - len(cells), _differing(left, right, axes)
     )
+
+
+def _side(folder: Path) -> Side:
+    run = load_run(folder)
+    return Side(folder, run.points, getattr(run.experiment, "label", ""))
 
 
 def _devices(folder: Path) -> list[Side]:
@@ -334,10 +336,6 @@ def _nothing_common(a: Side, b: Side, axes: Sequence[str]) -> str:
 
 def _listed(side: Side, field: str) -> str:
     return ", ".join(dict.fromkeys(str(getattr(point.point, field)) for point in side.points))
-
-
-def _label(point: Measured) -> str | None:
-    return point.record.manifest.get("label") or point.params.get("label")
 
 
 def _commit(point: Measured) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.metrics.class_definitions import in_class
 from harness.metrics.frame_definitions import definition
-from reports.tables.columns import Column, class_names, column_for, fewest, shown, spoken
+from reports.tables.columns import Column, class_names, column_for, fewest, least_events, shown, spoken
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
@@ -146,25 +146,28 @@ def _question(
     usual, says = _usual_question(points)
     if len(variants) < 2 or _apart(usual.metric, variants) > ALIKE:
         return usual, says
-    columns = [each for each in shown([point.values for point in points]) if definition(each.metric).better]
-    largest = max(columns, key=lambda each: _apart(each.metric, variants), default=usual)
-    if _apart(largest.metric, variants) <= ALIKE:
+    columns = [
+        column
+        for column in shown([point.values for point in points])
+        if (column.unit.startswith("%") or least_events(column.metric) > 1)
+        and _apart(column.metric, variants, True) > ALIKE
+    ]
+    if not columns:
         return usual, says
+    largest = max(columns, key=lambda column: _apart(column.metric, variants))
     return largest, f"has the best {spoken(largest)}, {{}}"
 
 
-def _apart(metric: str, variants: Mapping[str, Mapping[int, Finished]]) -> float:
-    """By what share of the larger the best and the worst variant differ in the median; 0 where they do not differ in
-    the same direction on every seed, or somebody lacks it."""
+def _apart(metric: str, variants: Mapping[str, Mapping[int, Finished]], every_seed: bool = False) -> float:
+    """By what share of the larger the medians of the best and the worst variant differ. 0 where somebody lacks the
+    metric or it has no better direction, and, for `every_seed`, where one seed says otherwise."""
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in variants.values())))
-    found = {
-        label: [by_seed[seed].values.get(metric) for seed in seeds] for label, by_seed in variants.items()
-    }
-    known = {label: [v for v in values if v is not None] for label, values in found.items()}
-    if not seeds or any(len(values) < len(seeds) for values in known.values()):
+    values = [[by_seed[seed].values.get(metric) for seed in seeds] for by_seed in variants.values()]
+    known = [[value for value in each if value is not None] for each in values]
+    if not seeds or definition(metric).better is None or any(len(each) < len(seeds) for each in known):
         return 0.0
-    low, *_, high = sorted(known.values(), key=median)
-    if not all(x < y for x, y in zip(low, high, strict=True)):
+    low, *_, high = sorted(known, key=median)
+    if every_seed and not all(x < y for x, y in zip(low, high, strict=True)):
         return 0.0
     return (median(high) - median(low)) / (max(abs(median(high)), abs(median(low))) or 1.0)
 

@@ -12,10 +12,12 @@ from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.results import write_summary
 from reports.comparison.compare import Cell, Compared, Comparison, Side
 from reports.comparison.headline import headline
+from reports.runs.measured import load_run
 from reports.tables.columns import column_for, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import written
+from tests.reports.lived import live, serve_live
 
 TTFP = ("--metrics", "audio_ttfp_p50")
 
@@ -189,6 +191,17 @@ def test_one_run_of_each_shows_no_spread() -> None:
         "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 1 of 1 run. "
         "One run of each cannot show how far two runs of the same differ."
     )
+
+
+def test_of_a_server_the_label_is_named_and_not_our_commit(rehearse: Rehearse, tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        serve_live(tmp_path / name, live(grid={"c": [4]}))
+    status, out, _ = rehearse("compare", "before", "after")
+    assert status == 0 and "A: before, device live\n" in out and "commit" not in out
+    labelled = Side(Path("before"), load_run(tmp_path / "before").points, "max-num-seqs 16")
+    assert labelled.name == "before, device live, label max-num-seqs 16"
+    status, _, err = rehearse("compare", "before", "after", "--gate", "audio_ttfp_p90±5%")
+    assert status == 2 and "measure both with --repeats 5, or use --fail-above 5" in err and "passes" in err
 
 
 def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> None:
