@@ -7,10 +7,12 @@ from math import inf, log
 from harness.metrics.frame_definitions import definition
 from reports.comparison.compare import Cell, Compared, Comparison
 from reports.figures.picture import counted
-from reports.tables.columns import spoken
+from reports.tables.columns import LIVE, spoken
 
 MATERIAL = 0.05
 """A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""
+NOT_THE_SERVERS = LIVE[0].metric
+"""How late the load generator sent."""
 MOST_NAMED = 4
 """Metrics that are named besides the first."""
 
@@ -83,7 +85,9 @@ def headline(comparison: Comparison) -> str:
 def changed(compared: Compared) -> bool:
     """Whether it got better or worse on every seed, and by more than `MATERIAL` in the middle."""
     difference, a = compared.difference, compared.a.median
-    if compared.worse_by is None or difference.low is None or difference.high is None or a is None:
+    if compared.column.metric == NOT_THE_SERVERS or compared.worse_by is None:
+        return False
+    if difference.low is None or difference.high is None or a is None:
         return False
     share = compared.column.unit.startswith("%")
     least = 0.01 if share else MATERIAL * abs(a)
@@ -123,7 +127,7 @@ def _within(judged: Sequence[Cell], changes: Sequence[Change]) -> str:
     still = [
         spoken(column)
         for metric, column in columns.items()
-        if metric not in moved and definition(metric).better is not None
+        if metric not in moved and metric != NOT_THE_SERVERS and definition(metric).better is not None
     ]
     return ", ".join(still)
 

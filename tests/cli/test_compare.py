@@ -143,6 +143,7 @@ P90 = metric("ttft_p90", (0.057, 0.055, 0.058), (0.708, 0.70, 0.72))
 P50 = metric("ttft_p50", (0.02, 0.02, 0.021), (0.6, 0.61, 0.59))
 NOISE = metric("completed_rps", (5.0, 5.1, 4.9), (4.9, 5.2, 4.9))
 FAIRER = metric("wasted_token_ratio", (0.30, 0.31, 0.32), (0.20, 0.21, 0.22))
+LATE = metric("send_slip_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002))  # the client's, not the server's
 SLOW = metric("ttft_p90", (0.9, 0.9), (12.0, 12.5))
 
 
@@ -174,6 +175,7 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
             "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs at c=20; within the spread: completed.",
         ),
         ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
+        ([cell(NOISE, LATE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(P90, identical=True)], "B is identical to A in every request."),
         ([cell(P90, same_trace=False)], "Not judged: A and B did not serve the same users in any cell."),
     ],
@@ -197,7 +199,7 @@ def test_of_a_server_the_label_is_named_and_not_our_commit(rehearse: Rehearse, t
     for name in ("before", "after"):
         serve_live(tmp_path / name, live(grid={"c": [4]}))
     status, out, _ = rehearse("compare", "before", "after")
-    assert status == 0 and "A: before, device live\n" in out and "commit" not in out
+    assert status == 0 and "A: before, device live " in out and "commit" not in out
     labelled = Side(Path("before"), load_run(tmp_path / "before").points, "max-num-seqs 16")
     assert labelled.name == "before, device live, label max-num-seqs 16"
     status, _, err = rehearse("compare", "before", "after", "--gate", "audio_ttfp_p90±5%")
