@@ -85,10 +85,10 @@ class TargetParams(BaseModel):
     model: str | None = Field(None, description="model to ask for, where the endpoint has several")
     voice: str | None = Field(None, description="voice to ask for; default: the endpoint's own")
     modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
-    turn_detection: Literal["client", "server", "semantic"] = Field(
-        "client",
+    turn_detection: Literal["client", "server", "semantic"] | None = _own(
+        None,
         description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; "
-        "workload duplex leaves it to the server",
+        "default: the client, but the server in dialects rtvi and sglang_omni and in workload duplex",
     )
     silence_duration_ms: int | None = _own(
         None,
@@ -251,12 +251,20 @@ class TargetParams(BaseModel):
         if self.token_env is not None:
             value = os.environ.get(self.token_env)
             if not value:
+                lacks = "not set" if value is None else "empty"
                 raise UserError(
-                    f"token_env={self.token_env}: this environment variable is not set; set it, or leave token_env out."
+                    f"token_env={self.token_env}: this environment variable is {lacks}; set it, or leave token_env out."
                 )
             return _sendable(self.token_env, value)
+        name = self.token_name(dialect)
+        return None if name is None else _sendable(name, os.environ[name])
+
+    def token_name(self, dialect: str) -> str | None:
+        """The environment variable whose token is sent in `dialect`; None: none is."""
+        if self.token_env is not None:
+            return self.token_env
         names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
-        return next((_sendable(name, os.environ[name]) for name in names if os.environ.get(name)), None)
+        return next((name for name in names if os.environ.get(name)), None)
 
     def scrape_token(self) -> str | None:
         """The same for the target's metrics; None where they are somebody else's: nobody but the target is shown it."""

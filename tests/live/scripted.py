@@ -283,6 +283,9 @@ async def over_http(answer: Answer, use: Use, path: str = "/v1") -> list[Call]:
             while True:
                 first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
                 headers = dict(line.split(": ", 1) for line in lines)
+                if first.startswith("GET"):  # such as of its models
+                    writer.write(HEAD % 404 + chunked([]))
+                    continue
                 body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
                 calls.append(Call(first, headers, [{"type": "request", **body}]))
                 await answer(body, writer)

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from websockets.asyncio.server import serve
 
 from harness.clocks import clock
-from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects import DIALECTS, detect, dialect_of
+from harness.live.dialects.audio_format import NOTHING, AudioFormat
 from harness.live.dialects.detect import resolve
 from harness.live.dialects.dialect import CLOSE, Cut, with_query
 from harness.live.dialects.events import (
@@ -25,6 +26,7 @@ from harness.live.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
+    Item,
     Other,
     Ready,
     SpeechStarted,
@@ -32,7 +34,9 @@ from harness.live.dialects.events import (
     Started,
     Text,
     TokensPlayed,
+    UnreadAudio,
 )
+from harness.live.dialects.rtvi import message as rtvi_message
 from harness.live.target import TargetParams
 from tests.live.scripted import spoken
 from workloads.errors import UserError
@@ -107,8 +111,6 @@ def test_sglang_omni_s_turns_end_by_its_vad_alone():
     assert spoken.end_of_turn(TURN) == spoken.begin_of_turn() == []
     [truncate] = said(spoken.interrupt(CUT))  # type: ignore[arg-type]
     assert truncate["audio_end_ms"] == 1234 and isinstance(truncate["audio_end_ms"], int)
-    lost = message("error", error={"type": "invalid_request_error", "code": "item_not_found", "message": ""})
-    assert spoken.classify(lost) == Other() and isinstance(dialect("openai").classify(lost), Failure)
 
 
 def test_sglang_omni_numbers_what_it_hears():
@@ -227,10 +229,13 @@ HEARD = {"thinker": 1, "talker": 2}
         (message("response.created", response={"id": "r"}), Started("r")),
         (
             delta("output_audio", response_id="r", item_id="i", delta=PCM),
-            Audio("r", "i", 960, None, PCM),
+            Audio("r", "i", 960, NOTHING, PCM),
         ),
-        (delta("output_audio", audio=PCM, sample_rate_hz=16000), Audio(None, None, 960, 16000, PCM)),
-        (delta("audio", response_id="r", delta=PCM), Audio("r", None, 960, None, PCM)),
+        (
+            delta("output_audio", audio=PCM, sample_rate_hz=16000),
+            Audio(None, None, 960, AudioFormat(None, 16000), PCM),
+        ),
+        (delta("audio", response_id="r", delta=PCM), Audio("r", None, 960, NOTHING, PCM)),
         (delta("output_audio_transcript", response_id="r", delta="abc"), Text("r", 1, 3)),
         (delta("output_text", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
         (delta("text", response_id="r", delta="abc"), Text("r", 1, 3)),
@@ -270,6 +275,23 @@ HEARD = {"thinker": 1, "talker": 2}
         (delta("output_audio", delta=5), Garbage()),
         (delta("output_audio"), Garbage()),
         (message("response.done", response=7), Garbage()),
+        (message("response.cancelled", response={"id": "r"}), Done("r", "cancelled")),
+        (done(id="r", status_details="none", usage={"output_token_details": 7}), Done("r", "completed")),
+        (
+            done(id="r", status="incomplete", status_details={"reason": "content_filter", "error": 5}),
+            Done("r", "incomplete", reason="content_filter"),
+        ),
+        (delta("output_audio_transcript", response_id="r", delta="\ud83d", tokens="x"), Text("r", 1, 1)),
+        (
+            delta("output_audio", response_id="r", delta=PCM, channels={}, format=[]),
+            Audio("r", None, 960, NOTHING, PCM),
+        ),
+        (delta("function_call_arguments", response_id="r", delta="{", item_id="i"), Text("r", 1, 1, "i")),
+        (message("response.output_item.added", response_id="r", item={"id": "i"}), Item("r", "i")),
+        (
+            delta("output_audio", response_id="r", delta=PCM, format="opus"),
+            UnreadAudio("r", AudioFormat("opus")),
+        ),
         (b'{"delta":"a"}', Garbage()),
         (b"[]", Garbage()),
         (b"", Garbage()),
@@ -295,7 +317,7 @@ def test_readiness(name: str):
         },
     )
     assert spoken.classify(bare) == Ready()
-    assert spoken.classify(full) == Ready(16000, "frames")
+    assert spoken.classify(full) == Ready(AudioFormat("pcm", 16000), "frames")
     assert spoken.classify(message(first, session={"audio": "of another shape"})) == Ready()
     if first == "session.updated":
         assert spoken.classify(message("session.created", session={})) == Other()
@@ -321,13 +343,6 @@ def test_readiness(name: str):
 def test_reading_never_raises(data: bytes):
     for name in DIALECTS:
         dialect(name).classify(data)
-
-
-@given(st.binary(max_size=4000))
-def test_seconds_of_audio_come_from_its_length(pcm: bytes):
-    delta = base64.b64encode(pcm).decode()
-    data = message("response.output_audio.delta", response_id="r", delta=delta)
-    assert dialect("openai").classify(data) == Audio("r", None, len(pcm), None, delta)
 
 
 def resolved(hello: bytes | int | None, status: int | None = None, **target: Any) -> TargetParams:
@@ -359,11 +374,34 @@ def resolved(hello: bytes | int | None, status: int | None = None, **target: Any
         (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
         (message("session.created", session={"capabilities": {}, "modalities": ["text"]}), "sglang_omni"),
         (message("session.created", session={"sglang": {"granted": None}}), "sglang_duplex"),
-        (None, "vllm_omni"),
     ],
 )
 def test_the_first_words_tell_the_dialect(hello: bytes | None, name: str):
     assert resolved(hello).dialect == name
+
+
+def test_a_server_that_waits_for_the_client_is_spoken_to_in_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(detect, "HELLO_S", 0.1)
+    ready = rtvi_message("bot-ready", {"version": "1"})
+
+    async def omni(socket: Any) -> None:
+        async for said in socket:
+            if isinstance(said, str) and "session.update" in said:
+                await socket.send(message("session.created", session={}).decode())
+
+    async def bot(socket: Any) -> None:
+        async for said in socket:
+            if isinstance(said, bytes):
+                await socket.send(ready)
+            else:
+                await socket.close()
+
+    async def main(handler: Any) -> str:
+        async with serve(handler, "127.0.0.1", 0) as server:
+            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            return (await resolve(TargetParams(url=url))).dialect
+
+    assert [clock.run(main(handler), virtual=False) for handler in (omni, bot)] == ["vllm_omni", "rtvi"]
 
 
 def test_a_named_dialect_is_taken_at_its_word():
@@ -376,12 +414,27 @@ def test_a_named_dialect_is_taken_at_its_word():
         (message("welcome"), None, "greets with 'welcome'"),
         (b"hello", None, "greets with 'no event'"),
         (1013, None, "closes new connections with code 1013"),
-        (None, 401, "refuses the token"),
+        (
+            None,
+            401,
+            "wants a token or key, and none is set .HTTP status 401.; put it into an environment variable",
+        ),
+        (
+            None,
+            None,
+            r"says nothing by itself for 0.1 s, and begins no session when it is spoken to in vllm_omni .nothing. or "
+            r"rtvi .nothing.; name its dialect with --dialect .openai, rehearsal, vllm, sglang_omni, sglang_duplex.",
+        ),
         (None, 404, "opens no WebSocket there .HTTP status 404.*correct the path"),
         (None, 500, "opens no WebSocket there .HTTP status 500"),
     ],
 )
-def test_a_target_that_cannot_be_used_is_one_sentence(hello: Any, status: int | None, sentence: str):
+def test_a_target_that_cannot_be_used_is_one_sentence(
+    hello: Any, status: int | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(detect, "HELLO_S", 0.1 if hello is None else 1.5)
+    monkeypatch.setattr(detect, "BEGIN_S", 0.1)
+    monkeypatch.delenv("REHEARSAL_TOKEN", raising=False)
     with pytest.raises(UserError, match=sentence):
         resolved(hello, status)
 

@@ -87,7 +87,7 @@ async def heard(peer: Peer) -> bytes:
 
 
 def test_a_call_with_sglang_omni():
-    out = play(spoken(turns=2), sglang_omni, dialect="sglang_omni", turn_detection="server")
+    out = play(spoken(turns=2), sglang_omni, dialect="sglang_omni")
     assert len(out.failures) == 0 and out.kinds() == [*WHOLE, "session_end"]
     assert out.values("audio") == [0.1] * 6
     assert table(out)["status"].tolist() == ["completed"] * 2
@@ -97,7 +97,7 @@ def test_a_call_with_sglang_omni():
 
 def test_a_session_that_waits_for_commits_is_no_sglang_omni():
     with pytest.raises(UserError, match="its servers find the ends of turns themselves; take turn_detection"):
-        play(spoken(), sglang_omni, dialect="sglang_omni")
+        play(spoken(), sglang_omni, dialect="sglang_omni", turn_detection="client")
 
 
 SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {
@@ -201,8 +201,8 @@ def test_events_that_nobody_asked_for_are_passed_over():
         await peer.done("unasked")
         await peer.say("an.event.of.tomorrow", payload=[1, 2])
         await peer.expect("response.create")
-        await peer.audio("echo")
-        await peer.done("echo", "failed")
+        await peer.audio("unasked")
+        await peer.done("unasked", "failed")
         await reply(peer, "r")
         await peer.drain()
 

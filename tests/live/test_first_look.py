@@ -81,7 +81,7 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
         (
             401,
             f'{{"error":{{"message":"no key {TOKEN}"}}}}',
-            ("refuses the token (HTTP status 401)", "token_env"),
+            ("wants a token or key, and none is set (HTTP status 401)", "--token-env"),
         ),
     ],
 )
@@ -194,6 +194,97 @@ def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
     assert not list(tmp_path.glob("*.failed"))
 
 
+@contextmanager
+def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
+    """HOST:PORT of a server that answers 403 to each WebSocket, and lists its models with that status: None: nowhere.
+    `wants`: the token without which it lists none."""
+
+    def answer(connection: ServerConnection, request: Any) -> Any:
+        if request.path == "/v1/models" and models is not None:
+            ok = wants is None or request.headers.get("Authorization") == f"Bearer {wants}"
+            listed = json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]})
+            return connection.respond(HTTPStatus(models if ok else 401), listed)
+        route = request.headers.get("Upgrade") is not None
+        return connection.respond(HTTPStatus.FORBIDDEN if route else HTTPStatus.NOT_FOUND, "")
+
+    with serve(lambda connection: None, "127.0.0.1", 0, process_request=answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("models", "wants", "token", "words"),
+    [
+        (
+            200,
+            None,
+            None,
+            ("no WebSocket at the path /nope (HTTP status 403", "/v1/models answers without a token;"),
+        ),
+        (200, None, TOKEN, ("/v1/models answers with the token in MINE; correct the path",)),
+        (None, None, None, ("no WebSocket at the path /nope", "or wants a token;", "--token-env")),
+        (200, TOKEN, None, ("wants a token or key, and none is set (HTTP status 403)",)),
+        (
+            200,
+            "another",
+            TOKEN,
+            ("refuses the token in MINE (HTTP status 403); put the right one into MINE",),
+        ),
+    ],
+)
+def test_a_wrong_path_is_told_from_a_wrong_token(
+    models: int | None,
+    wants: str | None,
+    token: str | None,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("REHEARSAL_TOKEN", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MINE", token or "")
+    with fastapi(models, wants) as where, refused(f"url ws://{where}/nope ", *words) as found:
+        look(f"ws://{where}/nope", token_env="MINE" if token else None)
+    assert TOKEN not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        ("/v1", "The model `tinny` does not exist.", "correct model; the server has tiny, huge."),
+        ("/v1/chat/completions", "model not found", "correct model; the server has tiny, huge."),
+        ("/v1", "This model's maximum context length is 8 tokens", "such as model, or the url"),
+    ],
+)
+def test_of_a_model_that_a_server_lacks_the_others_are_named(path: str, error: str, words: str) -> None:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        if request.command == "GET":
+            say(request, json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]}), 200)
+        else:
+            request.rfile.read(int(request.headers["Content-Length"]))
+            say(request, json.dumps({"error": {"code": "model_not_found", "message": error}}), 400)
+
+    with web_server(answer, answer) as where, refused(f"url http://{where}{path} ", words):
+        look(f"http://{where}{path}", model="tinny")
+
+
+def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None:
+    session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
+    with (
+        realtime(session) as url,
+        refused(url, "sends audio as opus, which is not read; set the output audio format"),
+    ):
+        look(url)
+    with realtime(session) as url:
+        assert look(url, modalities="text").dialect == "openai"
+
+
+def test_a_key_that_is_empty_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "")
+    with refused("token_env=MINE: this environment variable is empty; set it"):
+        TargetParams(url="wss://host/v1/realtime", token_env="MINE").token("openai")
+
+
 FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}
 UNKNOWN_MODEL = {"type": "error", "error": {"code": "model_not_found", "message": "There is no model tinny."}}
 FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come back later."}}
@@ -214,7 +305,13 @@ FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come
         ),
         (SESSION, None, "turns", {"dialect": "vllm", "model": "m"}, ("speaks dialect openai, not vllm",)),
         (None, None, "turns", {"dialect": "openai"}, ("speaks dialect vllm, not openai",)),
-        (SESSION, UNKNOWN_MODEL, "turns", {"model": "tinny"}, ("refuses", "no model tinny", "such as model")),
+        (
+            SESSION,
+            UNKNOWN_MODEL,
+            "turns",
+            {"model": "tinny"},
+            ("refuses", "no model tinny", "correct model,"),
+        ),
         (
             None,
             UNKNOWN_MODEL,
@@ -222,7 +319,7 @@ FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come
             {"dialect": "vllm", "model": "tinny"},
             ("dialect vllm", "no model tinny"),
         ),
-        (SESSION, UNKNOWN_MODEL, "turns", {"dialect": "openai"}, ("or set model",)),
+        (SESSION, UNKNOWN_MODEL, "turns", {"dialect": "openai"}, ("name one with --set model=NAME",)),
     ],
 )
 def test_workload_dialect_and_model_are_tried_and_named_as_what_they_are(

@@ -1,6 +1,7 @@
 """Pipecat's RTVI over a WebSocket: our frames against protobuf's own, and calls with a scripted bot."""
 
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.live.dialects import dialect_of
+from harness.live.dialects.audio_format import AudioFormat
 from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
 from harness.live.dialects.rtvi import message
 from harness.live.target import TargetParams
@@ -52,7 +54,7 @@ def _frame_class() -> Any:
 
 
 Frame = _frame_class()
-OURS = dialect_of(TargetParams(url="ws://h/ws", dialect="rtvi", turn_detection="server"))
+OURS = dialect_of(TargetParams(url="ws://h/ws", dialect="rtvi"))
 
 
 def said(kind: str, data: Any = None) -> bytes:
@@ -93,7 +95,7 @@ def test_what_a_bot_says() -> None:
     assert read(said("bot-llm-started")) == Started("reply-1")
     assert read(said("bot-llm-text", {"text": "words"})) == Text("reply-1", 1, 5)
     assert read(said("bot-started-speaking")) == Other(), "the same reply"
-    assert read(sound(0.1)) == Audio("reply-1", None, 4800, 24_000)
+    assert read(sound(0.1)) == Audio("reply-1", None, 4800, AudioFormat("pcm", 24_000, 1))
     assert read(said("bot-interrupted")) == Done("reply-1", "cancelled")
     assert read(said("bot-stopped-speaking")) == Other(), "it was cut already"
     assert read(said("bot-started-speaking")) == Started("reply-2")
@@ -101,6 +103,30 @@ def test_what_a_bot_says() -> None:
     assert read(said("error", {"error": "gone", "fatal": True})) == Failure("bot", "gone")
     assert read(said("error", {"error": "hm", "fatal": False})) == Other()
     assert read(said("bot-llm-text", 7)) == Other() and read(b"") == Garbage() and read(b"\x22") == Garbage()
+
+
+def test_a_bot_s_configuration_states_the_rate_that_its_frames_leave_out() -> None:
+    read = OURS.reader()
+    options = [{"name": "sample_rate", "value": 16_000}]
+    read(said("bot-ready", {"version": "0.3.0", "config": [{"service": "tts", "options": options}]}))
+    without = Frame(audio={"audio": bytes(3200)}).SerializeToString()
+    events = [read(without), read(sound(0.1, 48_000)), read(without)]
+    assert [event.seconds for event in events] == [0.1] * 3  # type: ignore[union-attr]
+
+
+def test_a_frame_may_be_a_wav() -> None:
+    form = struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
+    content = (
+        b"RIFF"
+        + struct.pack("<I", 3236)
+        + b"WAVEfmt "
+        + form
+        + b"data"
+        + struct.pack("<I", 3200)
+        + bytes(3200)
+    )
+    event = OURS.classify(Frame(audio={"audio": content, "sample_rate": 16_000}).SerializeToString())
+    assert isinstance(event, Audio) and event.seconds == 0.1
 
 
 async def bot(peer: Peer) -> None:
@@ -133,7 +159,7 @@ async def bot(peer: Peer) -> None:
 
 
 def test_a_call_with_a_bot() -> None:
-    out = play(spoken(turns=2), bot, path="/ws", dialect="rtvi", turn_detection="server")
+    out = play(spoken(turns=2), bot, path="/ws", dialect="rtvi")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6
     [call] = out.calls
@@ -144,6 +170,6 @@ def test_a_bot_is_not_told_when_a_turn_ends() -> None:
     with pytest.raises(
         UserError, match="its bots find the ends of turns themselves; take turn_detection=server"
     ):
-        play(spoken(), bot, path="/ws", dialect="rtvi")
+        play(spoken(), bot, path="/ws", dialect="rtvi", turn_detection="client")
     with pytest.raises(UserError, match="voice is the bot's own; leave it out"):
-        play(spoken(), bot, path="/ws", dialect="rtvi", turn_detection="server", voice="v")
+        play(spoken(), bot, path="/ws", dialect="rtvi", voice="v")

@@ -1,6 +1,7 @@
 """Speech synthesis as a target, over HTTP and WebSockets: servers scripted from vLLM-Omni's and SGLang-Omni's."""
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from harness.clocks import clock
 from harness.kinds import named
 from harness.live.client.prompts import spoken_words
 from harness.live.client.synthesis_endpoint import ask_one_word
+from harness.live.dialects.audio_format import AudioFormat
 from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
 from harness.live.dialects.synthesis import Synthesis
 from harness.live.target import TargetParams
@@ -87,6 +89,61 @@ def test_another_rate_is_asked_for_and_counted_with():
     assert table(out)["audio_s"].tolist() == pytest.approx([0.15])
 
 
+def wav(samples: bytes, rate: int, bits: int = 16, tag: int = 1, size: int = 2**32 - 1) -> bytes:
+    form = struct.pack("<IHHIIHH", 16, tag, 1, rate, rate * bits // 8, bits // 8, bits)
+    return b"RIFF\xff\xff\xff\xffWAVEfmt " + form + b"data" + size.to_bytes(4, "little") + samples
+
+
+def answering(sound: bytes, *headers: str, piece: int = 1000) -> Answer:
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        lines = "".join(f"{header}\r\n" for header in headers)
+        writer.write(f"HTTP/1.1 200 X\r\n{lines}Transfer-Encoding: chunked\r\n\r\n".encode())
+        writer.write(chunked([sound[i : i + piece] for i in range(0, len(sound), piece)]))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        (answering(bytes(16_000), "Content-Type: audio/pcm;rate=16000"), 0.5),
+        (answering(bytes(16_000), "content-type: audio/L16; rate=8000; channels=2"), 0.5),
+        (answering(bytes(16_000), "Content-Type: audio/PCMU"), 2.0),
+        (answering(bytes(16_000), "Content-Type: audio/pcm", "X-Sample-Rate: 32000"), 0.25),
+        (answering(wav(bytes(16_000), 16_000), "Content-Type: audio/wav"), 0.5),
+        (answering(wav(bytes(16_000), 16_000, size=0), piece=7), 0.5),
+        (answering(wav(bytes(16_000), 16_000, size=16_000) + b"LIST\4\0\0\0INFO"), 0.5),
+        (answering(wav(bytes(16_000), 8000, bits=8, tag=7), "Content-Type: audio/wav"), 2.0),
+    ],
+)
+def test_the_answer_says_what_its_sound_is(answer: Answer, seconds: float):
+    assert table(synthesise(answer, spoken()))["audio_s"].tolist() == pytest.approx([seconds])
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (answering(b"\xff\xfb" + bytes(900), "Content-Type: audio/mpeg"), "mpeg"),
+        (answering(b"OggS" + bytes(900)), "ogg"),
+        (answering(b"ID3" + bytes(900)), "mp3"),
+        (answering(wav(bytes(900), 24_000, bits=32, tag=3)), "WAV of 32-bit floats"),
+    ],
+)
+def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name: str):
+    out = synthesise(answer, spoken())
+    assert out.failures["reason"].tolist() == [f"audio as {name}, which is not read"] and not out.values(
+        "audio"
+    )
+
+    async def use(url: str) -> None:
+        with pytest.raises(
+            UserError, match=f"response_format=pcm and answers with audio as {name}, which is not read"
+        ):
+            await ask_one_word(TargetParams(url=url))
+
+    clock.run(over_http(answer, use, PATH), virtual=False)
+
+
 def test_what_fails_is_a_failed_turn():
     assert synthesise(refuses, spoken()).failures["reason"].tolist() == ["http 404"]
     out = synthesise(mute, spoken())
@@ -142,6 +199,21 @@ def test_utterances_over_one_connection(configured: bool):
     assert said == "".join(wanted)
 
 
+def test_a_stream_says_what_its_sound_is():
+    async def script(peer: Peer) -> None:
+        await peer.expect("input.done")
+        await peer.say("audio.start", format="pcm", sample_rate=16_000)
+        await peer.socket.send(bytes(3200))
+        await peer.say("audio.start", format="wav")
+        await peer.socket.send(wav(bytes(3200), 8000, size=3200))
+        await peer.socket.send(bytes(1600))
+        await peer.say("session.done")
+        await peer.drain()
+
+    out = play(spoken(), script, path="/v1/audio/speech/stream")
+    assert out.values("audio") == [0.1, 0.2, 0.1]
+
+
 def test_words_come_as_a_model_writes_them():
     out = play(spoken(), streams, path="/v1/audio/speech/stream", words_per_s=50.0)
     due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
@@ -155,7 +227,7 @@ def test_words_come_as_a_model_writes_them():
 
 def test_sound_is_told_from_words():
     said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).classify
-    assert said(b"{" + bytes(319)) == Audio(None, None, 320, 16_000)
+    assert said(b"{" + bytes(319)) == Audio(None, None, 320, AudioFormat("pcm", 16_000))
     assert said(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
     assert said(b'{"type":"audio.start"}') == Other() and said(b"{}") == Garbage()
     assert said(b'{"type":"error","message":"full"}') == Failure("unknown", "full")

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from harness.live.client.logs import REASON, FailureLog, SendLog
 from harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from harness.live.dialects.dialect import APPEND, RATE, UNDO, Dialect
-from harness.live.dialects.events import Event, Failure, Garbage, Ready
+from harness.live.dialects.dialect import APPEND, UNDO, Dialect
+from harness.live.dialects.events import Event, Failure, Garbage, Ready, UnreadAudio
 from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from harness.records.log import EventLog
 from workloads.errors import printable
 
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""
-_TOO_LATE = "response_cancel_not_active"
-"""The reply ended while its interruption was on its way. [config: OpenAI Realtime API]"""
+_TOO_LATE = re.compile(
+    r"response_cancel_not_active|no active response|already[ _]has[ _](an[ _])?active[ _]response",
+    re.IGNORECASE,
+)
+"""The reply had ended when its interruption came, or had not when the next one was asked for: what comes next tells
+whether that is answered. [config: OpenAI Realtime API]"""
+_SERVERS_OWN = re.compile(
+    r"server|internal|rate_limit|quota|timeout|overload|unavailable|auth", re.IGNORECASE
+)
+"""Codes of errors that are not about what the client said. [chosen]"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,6 @@ class Connection:
         self.session = session
         self.listener: Any = None
         self.turn = 0
-        self.rate = 0
         self.ready = False
         self.over = False
         """Lost, or said goodbye."""
@@ -82,6 +90,8 @@ class Connection:
         self._connecting: asyncio.Task[None] | None = None
         self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
+        self._undone = 0
+        """Messages that interrupt, to each of which the server may still object without naming it."""
 
     @property
     def due_s(self) -> float:
@@ -113,6 +123,7 @@ class Connection:
     def say(self, kind: str, messages: list[bytes], due_s: float) -> None:
         """Send, and write down how late that was; nothing is sent once the connection is gone."""
         if messages and not self.over:
+            self._undone += len(messages) if kind == UNDO else 0
             for message in messages:
                 self.send(message)
             self.context.sends.add(kind, self.session, due_s, self._loop.time())
@@ -211,13 +222,24 @@ class Connection:
 
     def _common(self, event: Any, at_s: float) -> None:
         if isinstance(event, Failure):
-            if (event.caused_by or "").startswith(UNDO) or event.code == _TOO_LATE:
+            if self._undoes(event):
                 return
             self.fail(event.reason, at_s, refused=not self.ready and bool(FULL.search(event.code)))
         elif isinstance(event, Garbage):
             self.fail("garbage", at_s)
+        elif isinstance(event, UnreadAudio):
+            self.fail(str(event.format.unread), at_s)
         elif not self.ready and not self.over:
             self._begin(event, at_s)
+
+    def _undoes(self, error: Failure) -> bool:
+        """Whether it is about an interruption, which may come too late and then changes nothing. Servers need not say
+        which message an error is about."""
+        if error.caused_by is None and self._undone and not _SERVERS_OWN.search(error.code):
+            self._undone -= 1
+            return True
+        said = f"{error.code} {error.message}"
+        return (error.caused_by or "").startswith(UNDO) or _TOO_LATE.search(said) is not None
 
     def _begin(self, event: Ready, at_s: float) -> None:
         if event.serves not in (None, self.context.serves):
@@ -226,7 +248,6 @@ class Connection:
         if self._limit is not None:
             self._limit.cancel()
         self.ready = True
-        self.rate = event.rate or RATE
         self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
         self.on_ready(at_s)
         acts, self._acts = self._acts, []
@@ -255,4 +276,4 @@ class Connection:
             self.listener.failed(reason, at_s)
 
 
-_COMMON = frozenset({Ready, Failure, Garbage})
+_COMMON = frozenset({Ready, Failure, Garbage, UnreadAudio})

@@ -3,7 +3,6 @@
 One connection and one open microphone for each session; what comes back is decoded and heard, and not only counted.
 """
 
-from binascii import Error, a2b_base64
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,18 @@ from harness.live.client.base_endpoint import CallEndpoint
 from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
 from harness.live.client.connection import Connection, ConnectionContext
 from harness.live.client.open_microphone import OpenMicrophone, Sounds
+from harness.live.client.replies import Replies, Reply
 from harness.live.dialects import for_open_microphone
+from harness.live.dialects.audio_format import decoded
 from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import Cut
+from harness.live.dialects.dialect import UNDO
 from harness.live.dialects.events import (
     Audio,
     Cleared,
     Committed,
     Done,
     Event,
+    Item,
     SpeechStarted,
     SpeechStopped,
     Started,
@@ -33,18 +35,16 @@ from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
 
 
-class _Reply:
+class _Reply(Reply):
     """`first_s`, `last_s`: when the first and the last sound of it came from the server. `over`: it will say no more,
-    or is not listened to any more."""
+    or is not listened to any more. `rest`: the bytes of a sample of which the others are to come."""
 
-    __slots__ = ("done", "first_s", "item", "last_s", "number", "over", "received_s", "response")
+    __slots__ = ("first_s", "last_s", "number", "over", "rest")
 
-    def __init__(self, number: int, response: str | None) -> None:
-        self.number, self.response = number, response
-        self.item: str | None = None
-        self.received_s = 0.0
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.rest, self.over = number, b"", False
         self.first_s, self.last_s = nan, -inf
-        self.done = self.over = False
 
 
 class DuplexConnection(Connection):
@@ -55,6 +55,8 @@ class DuplexConnection(Connection):
         self._sounds, self._chunk_s = sounds, chunk_s
         self._microphone: OpenMicrophone | None = None
         self._replies: list[_Reply] = []
+        self._of = Replies(self._begin_reply)
+        self._at_s = nan
 
     def begin(self, begin_s: float, tape: CallRecorder | None) -> None:
         """The user is there."""
@@ -90,16 +92,23 @@ class DuplexConnection(Connection):
         self._ack(reply, reply.received_s, False, self._loop.time(), done=True)
 
     def on_event(self, event: Event, at_s: float) -> None:
+        self._at_s = at_s
         if isinstance(event, Audio):
-            self._on_audio(self._of(event.response, at_s), event, at_s)
+            if (reply := self._of.of(event.response, event.item, begins=True)) is not None:
+                self._on_audio(reply, event, at_s)
         elif isinstance(event, Text):
-            self.listener.text(self._of(event.response, at_s).number, event.tokens, at_s)
+            if (reply := self._of.of(event.response, event.item, begins=True)) is not None:
+                self.listener.text(reply.number, event.tokens, at_s)
         elif isinstance(event, Started):
-            self._begin_reply(event.response, at_s)
+            self._of.created(event.response)
+        elif isinstance(event, Item):
+            self._of.of(event.response, event.item)
         elif isinstance(event, Done):
-            self._done(self._of(event.response, at_s), event, at_s)
+            if (reply := self._of.of(event.response, begins=event.response is not None)) is not None:
+                self._done(reply, event, at_s)
         elif isinstance(event, (Cleared, TokensPlayed)):
-            self._stop(self._of(event.response, at_s), at_s)
+            if (reply := self._of.of(event.response)) is not None:
+                self._stop(reply, at_s)
         elif isinstance(event, SpeechStarted):
             self.listener.told("speech_started", at_s)
             if self.context.dialect.speech_stops and self._replies:
@@ -128,28 +137,24 @@ class DuplexConnection(Connection):
             left = max(0.0, 1 - played_s / turn.reply_audio_s)
         self._fall_silent(turn, True, left)
 
-    def _of(self, response: str | None, at_s: float) -> _Reply:
-        """The reply that an event is about, or the newest where it does not say."""
-        for reply in reversed(self._replies):
-            if response is None or reply.response == response:
-                return reply
-        return self._begin_reply(response, at_s)
-
-    def _begin_reply(self, response: str | None, at_s: float) -> _Reply:
-        reply = _Reply(len(self._replies), response)
+    def _begin_reply(self) -> _Reply:
+        self._undone = 0  # what was said before it has been answered
+        reply = _Reply(len(self._replies))
         self._replies.append(reply)
-        self.listener.reply_begun(reply.number, at_s)
+        self.listener.reply_begun(reply.number, self._at_s)
         return reply
 
     def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
         try:
-            pcm = a2b_base64(event.base64)
-        except Error:
+            data = reply.rest + decoded(event.base64)
+        except ValueError:
             self.fail("garbage", at_s)
             return
-        pcm, seconds = pcm[: len(pcm) // 2 * 2], event.size / (2 * (event.rate or self.rate))
-        reply.item = event.item
-        reply.received_s += seconds
+        whole = len(data) // event.format.frame * event.format.frame
+        pcm, reply.rest, seconds = event.format.pcm(data[:whole]), data[whole:], event.seconds
+        if not seconds:
+            return
+        reply.add(event.item, seconds)
         if audible(seconds, pcm):
             reply.first_s = at_s if reply.last_s == -inf else reply.first_s
             reply.last_s = at_s
@@ -163,8 +168,8 @@ class DuplexConnection(Connection):
             self.send(message)
         self._log_sent(reply)
         cut = event.status == "cancelled"
-        if not cut and event.status not in ("completed", "incomplete", "transcribed"):
-            self.fail(f"response {event.status}: {event.reason}".removesuffix(": "), at_s)
+        if not cut and event.failure:
+            self.fail(event.failure, at_s)
             return
         produced = event.text_tokens, event.audio_tokens
         for stage, tokens in zip(AR_STAGES, produced, strict=True):
@@ -183,13 +188,12 @@ class DuplexConnection(Connection):
         reply.over = True
         played_s = self.listener.played_s(reply.number, at_s)
         self.listener.stopped(reply.number, at_s)
-        messages = self.context.dialect.interrupt(Cut(reply.response, reply.item, played_s, reply.done))
+        messages = self.context.dialect.interrupt(reply.at(played_s))
         if isinstance(messages, list):
-            self.say("interrupt", messages, at_s)
+            self.say(UNDO, messages, at_s)
 
     def _ack(self, reply: _Reply, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
-        cut = Cut(reply.response, reply.item, played_s, done)
-        self.say("ack", self.context.dialect.ack(cut, playing), due_s)
+        self.say("ack", self.context.dialect.ack(reply.at(played_s, done), playing), due_s)
 
     def _log_sent(self, reply: _Reply) -> None:
         """The reply's sound as it came from the server, from its first packet to its last."""

@@ -2,12 +2,14 @@
 `harness.client.session` see it.
 
 A turn asks for its reply's words as speech: as an agent would, whose model has written them. Nothing of what the user
-says is sent. Audio is 16-bit mono, without a container, so each piece that comes is so many seconds. Fields: OpenAI's
+says is sent. Audio is samples, or a WAV of them, so each piece that comes is so many seconds. Fields: OpenAI's
 speech API; `stream`, which vLLM-Omni 0.30 and SGLang-Omni 0.1.9 want set (`CreateSpeechRequest` of both).
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -15,19 +17,17 @@ import msgspec
 from harness.live.client.connection import ConnectionContext
 from harness.live.client.http_endpoint import HttpEndpoint, Requests
 from harness.live.client.prompts import spoken_words
-from harness.live.client.text_probe import LATER, Answer, ask, said_words
+from harness.live.client.text_probe import LATER, MODEL, Answer, ask, said_words
 from harness.live.client.turn_connection import TurnConnection
 from harness.live.client.turn_endpoint import TurnEndpoint
-from harness.live.dialects.detect import refused_token, resolve
-from harness.live.dialects.dialect import RATE
-from harness.live.dialects.synthesis import Synthesis
+from harness.live.dialects.audio_format import AudioFormat, stated
+from harness.live.dialects.detect import model_remedy, refused_token, resolve
+from harness.live.dialects.synthesis import Sound, Synthesis
 from harness.live.target import TargetParams
 from harness.live.transport.http import HttpPool
 from workloads.errors import UserError
 from workloads.trace import Session, Turn
 
-BYTES = 2
-"""Of a sample."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,21 +48,34 @@ class Speaker(Requests):
         super().__init__(endpoint, session)
         seed, target = endpoint.trace.header.seed, endpoint.target
         self._bodies = {turn.turn: request_body(spoken_words(seed, turn), target) for turn in session.turns}
-        self._rate = target.sample_rate or RATE
+        self._asked = AudioFormat("pcm", target.sample_rate)
 
     def _begin(self, turn: Turn) -> bytes:
-        self._bytes = 0
+        self._sound, self._format, self._bytes = Sound(), None, 0
         return self._bodies[turn.turn]
 
     def _read(self, chunk: bytes, at_s: float) -> None:
-        before = self._bytes // BYTES
-        self._bytes += len(chunk)
-        samples = self._bytes // BYTES - before  # a piece may end within one
-        if samples:
-            self.listener.audio(self._turn.turn, samples / self._rate, at_s)
+        assert self._exchange is not None
+        if self._format is None:
+            self._format = stated_by(self._exchange.headers).over(self._asked)
+        try:
+            samples, format = self._sound.feed(chunk, self._format)
+        except ValueError:
+            self._lose("garbage", at_s)
+            return
+        if format.unread is not None:
+            self._lose(format.unread, at_s)
+        elif samples:
+            self._bytes += len(samples)
+            self.listener.audio(self._turn.turn, len(samples) / format.bytes_per_s, at_s)
 
     def _lacks(self) -> str:
         return "" if self._bytes else "no audio"
+
+
+def stated_by(headers: Mapping[str, str]) -> AudioFormat:
+    """What an answer's headers say of its audio: Content-Type, and others such as X-Sample-Rate."""
+    return stated({name.removeprefix("x-"): value for name, value in headers.items()})
 
 
 def speech_pool(target: TargetParams) -> HttpPool:
@@ -91,7 +104,7 @@ class SynthesisStreamEndpoint(TurnEndpoint):
     async def prepare(self) -> None:
         """Before time 0. UserError where the target cannot be reached."""
         self.target = await resolve(self.target)
-        dialect = Synthesis(self.target)
+        dialect = Synthesis(self.target.model_copy(update={"turn_detection": "client"}))
         self._context = ConnectionContext.of(dialect, "turns", self.log, self.sends, self.failures)
 
     def _make(self, session: int) -> TurnConnection:
@@ -132,7 +145,7 @@ class SynthesisConnection(TurnConnection):
 async def ask_one_word(target: TargetParams) -> None:
     """UserError when `target` makes no speech, whatever its load. One that is busy, slow or broken is not refused."""
     answer, reason = await ask(speech_pool(target), request_body("word", target), target)
-    why = None if reason is None else _why_not(target, answer, reason)
+    why = None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
 
@@ -141,17 +154,26 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     code = answer.code
     said = f"HTTP status {code}{said_words(answer.body)}"
     if code in (401, 403):
-        return refused_token(code)
+        return refused_token(target, code)
     if code in (404, 405, 501):
+        remedy = model_remedy(target) if MODEL.search(said) else "set model"
         return (
-            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or set model."
+            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or {remedy}."
         )
     if 300 <= code < 500 and code not in LATER:
         return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
     if code == 200 and not answer.body:
         return "answers, but with no audio; see the server's log."
-    if code == 200 and answer.body.startswith((b"{", b"data:", b"RIFF", b"ID3")):
-        return "answers, but not with plain samples (response_format pcm); take a server that streams them."
+    if code == 200:
+        format = stated_by(answer.headers).over(AudioFormat("pcm"))
+        unread = Sound().feed(answer.body, format)[1].unread
+        if answer.body.startswith((b"{", b"data:", b"event:")):
+            unread = "events and not plain audio"
+        if unread is not None:
+            return (
+                f"was asked for response_format=pcm and answers with {unread}; give the address of a server that "
+                "sends 16-bit PCM, G.711, or a WAV of either."
+            )
     if not code and reason:
         return f"has no speech synthesis there (no HTTP answer: {reason}); correct its address."
     return None

@@ -5,12 +5,14 @@ measures.
 """
 
 import asyncio
+import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from harness.live.client.text_endpoint import message, pool_of, request_body
-from harness.live.dialects.detect import MOST_WORDS, refused_token
+from harness.live.dialects.detect import MOST_WORDS, model_remedy, refused_token
 from harness.live.target import TargetParams
 from harness.live.transport.http import HttpPool
 from harness.live.transport.stranger import asked
@@ -21,6 +23,12 @@ MOST_BYTES = 4096
 _NO_SUCH_PLACE = (404, 405, 501)
 _REFUSED_FIELD = (400, 422)
 """Of a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
+MODEL = re.compile(
+    r"model_not_found|model.{0,80}(not (found|exist|available|supported)|required|is invalid)"
+    r"|(no such|no|unknown|invalid|provide an?) model\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""In what a server says where it lacks the model, or no model was named. [chosen]"""
 LATER = (408, 425, 429)
 """HTTP statuses of the client's doing that pass by themselves. [config: RFC 9110, RFC 6585, RFC 8470]"""
 
@@ -35,6 +43,7 @@ class Answer:
     def __init__(self) -> None:
         self.code = 0
         self.body = b""
+        self.headers: Mapping[str, str] = {}
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def status(self, code: int, at_s: float) -> None:
@@ -58,6 +67,7 @@ async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer
     """What comes to one request, and why it is no answer, "" where it is one; None: nothing came in time."""
     answer = Answer()
     asking = pool.post(body, answer)
+    answer.headers = asking.headers
     try:
         async with asyncio.timeout(target.connect_timeout_s):
             return answer, await answer.ended
@@ -95,7 +105,7 @@ async def _asked(target: TargetParams, priority: int) -> tuple[Answer, str | Non
     """What comes to a request for one token, and why that is no chat completion; None: it is, or may be later."""
     body = request_body([message("user", "word")], 1, target, priority)
     answer, reason = await ask(pool_of(target), body, target)
-    return answer, None if reason is None else _why_not(target, answer, reason)
+    return answer, None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
 
 
 def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
@@ -103,12 +113,14 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     said = f"HTTP status {code}{said_words(answer.body)}"
     path = "correct its path, often /v1, or its port"
     if code in (401, 403):
-        return refused_token(code)
+        return refused_token(target, code)
     if code in _NO_SUCH_PLACE and target.url.rstrip("/").endswith("realtime"):
         speaks = urlunsplit(parts._replace(scheme=SPEECH[parts.scheme]))
         return (
             f"takes no chat completions ({said}), as a realtime endpoint does not; give {speaks} for speech."
         )
+    if MODEL.search(said) and 400 <= code < 500 and code not in LATER:
+        return f"does not take the model ({said}); {model_remedy(target)}."
     if code in _NO_SUCH_PLACE:
         model = "give another model" if target.model else "set model where it has several"
         return f"has no chat completions there ({said}); {path}, or {model}."

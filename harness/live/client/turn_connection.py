@@ -4,35 +4,23 @@ from harness.live.client.base_endpoint import TELL_S
 from harness.live.client.connection import Connection, ConnectionContext
 from harness.live.client.microphone import Silence, Speech, SpeechMessages
 from harness.live.client.prompts import words
-from harness.live.dialects.dialect import Cut, Dialect
-from harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
+from harness.live.client.replies import Replies, Reply
+from harness.live.dialects.dialect import UNDO, Dialect
+from harness.live.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
 from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
 
 
-class _Reply:
+class _Reply(Reply):
     """What is known of the reply to `turn`. `played_s`: the user cut it after that much; None: has not."""
 
-    __slots__ = (
-        "done",
-        "item",
-        "played_s",
-        "produced",
-        "received_s",
-        "response",
-        "told",
-        "transcribed",
-        "turn",
-    )
+    __slots__ = ("played_s", "produced", "told", "transcribed", "turn", "wrote")
 
     def __init__(self, turn: int) -> None:
+        super().__init__()
         self.turn = turn
-        self.response: str | None = None
-        self.item: str | None = None
-        self.received_s = 0.0
+        self.wrote = False
         self.played_s: float | None = None
-        self.done = False
-        """All of it has been sent."""
         self.produced: tuple[int | None, int | None] = (None, None)
         self.transcribed = False
         """Its text has ended, its audio has not."""
@@ -54,8 +42,7 @@ class TurnConnection(Connection):
         """Of the turn under way."""
         self._awaited = False
         """The reply under way has been asked for and not begun."""
-        self._replies: dict[str, _Reply] = {}
-        """Those that have begun, by the server's id; the last stays until the next begins."""
+        self._replies = Replies(self._next_reply)
         self._leaving = False
 
     def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
@@ -113,8 +100,7 @@ class TurnConnection(Connection):
         """How far the reply has been played; `done`: to its end."""
         reply = self._reply
         if reply is not None:
-            cut = Cut(reply.response, reply.item, played_s, done)
-            self.say("ack", self._dialect.ack(cut, playing), due_s)
+            self.say("ack", self._dialect.ack(reply.at(played_s, done), playing), due_s)
 
     def played_out(self) -> None:
         """The reply was played to its end."""
@@ -129,10 +115,10 @@ class TurnConnection(Connection):
         if reply is None or self.over:
             return None
         reply.played_s = played_s
-        messages = self._dialect.interrupt(Cut(reply.response, reply.item, played_s, reply.done))
+        messages = self._dialect.interrupt(reply.at(played_s))
         if isinstance(messages, str):
             return messages
-        self.say("interrupt", messages, self.due_s)
+        self.say(UNDO, messages, self.due_s)
         if reply.done and not self._dialect.reports_played:
             self._log_played(reply, self._share(reply), self._loop.time())
         return None
@@ -146,31 +132,34 @@ class TurnConnection(Connection):
         self._leaving = True
         self.on_end()
         if self._vad:  # which would have waited for the turn that does not come any more
-            cut = Cut(reply.response, reply.item, reply.played_s, reply.done)
-            self.say("interrupt", self._dialect.cancel(cut), self.due_s)
+            self.say(UNDO, self._dialect.cancel(reply.at(reply.played_s)), self.due_s)
         self._limit = self._loop.call_later(TELL_S, self._go)
 
     def on_event(self, event: Event, at_s: float) -> None:
         if isinstance(event, Audio):
-            reply = self._of(event.response)
+            reply = self._replies.of(event.response, event.item, begins=True)
             if reply is not None:
                 self._on_audio(reply, event, at_s)
         elif isinstance(event, Text):
-            reply = self._of(event.response)
-            if reply is not None and reply.played_s is None:
-                self.listener.text(reply.turn, event.tokens, at_s)
+            reply = self._replies.of(event.response, event.item, begins=True)
+            if reply is not None:
+                reply.wrote = True
+                if reply.played_s is None:
+                    self.listener.text(reply.turn, event.tokens, at_s)
         elif isinstance(event, Started):
-            self._started(event)
+            self._replies.created(event.response)
+        elif isinstance(event, Item):
+            self._replies.of(event.response, event.item)
         elif isinstance(event, Done):
-            reply = self._of(event.response)
+            reply = self._replies.of(event.response, begins=self._awaited)
             if reply is not None and not reply.done:
                 self._done(reply, event, at_s)
         elif isinstance(event, AudioDone):
-            reply = self._of(event.response)
+            reply = self._replies.of(event.response, event.item)
             if reply is not None and reply.transcribed:
                 self._end_reply(reply, at_s)
         elif isinstance(event, TokensPlayed):
-            reply = self._of(event.response)
+            reply = self._replies.of(event.response)
             if reply is not None:
                 self._log_played(reply, event.played, at_s)
 
@@ -182,28 +171,23 @@ class TurnConnection(Connection):
     def _go(self) -> None:
         self.hang_up(self._loop.time())
 
-    def _of(self, response: str | None) -> _Reply | None:
-        """The reply that an event is about; a protocol without ids means the one under way."""
-        return self._reply if response is None else self._replies.get(response)
-
-    def _started(self, event: Started) -> None:
+    def _next_reply(self) -> _Reply | None:
         reply = self._reply
+        self._undone = 0  # what was said before it has been answered
         if self._awaited and reply is not None:
             self._awaited = False
         elif self._vad and (self._speaking is not None or reply is not None):
             # It has taken a pause for the end, or answers again: its newest word counts.
             reply = self._reply = _Reply(self._speaking.turn if self._speaking is not None else self.turn)
         else:
-            return  # nobody asked for it
-        reply.response = event.response
-        if event.response is not None:
-            self._replies = {id: other for id, other in self._replies.items() if not other.done}
-            self._replies[event.response] = reply
+            return None  # nobody asked for it
+        return reply
 
     def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
-        seconds = event.size / (2 * (event.rate or self.rate))
-        reply.received_s += seconds
-        reply.item = event.item
+        seconds = event.seconds
+        if not seconds:
+            return
+        reply.add(event.item, seconds)
         if reply.played_s is None:
             self.listener.audio(reply.turn, seconds, at_s)
         else:
@@ -219,8 +203,11 @@ class TurnConnection(Connection):
             reply.done = True
             self._log(at_s, "abort", reply, reply.produced)
             self._log_played(reply, event.played or self._share(reply), at_s)
-        elif event.status in ("completed", "incomplete", "transcribed"):
-            self._end_reply(reply, at_s)
+        elif not event.failure:
+            if reply.received_s or reply.wrote:
+                self._end_reply(reply, at_s)
+            else:
+                self.fail("no output", at_s)
         elif event.status == "cancelled" and self._vad:
             # Its VAD found that the user goes on: what it said is void, and it will answer again.
             reply.done = True
@@ -228,7 +215,7 @@ class TurnConnection(Connection):
             if reply is self._reply:
                 self._ask_again()
         else:
-            self.fail(f"response {event.status}: {event.reason}".removesuffix(": "), at_s)
+            self.fail(event.failure, at_s)
 
     def _end_reply(self, reply: _Reply, at_s: float) -> None:
         reply.done, reply.transcribed = True, False

@@ -18,7 +18,8 @@ DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _ALL}
 
 def dialect_of(target: TargetParams) -> Dialect:
     """The dialect that `target` names, which must not be auto or text."""
-    return DIALECTS[target.dialect](target)
+    cls = DIALECTS[target.dialect]
+    return cls(target.model_copy(update={"turn_detection": target.turn_detection or cls.turn_detection}))
 
 
 def for_turns(target: TargetParams, trace: Trace) -> Dialect:
@@ -31,7 +32,7 @@ def for_turns(target: TargetParams, trace: Trace) -> Dialect:
 
 def for_open_microphone(target: TargetParams) -> Dialect:
     """Returns the dialect of users whose microphone stays open: somebody else says when a turn has ended."""
-    if target.turn_detection == "client":
+    if target.turn_detection in (None, "client"):
         target = target.model_copy(update={"turn_detection": "server"})
     dialect = dialect_of(target)
     if not dialect.hears:

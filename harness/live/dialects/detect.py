@@ -1,6 +1,7 @@
 """What a target speaks, from its first words; whether it can be reached; and whether it begins a session."""
 
 import asyncio
+import json
 import re
 from urllib.parse import urlsplit
 
@@ -11,8 +12,8 @@ from harness.live.dialects.dialect import Dialect
 from harness.live.dialects.events import Failure, Ready
 from harness.live.dialects.parsing import read
 from harness.live.target import TargetParams
-from harness.live.transport.stranger import described
-from harness.live.transport.websocket import ConnectFailed, connect
+from harness.live.transport.stranger import PLAIN, Answer, asked, described
+from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from workloads.errors import UserError
 
 HELLO_S = 1.5
@@ -33,12 +34,18 @@ BEGIN_S = 2.0
 """A server that has begun no session by then is slow, or was not spoken to in its dialect. [chosen]"""
 SETTLE_S = 0.5
 """For an error that follows a greeting, in a dialect that says no more when all is well. [chosen]"""
+MOST_MODELS = 8
+"""Models that are named where one is missing. [chosen]"""
+_KEY = re.compile(r"invalid_api_key|api key|unauthorized|authentication", re.IGNORECASE)
+"""In the code or words of an error about the key."""
 MOST_WORDS = 200
 """Characters of what a server says of an error that are repeated. [chosen]"""
 BUSY = (429, 503)
 """HTTP statuses of a server that has no room now. [config: RFC 9110, RFC 6585]"""
 OVERLOADED = 1013
 """Close code: try again later. [config: IANA WebSocket close codes]"""
+_SILENT = ("vllm_omni", "rtvi")
+"""Dialects whose servers wait for the client's first words."""
 FULL = re.compile(r"overload|capacity|too_many|limit|max_sessions|busy", re.IGNORECASE)
 """Codes of errors with which servers refuse a session before it begins. [chosen]"""
 
@@ -76,8 +83,7 @@ async def resolve(target: TargetParams) -> TargetParams:
         dialect = dialect_of(target)
         url, headers = dialect.url(), dialect.headers()
     else:
-        token = target.token("auto")
-        url, headers = target.url, {} if token is None else {"Authorization": f"Bearer {token}"}
+        url, headers = target.url, bearer(target.token("auto"))
     receiver = _Messages()
     try:
         socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
@@ -92,30 +98,69 @@ async def resolve(target: TargetParams) -> TargetParams:
     except TimeoutError:
         first = None
     socket.abort()
-    return target.model_copy(update={"dialect": _spoken(target, first)})
+    spoken = await _tried(target) if first is None else _spoken(target, first)
+    return target.model_copy(update={"dialect": spoken})
+
+
+async def _tried(target: TargetParams) -> str:
+    """The dialect of a server that waits for the client's first words. UserError, which says what was tried."""
+    tried = []
+    for name in _SILENT:
+        receiver = _Messages()
+        dialect = dialect_of(target.model_copy(update={"dialect": name}))
+        try:
+            socket, heard = await _begun(dialect, receiver), "nothing"
+        except ConnectFailed as failed:
+            tried.append(f"{name} ({failed.reason})")
+            continue
+        read_next = dialect.reader()
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                while not isinstance(said := await receiver.next.get(), int):
+                    event = read_next(said)
+                    if isinstance(event, Ready):
+                        return name
+                    heard = _words(event) if isinstance(event, Failure) else heard
+                heard = f"close code {said}"
+        except TimeoutError:
+            pass
+        finally:
+            socket.abort()
+        tried.append(f"{name} ({heard})")
+    names = ", ".join(name for name in DIALECTS if name not in _SILENT)
+    raise UserError(
+        f"dialect=auto: url {target.url} says nothing by itself for {HELLO_S:g} s, and begins no session when it is "
+        f"spoken to in {' or '.join(tried)}; name its dialect with --dialect ({names}), or correct the path."
+    )
+
+
+async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
+    """A connection on which the client has said its first words. ConnectFailed where there is none."""
+    socket = await connect(
+        dialect.url(),
+        receiver,
+        headers=dialect.headers(),
+        timeout_s=dialect.target.connect_timeout_s,
+        binary=dialect.binary,
+    )
+    for message in dialect.hello():
+        socket.send(message)
+    return socket
 
 
 async def begin_session(dialect: Dialect, serves: str) -> None:
     """One session of a run, up to where users would begin. `serves`: turns or frames, which they need.
 
-    UserError when the server refuses it for what the user can mend, or serves the other. One that is full, or takes
+    UserError when the server refuses it for what the user can correct, or serves the other. One that is full, or takes
     longer than `BEGIN_S`, is not refused: that is what a run measures.
     """
     target, receiver = dialect.target, _Messages()
     try:
-        socket = await connect(
-            dialect.url(),
-            receiver,
-            headers=dialect.headers(),
-            timeout_s=target.connect_timeout_s,
-            binary=dialect.binary,
-        )
+        socket = await _begun(dialect, receiver)
     except ConnectFailed as failed:
         raise UserError(await _unreachable(target, failed)) from None
     first, ready, read_next = None, False, dialect.reader()
     try:
-        for message in dialect.hello():
-            socket.send(message)
         async with asyncio.timeout(BEGIN_S) as limit:
             while not ready or not dialect.answers_hello:
                 said = await receiver.next.get()
@@ -132,10 +177,15 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
                 event = read_next(said)
                 if isinstance(event, Failure):
                     if not FULL.search(event.code):
-                        raise UserError(_refused(dialect, event))
+                        raise UserError(await _refused(dialect, event))
                     return
                 if isinstance(event, Ready):
                     _check_serves(target, event.serves, serves)
+                    if target.modalities == "audio" and event.format.unread is not None:
+                        raise UserError(
+                            f"url {target.url} sends {event.format.unread}; set the output audio format of its "
+                            "sessions to 16-bit PCM or G.711, or take --set modalities=text."
+                        )
                     ready = True
                     limit.reschedule(asyncio.get_running_loop().time() + SETTLE_S)
     except TimeoutError:
@@ -165,17 +215,19 @@ def _check_serves(target: TargetParams, served: str | None, wanted: str) -> None
     )
 
 
-def _refused(dialect: Dialect, failure: Failure) -> str:
-    said = " ".join(failure.message.split()).rstrip(".")[:MOST_WORDS] or failure.code
-    mend = (
-        "correct what it names, such as model"
-        if dialect.target.model
-        else "correct what it names, or set model"
-    )
-    return (
-        f"url {dialect.target.url} refuses a session of dialect {dialect.name} ({said}); {mend}, or name another "
-        "--dialect."
-    )
+async def _refused(dialect: Dialect, failure: Failure) -> str:
+    target, said = dialect.target, _words(failure)
+    url = f"url {target.url} refuses"
+    if _KEY.search(f"{failure.code} {said}"):
+        return f"{url} the session ({said}); {_key(target)}"
+    remedy = "correct what it names, such as model" if target.model else "correct what it names, or set model"
+    if "model" in f"{failure.code} {said}".lower():
+        remedy = await asyncio.to_thread(model_remedy, target)
+    return f"{url} a session of dialect {dialect.name} ({said}); {remedy}, or name another --dialect."
+
+
+def _words(failure: Failure) -> str:
+    return " ".join(failure.message.split()).rstrip(".")[:MOST_WORDS] or failure.code
 
 
 def _known(first: bytes) -> str | None:
@@ -191,9 +243,7 @@ def _known(first: bytes) -> str | None:
     return next((name for key, name in _MARKS.items() if key in hello.session), "openai")
 
 
-def _spoken(target: TargetParams, first: bytes | int | None) -> str:
-    if first is None:
-        return "vllm_omni"
+def _spoken(target: TargetParams, first: bytes | int) -> str:
     if isinstance(first, int):
         raise UserError(f"url {target.url} closes new connections with code {first}; see the server's log.")
     spoken = _known(first)
@@ -212,17 +262,85 @@ def _type_of(message: bytes) -> str:
         return "no event"
 
 
-def refused_token(status: int) -> str:
+def refused_token(target: TargetParams, status: int) -> str:
     """What is to be said of a url that answers with HTTP status 401 or 403."""
-    return (
-        f"refuses the token (HTTP status {status}); put the right one into the environment variable that token_env "
-        "names."
+    sent = target.token_name(
+        target.dialect if target.dialect != "auto" else "text" if target.is_http else "auto"
     )
+    what = "wants a token or key, and none is set" if sent is None else f"refuses the token in {sent}"
+    return f"{what} (HTTP status {status}); {_key(target)}"
+
+
+def _key(target: TargetParams) -> str:
+    name = target.token_name("text")
+    if name is None:
+        return "put it into an environment variable and name that with --token-env."
+    return f"put the right one into {name}, or name another environment variable with --token-env."
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that sends it."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _token(target: TargetParams) -> str | None:
+    return target.token("text" if target.is_http else target.dialect)
+
+
+def models_path(target: TargetParams) -> str:
+    """Where OpenAI-compatible servers list their models, next to what the url names."""
+    path = urlsplit(target.url).path.rstrip("/")
+    base = re.sub(r"/(chat/completions|completions|audio/speech(/stream)?|realtime)$", "", path)
+    return f"{base}/models" if base.rpartition("/")[2].startswith("v") else "/v1/models"
+
+
+def get(target: TargetParams, path: str, token: str | None) -> Answer | None:
+    """What a GET of `path` at the target's host brings; a token goes only to a certified host."""
+    return asked(target.url, urlsplit(target.url).scheme in PLAIN, path, bearer(token))
+
+
+def models(target: TargetParams) -> list[str]:
+    """The models that the server says it has; empty where it does not."""
+    answer = get(target, models_path(target), _token(target))
+    try:
+        return [model["id"] for model in json.loads(answer.body)["data"]] if answer is not None else []
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def model_remedy(target: TargetParams) -> str:
+    """What to do where a server does not have the model, or wants one to be named."""
+    names = models(target)
+    has = f"; the server has {', '.join(names[:MOST_MODELS])}" if names else ""
+    more = f" and {len(names) - MOST_MODELS} more" if len(names) > MOST_MODELS else ""
+    return f"{'correct model' if target.model else 'name one with --set model=NAME'}{has}{more}"
+
+
+async def _forbidden(target: TargetParams) -> str:
+    """A WebSocket was refused with HTTP status 403: with the wrong token, or at a wrong path, as FastAPI does."""
+    path = urlsplit(target.url).path or "/"
+    sent = target.token_name(target.dialect)
+    token = _token(target)
+    elsewhere = await asyncio.to_thread(get, target, models_path(target), token)
+    route = f"has no WebSocket at the path {path} (HTTP status 403, as FastAPI's servers answer to every wrong path)"
+    if elsewhere is not None and elsewhere.status == 200:
+        opens = "without a token" if sent is None else f"with the token in {sent}"
+        return f"{route}: {models_path(target)} answers {opens}; correct the path, often /v1/realtime or /ws."
+    if elsewhere is not None and elsewhere.status in (401, 403):
+        return refused_token(target, 403)
+    remedy = "correct the path, often /v1/realtime or /ws"
+    if sent is None:
+        return (
+            f"{route}, or wants a token; {remedy}, or name the token's environment variable with --token-env."
+        )
+    return f"{route}, or refuses the token in {sent}; {remedy}, or put the right one into {sent}."
 
 
 async def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
-    if failed.status in (401, 403):
-        return f"url {target.url} {refused_token(failed.status)}"
+    if failed.status == 401:
+        return f"url {target.url} {refused_token(target, 401)}"
+    if failed.status == 403:
+        return f"url {target.url} {await _forbidden(target)}"
     if failed.status in BUSY:
         return f"url {target.url} turns connections away (HTTP status {failed.status}); see the server's log."
     told = await asyncio.to_thread(described, target.url)

@@ -12,12 +12,10 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from harness.live.dialects.events import Done, Event
-from harness.live.dialects.parsing import read
+from harness.live.dialects.parsing import Reader
 from harness.live.target import TargetParams
 from workloads.trace import Turn
 
-RATE = 24_000
-"""Samples/s of received audio where neither the event nor the session says. [config: OpenAI Realtime API]"""
 UNDO = "interrupt"
 """Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
 counts. [chosen]"""
@@ -57,6 +55,8 @@ class Dialect:
     """Type of the event after which the session can begin; empty: as soon as it is connected."""
     reports_played: ClassVar[bool] = False
     """Whether the server says how much was played of a reply that was cut after it had been sent."""
+    turn_detection: ClassVar[str] = "client"
+    """Where the target leaves it open."""
     hears: ClassVar[bool] = False
     """Whether its servers find the ends of turns on an open microphone."""
     speech_stops: ClassVar[bool] = True
@@ -139,12 +139,12 @@ class Dialect:
         return []
 
     def classify(self, data: bytes) -> Event:
-        """What a message means; never raises."""
-        return read(data, self.ready_on)
+        """What a message means as the first of a connection; never raises."""
+        return self.reader()(data)
 
     def reader(self) -> Callable[[bytes], Event]:
-        """What reads the messages of one connection: `classify`, where no message depends on those before."""
-        return self.classify
+        """What reads the messages of one connection; never raises."""
+        return Reader(self.ready_on)
 
 
 def encode(kind: str, **fields: Any) -> bytes:

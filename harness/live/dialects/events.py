@@ -1,12 +1,19 @@
 """What servers' messages mean, whatever the protocol."""
 
+import re
+
 import msgspec
+
+from harness.live.dialects.audio_format import NOTHING, AudioFormat
+
+_LONGEST = re.compile(r"max\w*_tokens|length", re.IGNORECASE)
+"""The reason of a reply that ended at its longest. [config: OpenAI Realtime API, chat completions]"""
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """The session can begin. `rate`: samples/s of the audio to come; `serves`: turns or frames, where it says."""
+    """The session can begin. `format`: of the audio to come; `serves`: turns or frames, where it says."""
 
-    rate: int | None = None
+    format: AudioFormat = NOTHING
     serves: str | None = None
 
 
@@ -17,25 +24,45 @@ class Started(msgspec.Struct, frozen=True, gc=False):
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a reply's text: `tokens` as far as the server says, else 1; `length` in characters."""
+    """A piece of a reply's text, or of a call of a tool: `tokens` as far as the server says, else 1; `length` in
+    characters."""
 
     response: str | None
     tokens: int
     length: int
+    item: str | None = None
 
 
 class Audio(msgspec.Struct, frozen=True, gc=False):
-    """A packet of `size` bytes of 16-bit mono; `rate` in samples/s where the event says; `base64`: the samples."""
+    """A packet of `size` bytes in `format`, and in `base64` where somebody listens."""
 
     response: str | None
     item: str | None
     size: int
-    rate: int | None
+    format: AudioFormat
     base64: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.size / self.format.bytes_per_s
+
+
+class UnreadAudio(msgspec.Struct, frozen=True, gc=False):
+    """A packet that cannot be measured: its encoding is not read."""
+
+    response: str | None
+    format: AudioFormat
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """The reply has this item."""
+
+    response: str
+    item: str
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """A reply has ended. `status`: completed, cancelled, incomplete or failed; `reason` of the last.
+    """A reply has ended. `status`: completed, cancelled, incomplete or failed; `reason` of the last two.
 
     transcribed: its text has ended, and any audio that has begun goes on until `AudioDone`.
     `text_tokens` and `audio_tokens`: produced for it; `played`: of these, text and audio tokens that were
@@ -51,11 +78,21 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     number: int | None = None
     """Of the event, where the server counts them and wants to know which have come."""
 
+    @property
+    def failure(self) -> str:
+        """Why the reply is none; empty: it is one, cut at its longest perhaps, as a load test asks for."""
+        if self.status in ("completed", "transcribed"):
+            return ""
+        if self.status == "incomplete" and _LONGEST.search(self.reason):
+            return ""
+        return f"response {self.status}: {self.reason}".removesuffix(": ")
+
 
 class AudioDone(msgspec.Struct, frozen=True, gc=False):
     """A reply's audio has ended."""
 
     response: str | None
+    item: str | None = None
 
 
 class TokensPlayed(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +156,8 @@ Event = (
     | Started
     | Text
     | Audio
+    | UnreadAudio
+    | Item
     | Done
     | AudioDone
     | TokensPlayed

@@ -1,11 +1,16 @@
 """From a message to what it means. Of a message only the needed fields are parsed, and audio is not decoded: its length
-tells its seconds, and who needs its samples decodes them.
+tells its seconds, and who needs its samples decodes them. A field that is not as it should be counts as left out.
 """
 
+import json
+from base64 import b64encode
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from harness.live.dialects.audio_format import NOTHING, AudioFormat, decoded, length, stated
 from harness.live.dialects.events import (
     Audio,
     AudioDone,
@@ -16,6 +21,7 @@ from harness.live.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
+    Item,
     Other,
     Ready,
     SpeechStarted,
@@ -23,27 +29,98 @@ from harness.live.dialects.events import (
     Started,
     Text,
     TokensPlayed,
+    UnreadAudio,
 )
+from workloads.audio import wav
+
+_SESSIONS = ("session.created", "session.updated")
+_AUDIO = frozenset({"response.output_audio.delta", "response.audio.delta"})
+"""The second is the beta name, as of others below."""
+_NULL = msgspec.Raw(b"null")
+_RIFF = "UklGR"
+"""A WAV's first bytes in base64."""
+
+
+class Reader:
+    """What messages of one connection mean, in a protocol whose sessions can begin after an event of type `ready_on`.
+
+    It keeps the format of audio that the server has stated for the session and for replies."""
+
+    def __init__(self, ready_on: str) -> None:
+        self._ready_on = ready_on
+        self._session = NOTHING
+        self._replies: dict[str | None, AudioFormat] = {}
+
+    def __call__(self, data: bytes) -> Event:
+        """What `data` means; never raises."""
+        message = _decoded(data, _Message)
+        if message is None:
+            return Garbage()
+        kind = message.type
+        if kind in _AUDIO:
+            return self._audio(message)
+        try:
+            reader = _READ.get(kind)
+            if kind == "response.created":
+                self._state(message)
+            elif kind in _SESSIONS or kind == self._ready_on:
+                self._session = _stated(data, "session").over(self._session)
+                if kind == self._ready_on:
+                    return _ready(message, self._session)
+            if reader is not None:
+                return reader(message)
+        except ValueError:
+            return Garbage()
+        if kind.startswith("response.") and kind.endswith(".delta"):
+            return _text(message)  # of a channel of tomorrow, such as a call of a tool
+        return Other() if kind else Garbage()
+
+    def _state(self, message: "_Message") -> None:
+        """Keep what a response says of its audio."""
+        response = bytes(message.response)
+        about = _stated(response) if b"format" in response or b"rate" in response else NOTHING
+        if about != NOTHING or self._replies:
+            self._replies[_started(message).response] = self._replies[None] = about
+
+    def _audio(self, message: "_Message") -> Event:
+        data = message.delta if message.delta is not None else message.audio
+        if data is None:
+            return Garbage()
+        id, format = message.response_id, self._session
+        if self._replies:
+            format = self._replies.get(id, self._replies[None] if id is None else NOTHING).over(format)
+        if message.states:
+            format = message.stated().over(format)
+        try:
+            if data.startswith(_RIFF) and (found := samples_of_wav(decoded(data))) is not None:
+                raw, format = found
+                self._replies[id] = format
+                self._replies.setdefault(None, NOTHING)
+                data = b64encode(raw).decode()
+            size = length(data)
+        except ValueError:
+            return Garbage()
+        return UnreadAudio(id, format) if format.unread else Audio(id, message.item_id, size, format, data)
+
+
+def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:
+    """The samples of a WAV that begins with its header, and what that says of them; None where none does."""
+    stream = wav.Stream()
+    raw = stream.feed(content) if wav.header(content) is not None else b""
+    return None if stream.header is None else (raw, format_of_wav(stream.header))
+
+
+def format_of_wav(header: wav.Header) -> AudioFormat:
+    """The format of its samples."""
+    known = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}
+    kind = "floats" if header.tag == 3 else "PCM" if header.tag == 1 else f"format {header.tag}"
+    encoding = known.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
+    return AudioFormat(encoding, header.rate, header.channels)
 
 
 def read(data: bytes, ready_on: str) -> Event:
-    """What `data` means in a protocol whose sessions can begin after an event of type `ready_on`; never raises."""
-    try:
-        message = _decode(data)
-    except msgspec.ValidationError:
-        kind = _type_of(data)
-        return Other() if kind and kind not in _READ else Garbage()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Garbage()
-    reader = _READ.get(message.type)
-    try:
-        if reader is not None:
-            return reader(message)
-        if message.type == ready_on:
-            return _ready(message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Garbage()
-    return Other() if message.type else Garbage()
+    """What `data` means as the first message of a connection; never raises."""
+    return Reader(ready_on)(data)
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -54,18 +131,49 @@ class _Message(msgspec.Struct, gc=False):
     audio: str | None = None
     response_id: str | None = None
     item_id: str | None = None
-    sample_rate_hz: int | None = None
+    sample_rate_hz: float | None = None
+    sample_rate: float | None = None
+    rate: float | None = None
+    format: msgspec.Raw = _NULL
+    encoding: str | None = None
+    mime_type: str | None = None
+    channels: int | None = None
     server_event_seq: int | None = None
     tokens: int | None = None
     frame: int = 0
     waited_ms: int = 0
     reason: str | None = None
     code: str | None = None
-    response: msgspec.Raw = msgspec.Raw(b"null")
-    session: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw = msgspec.Raw(b"null")
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    heard: msgspec.Raw = msgspec.Raw(b"null")
+    response: msgspec.Raw = _NULL
+    session: msgspec.Raw = _NULL
+    item: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    usage: msgspec.Raw = _NULL
+    heard: msgspec.Raw = _NULL
+
+    @property
+    def states(self) -> bool:
+        """Whether the event says something of the format of its audio."""
+        return (
+            self.sample_rate_hz is not None
+            or self.sample_rate is not None
+            or self.format != _NULL
+            or self.encoding is not None
+            or self.rate is not None
+            or self.mime_type is not None
+            or self.channels is not None
+        )
+
+    def stated(self) -> AudioFormat:
+        rate = self.sample_rate_hz or self.sample_rate or self.rate
+        return _own(rate, self.encoding, self.mime_type, self.channels, bytes(self.format))
+
+
+@lru_cache(256)
+def _own(*about: Any) -> AudioFormat:
+    rate, encoding, mime_type, channels, format = about
+    fields = {"sample_rate": rate, "encoding": encoding, "mime_type": mime_type, "channels": channels}
+    return stated({**fields, "format": json.loads(format)})
 
 
 class _Type(msgspec.Struct):
@@ -121,85 +229,94 @@ class _Response(msgspec.Struct):
     rehearsal: _Told | None = None
 
 
-class _Format(msgspec.Struct):
-    rate: int | None = None
-
-
-class _Output(msgspec.Struct):
-    format: _Format | str | None = None
-
-
-class _Streams(msgspec.Struct):
-    output: _Output | None = None
-
-
 class _Own(msgspec.Struct):
     serves: str | None = None
 
 
 class _Session(msgspec.Struct):
-    audio: _Streams | None = None
     rehearsal: _Own | None = None
 
 
-_decode = msgspec.json.Decoder(_Message).decode
-_decode_type = msgspec.json.Decoder(_Type).decode
-_decode_session = msgspec.json.Decoder(_Session | None).decode
-_decode_id = msgspec.json.Decoder(_Id | None).decode
-_decode_response = msgspec.json.Decoder(_Response | None).decode
-_decode_usage = msgspec.json.Decoder(_Usage | None).decode
-_decode_stages = msgspec.json.Decoder(_Stages | None).decode
-_decode_error = msgspec.json.Decoder(_Error | str | None).decode
+S = TypeVar("S", bound=msgspec.Struct)
+_DECODERS: dict[Any, Any] = {}
 
 
-def _type_of(data: bytes) -> str:
+def _decoded(data: bytes | msgspec.Raw, cls: type[S]) -> S | None:
+    """`data` as an object with those fields, without those that are not as they should be; None: no JSON object."""
+    decoder = _DECODERS.get(cls) or _DECODERS.setdefault(cls, msgspec.json.Decoder(cls))
     try:
-        return _decode_type(data).type
-    except msgspec.DecodeError:
-        return ""
-
-
-def _ready(message: _Message) -> Event:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
     try:
-        session = _decode_session(message.session)
-    except msgspec.ValidationError:  # a session of another shape, which need not tell what is read here
-        session = None
-    if session is None:
-        return Ready()
-    output = session.audio.output if session.audio else None
-    rate = output.format.rate if output and isinstance(output.format, _Format) else None
-    return Ready(rate, session.rehearsal.serves if session.rehearsal else None)
+        fields = json.loads(bytes(data))  # which also takes half of an emoji
+    except (ValueError, RecursionError):
+        return None
+    return _kept(fields, cls) if isinstance(fields, dict) else None
 
 
-def _started(message: _Message) -> Event:
-    response = _decode_id(message.response)
-    return Started(response.id if response else message.response_id)
+def _kept(fields: dict[str, Any], cls: type[S]) -> S:
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(cls):
+        value = fields.get(field.name)
+        if field.type is msgspec.Raw:
+            found[field.name] = msgspec.Raw(json.dumps(value).encode())
+            continue
+        try:
+            found[field.name] = msgspec.convert(value, field.type, strict=False)
+        except (msgspec.ValidationError, ValueError):
+            inner = next((each for each in get_args(field.type) if issubclass(each, msgspec.Struct)), None)
+            if inner is not None and isinstance(value, dict):
+                found[field.name] = _kept(value, inner)
+    return cls(**found)
+
+
+def _of(raw: msgspec.Raw, cls: type[S]) -> S:
+    """The same of a field, empty where it is null. ValueError where it is no object."""
+    found = cls() if bytes(raw) == b"null" else _decoded(raw, cls)
+    if found is None:
+        raise ValueError("no object")
+    return found
+
+
+def _stated(data: bytes | msgspec.Raw, name: str | None = None) -> AudioFormat:
+    """What an object, and its field of that name before it, says of the audio to come."""
+    try:
+        about = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        return NOTHING
+    inner = about.pop(name, None) if name is not None and isinstance(about, dict) else None
+    return stated(inner).over(stated(about))
+
+
+def _ready(message: _Message, format: AudioFormat) -> Event:
+    session = _decoded(message.session, _Session)
+    return Ready(format, session.rehearsal.serves if session and session.rehearsal else None)
+
+
+def _started(message: _Message) -> Started:
+    return Started(_of(message.response, _Id).id or message.response_id)
+
+
+def _item(message: _Message) -> Event:
+    item = message.item_id or _of(message.item, _Id).id
+    return Item(message.response_id, item) if message.response_id and item else Other()
 
 
 def _text(message: _Message) -> Event:
     length = len(message.delta or "")
-    if not length:
-        return Other()
-    return Text(message.response_id, message.tokens or 1, length)
-
-
-def _audio(message: _Message) -> Event:
-    data = message.delta if message.delta is not None else message.audio
-    if not isinstance(data, str):
-        return Garbage()
-    size = len(data) * 3 // 4 - (data[-2:].count("=") if data else 0)
-    return Audio(message.response_id, message.item_id, size, message.sample_rate_hz, data)
+    return Text(message.response_id, message.tokens or 1, length, message.item_id) if length else Other()
 
 
 def _done(message: _Message) -> Event:
-    response = _decode_response(message.response) or _Response()
+    response = _of(message.response, _Response)
     text, audio = response.usage.produced() if response.usage else (None, None)
     told = response.rehearsal.heard if response.rehearsal else None
     details = response.status_details or _Details()
     error = details.error or _Error()
     return Done(
         response.id or message.response_id,
-        response.status or "completed",
+        response.status or ("cancelled" if message.type == "response.cancelled" else "completed"),
         text,
         audio,
         (told.thinker, told.talker) if told else None,
@@ -209,36 +326,36 @@ def _done(message: _Message) -> Event:
 
 
 def _transcribed(message: _Message) -> Event:
-    usage = _decode_usage(message.usage)
-    return Done(None, "transcribed", usage.completion_tokens if usage else None)
+    return Done(None, "transcribed", _of(message.usage, _Usage).completion_tokens)
 
 
 def _played(message: _Message) -> Event:
-    stages = _decode_stages(message.heard) or _Stages()
+    stages = _of(message.heard, _Stages)
     return TokensPlayed(message.response_id, (stages.thinker, stages.talker))
 
 
 def _failure(message: _Message) -> Event:
-    error = _decode_error(message.error)
-    if isinstance(error, _Error):
+    error = _decoded(message.error, _Error)
+    if error is not None:
         return Failure(
             error.code or error.type or "unknown", error.message or "", error.event_id, error.param
         )
-    return Failure(message.code or "unknown", error or "")
+    try:
+        said = json.loads(bytes(message.error))
+    except ValueError:
+        said = None
+    return Failure(message.code or "unknown", said if isinstance(said, str) else "")
 
 
 _READ: dict[str, Callable[[_Message], Event]] = {
-    "response.output_audio.delta": _audio,
-    "response.audio.delta": _audio,  # beta name
-    "response.output_audio_transcript.delta": _text,
-    "response.audio_transcript.delta": _text,  # beta name
-    "response.output_text.delta": _text,
-    "response.text.delta": _text,  # beta name
-    "response.output_audio.done": lambda message: AudioDone(message.response_id),
+    "response.output_item.added": _item,
+    "response.content_part.added": _item,
+    "response.output_audio.done": lambda message: AudioDone(message.response_id, message.item_id),
     "transcription.delta": _text,  # vLLM
     "transcription.done": _transcribed,  # vLLM
     "response.created": _started,
     "response.done": _done,
+    "response.cancelled": _done,
     "input_audio_buffer.speech_started": lambda _: SpeechStarted(),
     "input_audio_buffer.speech_stopped": lambda _: SpeechStopped(),
     "input_audio_buffer.committed": lambda _: Committed(),

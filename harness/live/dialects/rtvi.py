@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from harness.live.dialects.audio_format import NOTHING, AudioFormat, stated
 from harness.live.dialects.dialect import Cut, Dialect
 from harness.live.dialects.events import (
     Audio,
@@ -26,7 +27,9 @@ from harness.live.dialects.events import (
     SpeechStopped,
     Started,
     Text,
+    UnreadAudio,
 )
+from harness.live.dialects.parsing import samples_of_wav
 from workloads.trace import Turn
 
 VERSION = "2.0.0"
@@ -64,6 +67,7 @@ class RTVI(Dialect):
     name: ClassVar[str] = "rtvi"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "bot-ready"
+    turn_detection: ClassVar[str] = "server"
     hears: ClassVar[bool] = True
     speech_stops: ClassVar[bool] = False
     binary: ClassVar[bool] = True
@@ -111,6 +115,7 @@ class _Reader:
         self._keeps_sound = keeps_sound
         self._replies = 0
         self._open = False
+        self._format = NOTHING
 
     def __call__(self, data: bytes) -> Event:
         try:
@@ -120,7 +125,15 @@ class _Reader:
             if field == _INTERRUPTION:
                 return self._end("cancelled")
             return self._message(dict(_fields(body))[_DATA]) if field == _MESSAGE else Other()
-        except (ValueError, KeyError, IndexError, TypeError, msgspec.DecodeError, UnicodeDecodeError):
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            AttributeError,
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+        ):
             return Garbage()
 
     @property
@@ -128,9 +141,17 @@ class _Reader:
         return f"reply-{self._replies}" if self._open else None
 
     def _audio(self, frame: dict[int, Any]) -> Event:
-        pcm, channels = frame.get(_SOUND, b""), frame.get(_CHANNELS, 1) or 1
+        pcm = frame.get(_SOUND, b"")
+        own = AudioFormat("pcm", frame.get(_RATE) or None, frame.get(_CHANNELS) or None)
+        if (found := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
+            pcm, own = found
         base64 = b64encode(pcm).decode() if self._keeps_sound else ""
-        return Audio(self._id, None, len(pcm) // channels, frame.get(_RATE), base64)
+        format = own.over(self._format)
+        return (
+            UnreadAudio(self._id, format)
+            if format.unread
+            else Audio(self._id, None, len(pcm), format, base64)
+        )
 
     def _message(self, data: bytes) -> Event:
         try:
@@ -138,6 +159,8 @@ class _Reader:
         except msgspec.ValidationError:  # of a type whose data has another shape
             return Other() if _decode_bare(data).type else Garbage()
         kind, about = said.type, said.data or _Data()
+        if kind in ("bot-ready", "config"):
+            self._format = _configured(data).over(self._format)
         if kind in ("bot-llm-started", "bot-started-speaking"):
             return self._begin(again=kind == "bot-llm-started")
         if kind == self._ends_on:
@@ -165,6 +188,14 @@ class _Reader:
             return Other()
         ended, self._open = self._id, False
         return Done(ended, status)
+
+
+def _configured(data: bytes) -> AudioFormat:
+    """What a bot says of its audio: in its data, or in the options of its services, as RTVI 0.x has them."""
+    about = json.loads(data).get("data") or {}
+    services = about.get("config") or []
+    options = [option for service in services for option in service.get("options") or []]
+    return stated({option["name"]: option.get("value") for option in options} | about)
 
 
 _SIGNALS: dict[str, Event] = {

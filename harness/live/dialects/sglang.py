@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode
-from harness.live.dialects.events import Event, Failure, Other
 from workloads.trace import Turn
 
 _EVENT = "rehearsal"
@@ -76,10 +75,6 @@ class SGLangDuplex(Dialect):
         return messages + cut.truncated()
 
 
-_NO_ITEM = "item_not_found"
-"""A reply is truncated that left nothing in the conversation; the error does not say which message it is about."""
-
-
 @dataclass(frozen=True)
 class SGLangOmni(Dialect):
     """Turn-based sessions on the same path (sglang_omni 0.1.9: serve/realtime/events.py, session.py).
@@ -92,6 +87,7 @@ class SGLangOmni(Dialect):
     name: ClassVar[str] = "sglang_omni"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.updated"
+    turn_detection: ClassVar[str] = "server"
     hears: ClassVar[bool] = True
 
     def cannot(self, typed: bool) -> str | None:
@@ -126,7 +122,3 @@ class SGLangOmni(Dialect):
             return []
         ms = int(1e3 * cut.played_s)
         return [encode("conversation.item.truncate", item_id=cut.item, content_index=0, audio_end_ms=ms)]
-
-    def classify(self, data: bytes) -> Event:
-        event = super().classify(data)
-        return Other() if isinstance(event, Failure) and event.code == _NO_ITEM else event

@@ -5,14 +5,20 @@ The session is configured once and each flush is an utterance. vLLM-Omni does no
 does; both answer an utterance with the audio of its sentences and `session.done`.
 """
 
+import json
 from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
-from harness.live.dialects.dialect import CLOSE, RATE, Cut, Dialect, encode
-from harness.live.dialects.events import Audio, Done, Event, Failure, Garbage, Other
+from harness.live.dialects.audio_format import AudioFormat, stated
+from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
+from harness.live.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
+from harness.live.dialects.parsing import format_of_wav
+from workloads.audio import wav
 from workloads.trace import Turn
 
 
@@ -34,7 +40,8 @@ _decode_error = msgspec.json.Decoder(_Error | str | None).decode
 
 @dataclass(frozen=True)
 class Synthesis(Dialect):
-    """Text in; 16-bit audio out at the rate that is asked for, else 24 kHz."""
+    """Text in; audio out in the format that the server states, else 16-bit PCM at the rate that is asked for, else at
+    24 kHz."""
 
     name: ClassVar[str] = "synthesis"
     input_rate: ClassVar[int] = 16_000
@@ -69,23 +76,73 @@ class Synthesis(Dialect):
         """There is no message for it."""
         return CLOSE
 
-    def classify(self, data: bytes) -> Event:
-        """Samples are what is no JSON object: a text message has a type, and begins with a brace."""
-        if not data.startswith(b"{"):
-            return self._audio(data)
-        try:
-            message = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._audio(data)
-        if message.type == "session.done":
-            return Done(None, "completed")
-        if message.type == "error":
-            return _failure(message)
-        return Other() if message.type else Garbage()
+    def reader(self) -> Callable[[bytes], Event]:
+        asked = AudioFormat("pcm", self.target.sample_rate)
+        sound, stated_format = Sound(), asked
 
-    def _audio(self, data: bytes) -> Event:
-        rate = self.target.sample_rate or RATE
-        return Audio(None, None, len(data), rate, b64encode(data).decode() if self.target.save_audio else "")
+        def read(data: bytes) -> Event:
+            """Samples are what is no JSON object: a text message has a type, and begins with a brace."""
+            nonlocal sound, stated_format
+            message = None
+            if data.startswith(b"{"):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    message = _decode(data)
+            if message is None:
+                try:
+                    samples, format = sound.feed(data, stated_format)
+                except ValueError:
+                    return Garbage()
+                if format.unread:
+                    return UnreadAudio(None, format)
+                base64 = b64encode(samples).decode() if self.target.save_audio else ""
+                return Audio(None, None, len(samples), format, base64)
+            if message.type in ("audio.start", "session.configured"):
+                sound, stated_format = Sound(), stated(json.loads(data)).over(stated_format)
+            if message.type == "session.done":
+                return Done(None, "completed")
+            if message.type == "error":
+                return _failure(message)
+            return Other() if message.type else Garbage()
+
+        return read
+
+
+class Sound:
+    """The bytes of an answer's audio: samples, or a WAV, whose header says what they are."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+        self._wav: wav.Stream | None = None
+        self._plain = False
+
+    def feed(self, data: bytes, format: AudioFormat) -> tuple[bytes, AudioFormat]:
+        """The samples in its next piece, and their format where the server states `format`. ValueError for a WAV whose
+        header does not end."""
+        if self._plain:
+            return data, format
+        if self._wav is None:
+            self._begun += data
+            if len(self._begun) < 12 and wav.begins(self._begun):
+                return b"", format
+            data, self._begun = self._begun, b""
+            if not wav.begins(data):
+                self._plain = True
+                return data, _of_container(data, format)
+            self._wav = wav.Stream()
+        samples = self._wav.feed(data)
+        if self._wav.header is None:
+            return samples, AudioFormat("pcm")
+        return samples, format_of_wav(self._wav.header)
+
+
+_CONTAINERS = {b"ID3": "mp3", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3": "webm"}
+"""How a file begins that nobody reads here, and what it is. [config: their specifications]"""
+
+
+def _of_container(data: bytes, format: AudioFormat) -> AudioFormat:
+    """`format`, or that of the file that `data` begins as."""
+    name = next((name for begin, name in _CONTAINERS.items() if data.startswith(begin)), None)
+    return AudioFormat(name) if name else format
 
 
 def _failure(message: _Message) -> Failure:

@@ -39,6 +39,8 @@ class Exchange:
         self.sent_s: float | None = None
         """When the request had been handed over (s); None as long as it waits for a connection."""
         self.over = False
+        self.headers: dict[str, str] = {}
+        """Of the answer, by names in lower case."""
         self._connection: _Connection | None = None
 
     def abort(self) -> None:
@@ -190,8 +192,11 @@ class _Connection(asyncio.Protocol):
             self._fail("closed")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
             self._bounded = True
+        if self._exchange is not None:
+            self._exchange.headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         exchange, code = self._exchange, self._parser.get_status_code()

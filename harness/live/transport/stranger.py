@@ -8,9 +8,12 @@ import contextlib
 import http.client
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+MOST_BYTES = 2**20
+"""Of an answer that are read. [chosen]"""
 PATIENCE_S = 1.0
 """With each request: who has it answers at once. [chosen]"""
 SECURE = {"ws": "wss", "http": "https"}
@@ -25,24 +28,31 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def asked(url: str, tls: bool, path: str | None = None) -> Answer | None:
-    """What a GET of `path` (default: the url's) at the address brings; None: no HTTP answer."""
+def asked(
+    url: str, tls: bool, path: str | None = None, headers: Mapping[str, str] | None = None
+) -> Answer | None:
+    """What a GET of `path` (default: the url's) at the address brings; None: no HTTP answer. `headers`: only for a host
+    whose certificate holds, where there is TLS."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
     if tls:
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            parts.hostname, port, timeout=PATIENCE_S, context=ssl._create_unverified_context()
+            parts.hostname, port, timeout=PATIENCE_S, context=_context(bool(headers))
         )
     else:
         connection = http.client.HTTPConnection(parts.hostname, port, timeout=PATIENCE_S)
     with contextlib.closing(connection):
         try:
-            connection.request("GET", path or parts.path or "/")
+            connection.request("GET", path or parts.path or "/", headers=headers or {})
             answer = connection.getresponse()
-            return Answer(answer.status, answer.getheader("Server", ""), answer.read(4096))
+            return Answer(answer.status, answer.getheader("Server", ""), answer.read(MOST_BYTES))
         except (OSError, http.client.HTTPException):
             return None
+
+
+def _context(certified: bool) -> ssl.SSLContext:
+    return ssl.create_default_context() if certified else ssl._create_unverified_context()
 
 
 def described(url: str) -> str | None:

@@ -1,0 +1,105 @@
+"""Which reply a server's event is about: the one that its ids name, else the one whose turn it is by the protocol.
+
+An id that nobody has seen begins a reply, as `response.created` does: audio may come before that, or without it. What
+comes without ids is of the reply that has begun and not ended, so nothing of a cut reply is counted to the next one.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from harness.live.dialects.dialect import Cut
+
+
+class Reply:
+    """`response`: its id, as soon as it is known; `done`: the server has said that it has ended. `received_s`: seconds
+    of its sound, whose stretches are kept as they are played: the item of each and how long it is, s."""
+
+    __slots__ = ("_sound", "done", "received_s", "response")
+
+    def __init__(self) -> None:
+        self.response: str | None = None
+        self.done = False
+        self.received_s = 0.0
+        self._sound: list[tuple[str | None, float]] = []
+
+    def add(self, item: str | None, seconds: float) -> None:
+        """More of its sound has come."""
+        self.received_s += seconds
+        if self._sound and self._sound[-1][0] == item:
+            seconds += self._sound.pop()[1]
+        self._sound.append((item, seconds))
+
+    def at(self, played_s: float, done: bool | None = None) -> Cut:
+        """Where it is when so much of it has been played: in which item, and how far into that."""
+        item, passed_s = None, 0.0
+        into: dict[str | None, float] = {}
+        for item, length_s in self._sound:
+            if passed_s + length_s >= played_s:
+                break
+            passed_s += length_s
+            into[item] = into.get(item, 0.0) + length_s
+        place_s = into.get(item, 0.0) + played_s - passed_s
+        return Cut(self.response, item, place_s, self.done if done is None else done)
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Replies(Generic[R]):
+    """The replies of one session. `begin` makes the next one, or returns None where nobody asked for any."""
+
+    def __init__(self, begin: Callable[[], R | None]) -> None:
+        self._begin = begin
+        self._current: R | None = None
+        self._created = True
+        """The server has said of the current one that it begins."""
+        self._by_response: dict[str, R | None] = {}
+        self._by_item: dict[str, R | None] = {}
+
+    def created(self, response: str | None) -> None:
+        """The server says that a reply begins."""
+        current = self._current
+        if response in self._by_response:
+            self._created = self._created or current is self._by_response[response]
+            return
+        early = not self._created and current is not None and not current.done
+        if early and current is not None and None in (response, current.response):
+            self._created = True
+            self._name(current, response)
+            return
+        self._next(response, created=True)
+
+    def of(self, response: str | None, item: str | None = None, begins: bool = False) -> R | None:
+        """The reply that an event is about; None: none that anybody asked for. `begins`: it may be a reply's first."""
+        current = self._current
+        if response is not None and response in self._by_response:
+            reply = self._by_response[response]
+        elif response is None and item is not None and item in self._by_item:
+            return self._by_item[item]
+        elif current is not None and not current.done and (response is None or current.response is None):
+            reply = current
+            self._name(reply, response)
+        elif begins:
+            reply = self._next(response, created=False)
+            if reply is None and response is None:
+                return current  # late
+        else:
+            return None if response is not None else current
+        if item is not None:
+            self._by_item[item] = reply
+        return reply
+
+    def _next(self, response: str | None, created: bool) -> R | None:
+        reply = self._begin()
+        if reply is not None:
+            self._current, self._created = reply, created
+        if response is not None:
+            self._by_response[response] = reply
+            if reply is not None:
+                reply.response = response
+        return reply
+
+    def _name(self, reply: R, response: str | None) -> None:
+        if response is not None:
+            reply.response = response
+            self._by_response[response] = reply

@@ -1,0 +1,204 @@
+"""How servers state the format of their audio, and the samples that it stands for.
+
+Read are 16-bit PCM and G.711 (ITU-T G.711, 11/1988), in base64 or not. Formats are stated as OpenAI's objects and older
+names (pcm16, g711_ulaw), as MIME types (audio/pcm;rate=16000, audio/PCMU of RFC 3551), or by names with a rate
+(pcm_22050).
+"""
+
+import re
+from binascii import Error, a2b_base64
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+RATE = 24_000
+"""Samples/s of PCM where a server says nothing. [config: OpenAI Realtime API]"""
+TELEPHONE_RATE = 8000
+"""Samples/s of G.711 where a server says nothing. [config: G.711]"""
+_RATES = range(4000, 384_001)
+_PCM, _ULAW, _ALAW = "pcm", "u-law", "A-law"
+_TELEPHONE = (_ULAW, _ALAW)
+_NAMES = {
+    **dict.fromkeys(
+        ("pcm", "pcm16", "pcm16le", "pcms16le", "s16le", "s16", "l16", "linear16", "lpcm", "int16", "raw"),
+        _PCM,
+    ),
+    **dict.fromkeys(
+        ("ulaw", "mulaw", "g711ulaw", "g711mulaw", "g711u", "pcmu", "pcmulaw", "pcmmulaw", "basic"), _ULAW
+    ),
+    **dict.fromkeys(("alaw", "g711alaw", "g711a", "pcma", "pcmalaw", "alawbasic"), _ALAW),
+}
+_SAYS_NOTHING = ("", "audio", "application", "octetstream", "binary")
+_WITH_RATE = re.compile(r"(.+?)[-_ ]?(\d{4,6})(?:hz)?")
+_RATE_FIELD = re.compile(r"(output|out|audio|tts)*(sample|sampling)?rate(hz|hertz)?")
+_BITS = ("bits", "bitdepth", "bitspersample", "samplewidth")
+
+
+class AudioFormat(msgspec.Struct, frozen=True, gc=False):
+    """What a server states; None: nothing. `encoding`: pcm, u-law, A-law, or the name of one that is not read."""
+
+    encoding: str | None = None
+    rate: int | None = None
+    channels: int | None = None
+
+    def over(self, other: "AudioFormat") -> "AudioFormat":
+        """This, and what `other` states besides."""
+        if other in (NOTHING, self):
+            return self
+        same = self.encoding is None or other.encoding in (None, self.encoding)
+        return AudioFormat(
+            self.encoding or other.encoding,
+            self.rate or (other.rate if same else None),
+            self.channels or other.channels,
+        )
+
+    @property
+    def unread(self) -> str | None:
+        """Why its audio cannot be measured; None: it can."""
+        return (
+            None
+            if self.encoding in (None, _PCM, *_TELEPHONE)
+            else f"audio as {self.encoding}, which is not read"
+        )
+
+    @property
+    def frame(self) -> int:
+        """Bytes of a sample of each channel."""
+        return (1 if self.encoding in _TELEPHONE else 2) * (self.channels or 1)
+
+    @property
+    def bytes_per_s(self) -> int:
+        return self.frame * (self.rate or (TELEPHONE_RATE if self.encoding in _TELEPHONE else RATE))
+
+    def pcm(self, data: bytes) -> bytes:
+        """Whole frames as 16-bit little-endian mono, of their first channel."""
+        if self.encoding in _TELEPHONE:
+            samples = _table(self.encoding)[np.frombuffer(data, np.uint8)]
+        elif self.frame == 2:
+            return data
+        else:
+            samples = np.frombuffer(data, "<i2")
+        return samples[:: self.channels or 1].tobytes()
+
+
+NOTHING = AudioFormat()
+
+
+def stated(about: Any, format: bool = False) -> AudioFormat:
+    """What a name, or an object as JSON has them, states of the audio that comes from a server: a session, a response,
+    a `format`, or the fields of an event. What it says of the other direction is left aside."""
+    if isinstance(about, str):
+        return named(about)
+    if not isinstance(about, dict):
+        return NOTHING
+    found = NOTHING
+    fields = {re.sub(r"[^a-z0-9]", "", str(name).lower()): value for name, value in about.items()}
+    for name in (
+        "output",
+        "audio",
+        "format",
+        "audioformat",
+        "outputaudioformat",
+        "outputformat",
+        "responseformat",
+    ):
+        inner = fields.get(name)
+        if not isinstance(inner, str) or name.endswith("format"):
+            found = found.over(stated(inner, name.endswith("format")))
+    names = ("encoding", "codec", "mimetype", "contenttype") + (("type", "name") if format else ())
+    for name in names:
+        if isinstance(value := fields.get(name), str):
+            found = found.over(named(value))
+    rates = [(name, _rate(value)) for name, value in fields.items() if _RATE_FIELD.fullmatch(name)]
+    rates.sort(key=lambda each: "out" not in each[0])
+    rate = next((value for _, value in rates if value), None)
+    channels = next((n for name in ("channels", "numchannels") if (n := fields.get(name)) in (1, 2)), None)
+    found = found.over(AudioFormat(None, rate, channels))
+    bits = next((fields[name] for name in _BITS if isinstance(fields.get(name), int)), 16)
+    return _deep(found, 8 * bits if bits < 8 else bits)
+
+
+@lru_cache(256)
+def named(text: str) -> AudioFormat:
+    """What the name of a format states, with its parameters where it is a MIME type."""
+    name, *params = (part.strip().lower() for part in text.split(";"))
+    about = dict(part.split("=", 1) for part in params if "=" in part)
+    codec = about.get("codecs", about.get("codec", "")).strip("\"'")
+    short = re.sub(r"^audio/|^x-|^audio/x-", "", name)
+    rated = _WITH_RATE.fullmatch(short)
+    if rated and _key(short) not in _NAMES and _key(rated[1]) in _NAMES:
+        short, about = rated[1], {"rate": rated[2], **about}
+    key = _key(codec) if codec else _key(short)
+    if key in _SAYS_NOTHING or "/" in short:
+        return (
+            NOTHING if not name.startswith("audio/") or key in _SAYS_NOTHING else AudioFormat(_shown(short))
+        )
+    channels = int(about["channels"]) if about.get("channels") in ("1", "2") else None
+    found = AudioFormat(_NAMES.get(key) or _shown(codec or short), _rate(about.get("rate")), channels)
+    bits = about.get("bits", "16")
+    return _deep(found, int(bits) if bits.isdecimal() else 16)
+
+
+def decoded(base64: str) -> bytes:
+    """The data of base64 in any of its forms: with line breaks, without padding, in either alphabet, or of several
+    pieces. ValueError for anything else."""
+    text = base64.translate(_OTHER_ALPHABET)
+    try:
+        return b"".join(
+            a2b_base64(part + "=" * (-len(part) % 4), strict_mode=True)
+            for part in re.split("=+", text)
+            if part
+        )
+    except Error as error:
+        raise ValueError(str(error)) from None
+
+
+def length(base64: str) -> int:
+    """Bytes of its data. ValueError where it is none."""
+    end = base64.find("=")
+    whole = end < 0 or end >= len(base64) - 2
+    if whole and "\n" not in base64 and "\r" not in base64 and " " not in base64 and "\t" not in base64:
+        return (len(base64) if end < 0 else end) * 3 // 4
+    return len(decoded(base64))
+
+
+def _deep(found: AudioFormat, bits: int) -> AudioFormat:
+    if bits == 16 or found.encoding != _PCM:
+        return found
+    return AudioFormat(f"{bits}-bit PCM", found.rate, found.channels)
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.removeprefix("x-"))
+
+
+def _rate(value: Any) -> int | None:
+    """Samples/s, where that is what it can be."""
+    try:
+        rate = round(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return rate if rate in _RATES else None
+
+
+def _shown(name: str) -> str:
+    return "".join(each for each in name if each.isprintable())[:40] or "an encoding without a name"
+
+
+_OTHER_ALPHABET = str.maketrans("-_", "+/", " \n\r\t")
+
+
+@cache
+def _table(encoding: str | None) -> np.ndarray:
+    """The sample of each byte, int16, by G.711's tables 1 and 2."""
+    code = np.arange(256)
+    if encoding == _ULAW:
+        code ^= 0xFF
+        size = ((((code & 0x0F) << 3) + 0x84) << (code >> 4 & 7)) - 0x84
+        return np.where(code & 0x80, -size, size).astype("<i2")
+    code ^= 0x55
+    step, chord = code & 0x0F, code >> 4 & 7
+    size = np.where(chord == 0, (step << 4) + 8, ((step << 4) + 0x108) << np.maximum(chord - 1, 0))
+    return np.where(code & 0x80, size, -size).astype("<i2")

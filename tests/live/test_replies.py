@@ -1,0 +1,308 @@
+"""Which reply an event is about, and how much of it came: however its audio is split, in any allowed order of events,
+with any unknown fields and events in between."""
+
+import asyncio
+import base64
+import functools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.live.client.connection import ConnectionContext
+from harness.live.client.logs import FailureLog, SendLog
+from harness.live.client.turn_connection import TurnConnection
+from harness.live.dialects import dialect_of
+from harness.live.target import TargetParams
+from harness.records.log import EventLog
+from tests.live.scripted import spoken
+from tests.live.strategies import some
+
+TURNS = spoken(turns=2).sessions[0].turns
+
+
+class Heard:
+    """A user who keeps what reaches it. `seconds`: of audio, by turn; `ended`: turns whose reply is complete."""
+
+    due_s = network_s = 0.0
+
+    def __init__(self) -> None:
+        self.seconds: dict[int, float] = {}
+        self.ended: list[int] = []
+        self.reasons: list[str] = []
+
+    def audio(self, turn: int, seconds: float, at_s: float) -> None:
+        self.seconds[turn] = self.seconds.get(turn, 0.0) + seconds
+
+    def text(self, turn: int, tokens: int, at_s: float) -> None:
+        pass
+
+    def reply_done(self, turn: int, at_s: float) -> None:
+        self.ended.append(turn)
+
+    def failed(self, reason: str, at_s: float) -> None:
+        self.reasons.append(reason)
+
+
+class Line:
+    """A socket that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(json.loads(message))
+
+    def close(self) -> None:
+        pass
+
+
+class Call:
+    """A session of dialect openai that is ready, and its two ends."""
+
+    def __init__(self, **target: Any) -> None:
+        dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", **target))
+        context = ConnectionContext.of(dialect, "turns", EventLog(), SendLog(), FailureLog())
+        self.connection = TurnConnection(context, 0)
+        self.heard, self.line = Heard(), Line()
+        self.connection._socket = self.line  # type: ignore[assignment]
+        self.connection.attach(self.heard)
+        self.says("session.updated", session={})
+
+    def says(self, kind: str, **fields: Any) -> None:
+        self.connection.message(json.dumps({"type": kind, **fields}).encode(), 0.0)
+
+    def asks(self, turn: int) -> None:
+        self.connection._speaking = self.connection._reply = None  # the user has spoken
+        self.connection.commit(TURNS[turn], 0.0, 0)
+
+    def audio(self, seconds: float = 0.1, **ids: Any) -> None:
+        self.says(
+            "response.output_audio.delta",
+            delta=base64.b64encode(bytes(round(48_000 * seconds))).decode(),
+            **ids,
+        )
+
+
+def calling(test: Any) -> Any:
+    """Runs a test on a loop, as connections need one."""
+
+    async def main(*args: Any, **more: Any) -> None:
+        test(*args, **more)
+
+    @functools.wraps(test)
+    def run(*args: Any, **more: Any) -> None:
+        asyncio.run(main(*args, **more))
+
+    return run
+
+
+NONSENSE = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.just([{"a": 1}])
+    | st.just({"rate": 8000})
+)
+FIELDS = some(
+    event_id=NONSENSE,
+    output_index=NONSENSE,
+    obfuscation=NONSENSE,
+    usage=NONSENSE,
+    tokens=NONSENSE,
+    x=NONSENSE,
+)
+BETWEEN = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["rate_limits.updated", "conversation.item.created", "an.event.of.tomorrow", "response.metrics"]
+        ),
+        some(item=NONSENSE, response=NONSENSE, delta=NONSENSE, audio=NONSENSE, session=NONSENSE),
+    ),
+    max_size=2,
+)
+CUTS = st.lists(st.integers(1, 4800), max_size=6)
+
+
+@st.composite
+def replies(
+    draw: st.DrawFn, name: str, ids: str, status: str
+) -> tuple[list[tuple[str, dict[str, Any]]], int]:
+    """A reply as events, and the bytes of its audio. `ids`: which of them its events have."""
+    size = 9600
+    about = {"response_id": f"r{name}", "item_id": f"i{name}"}
+    about = {key: value for key, value in about.items() if key.split("_")[0] in ids.split()}
+    created = draw(st.sampled_from(["before", "after", "never"]))
+    created_event = ("response.created", {"response": {"id": f"r{name}"}})
+    at, events = 0, [created_event] if created == "before" else []
+    if "item" in ids and "response" not in ids and created == "before":
+        events.append(("response.output_item.added", {"response_id": f"r{name}", "item": {"id": f"i{name}"}}))
+    for cut in [*draw(CUTS), size]:
+        piece = bytes(range(256)) * 40
+        piece = piece[at : min(size, at + cut)]
+        at += len(piece)
+        delta = base64.b64encode(piece).decode()
+        if draw(st.booleans()):
+            delta = "\r\n".join(delta[i : i + 76] for i in range(0, len(delta), 76)) + "\r\n"
+        events.append(("response.output_audio.delta", {**draw(FIELDS), **about, "delta": delta}))
+        events += draw(BETWEEN)
+        if created == "after" and created_event not in events:
+            events.append(created_event)
+    if draw(st.booleans()):
+        events.append(("response.output_audio.done", about))
+    done = {"status": status, **({"id": f"r{name}"} if created != "never" or "response" in ids else {})}
+    events.append(("response.done", {"response": {**draw(FIELDS), **done}}))
+    return events, size
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["response item", "response", "item", ""]), st.data())
+@calling
+def test_a_reply_is_the_same_however_it_is_told(ids: str, data: st.DataObject) -> None:
+    """The first is cut after its first audio, and what is left of it comes when the second has been asked for."""
+    call = Call()
+    (first, size), (second, _) = (
+        data.draw(replies(name, ids, status)) for name, status in (("a", "cancelled"), ("b", "completed"))
+    )
+    call.asks(0)
+    sounds = [k for k, (kind, _) in enumerate(first) if kind == "response.output_audio.delta"]
+    cut = sounds[data.draw(st.integers(0, len(sounds) - 1))]
+    for kind, fields in first[: cut + 1]:
+        call.says(kind, **fields)
+    heard_s = call.heard.seconds[0]
+    call.connection.interrupt(heard_s / 2)
+    call.asks(1)
+    for kind, fields in first[cut + 1 :]:
+        call.says(kind, **fields)
+    assert call.heard.seconds == {0: heard_s}, "what comes too late is nobody else's"
+    for kind, fields in second:
+        call.says(kind, **fields)
+    assert call.heard.seconds[1] == pytest.approx(size / 48_000) and call.heard.seconds[0] == heard_s
+    assert call.heard.ended == [1] and call.heard.reasons == []
+    late = [row for row in call.connection.context.log.events().to_pylist() if row["kind"] == "late_audio"]
+    assert sum(row["value"] for row in late) == pytest.approx(size / 48_000 - heard_s)
+
+
+@calling
+def test_audio_of_a_reply_that_has_ended_is_not_counted_to_the_next() -> None:
+    call = Call()
+    for turn, response in enumerate("ab"):
+        call.asks(turn)
+        call.audio(0.1, response_id="a", item_id="i")
+        call.audio(0.2, response_id=response)
+        call.says("response.done", response={"id": response, "status": "completed"})
+    assert call.heard.seconds == {0: pytest.approx(0.4), 1: pytest.approx(0.2)}
+
+
+@calling
+def test_an_interruption_names_the_item_that_is_played_and_the_place_in_it() -> None:
+    def cut(played_s: float, *items: str) -> tuple[str, int]:
+        call = Call()
+        call.asks(0)
+        for item in items:
+            call.audio(0.1, response_id="r", item_id=item)
+        call.connection.interrupt(played_s)
+        [told] = [event for event in call.line.sent if event["type"] == "conversation.item.truncate"]
+        return told["item_id"], told["audio_end_ms"]
+
+    assert cut(0.25, "a", "a", "a") == ("a", 250)
+    assert cut(0.1505, "a", "a", "b", "b") == ("a", 150)
+    assert cut(0.2505, "a", "a", "b", "b") == ("b", 50)
+    assert cut(0.3505, "a", "b", "a", "b") == ("b", 150)
+
+
+ERRORS = [
+    {
+        "type": "invalid_request_error",
+        "code": None,
+        "message": "Cancellation failed: no active response found",
+    },
+    {
+        "type": "invalid_request_error",
+        "code": "unsupported_content_type",
+        "message": "Only audio can be truncated",
+    },
+    {
+        "type": "invalid_request_error",
+        "code": "invalid_value",
+        "message": "Audio content of 100ms is already shorter",
+    },
+    {"code": "item_not_found", "message": "", "event_id": None},
+    {"code": "conversation_already_has_active_response", "message": "x"},
+    "no such item",
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@calling
+def test_an_error_about_our_interruption_does_not_end_the_call(error: Any) -> None:
+    call = Call()
+    call.asks(0)
+    call.audio(response_id="a", item_id="i")
+    call.connection.interrupt(0.05)
+    call.says("error", error=error)
+    call.asks(1)
+    call.says("response.done", response={"id": "a", "status": "cancelled"})
+    call.audio(response_id="b")
+    call.says("response.done", response={"id": "b", "status": "completed"})
+    assert call.heard.ended == [1] and call.heard.reasons == []
+    call.says("error", error={"code": "invalid_value", "message": "about another thing"})
+    assert call.heard.reasons == ["error: invalid_value"]
+
+
+@calling
+def test_an_error_of_the_server_s_own_ends_it_also_after_an_interruption() -> None:
+    call = Call()
+    call.asks(0)
+    call.audio(response_id="a", item_id="i")
+    call.connection.interrupt(0.05)
+    call.says("error", error={"type": "server_error", "code": None, "message": "out of memory"})
+    assert call.heard.reasons == ["error: server_error"]
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"status": "completed"}, None),
+        ({"status": "incomplete", "status_details": {"reason": "max_output_tokens"}}, None),
+        (
+            {"status": "incomplete", "status_details": {"reason": "content_filter"}},
+            "response incomplete: content_filter",
+        ),
+        ({"status": "incomplete"}, "response incomplete"),
+        (
+            {"status": "cancelled", "status_details": {"reason": "client_cancelled"}},
+            "response cancelled: client_cancelled",
+        ),
+        (
+            {"status": "failed", "status_details": {"error": {"code": "rate_limit_exceeded"}}},
+            "response failed: rate_limit_exceeded",
+        ),
+    ],
+)
+@pytest.mark.parametrize("sound", [True, False])
+@calling
+def test_a_reply_is_complete_only_where_the_server_says_so(
+    sound: bool, response: Any, reason: str | None
+) -> None:
+    """One that ends at its longest is, as a text is whose finish reason is length; one without anything is not."""
+    call = Call()
+    call.asks(0)
+    if sound:
+        call.audio(response_id="a")
+    call.says("response.done", response={"id": "a", **response})
+    reason = reason or (None if sound else "no output")
+    assert call.heard.reasons == ([] if reason is None else [reason]) and call.heard.ended == (
+        [0] if reason is None else []
+    )
+
+
+@calling
+def test_audio_that_is_not_read_fails_the_turn_and_is_not_measured() -> None:
+    call = Call()
+    call.asks(0)
+    call.audio(response_id="a", format="opus")
+    assert call.heard.reasons == ["audio as opus, which is not read"] and call.heard.seconds == {}
