@@ -31,7 +31,11 @@ def live(
         str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")
     ],
     dialect: Annotated[
-        str, option("--dialect", "auto, openai, vllm_omni, vllm, rehearsal or text.")
+        str,
+        option(
+            "--dialect",
+            "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
+        ),
     ] = "auto",
     audio: Annotated[
         Path | None, option("--audio", "What users say; default: synthetic speech.", "DIR")

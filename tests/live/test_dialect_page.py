@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -10,7 +11,9 @@ from harness.live.client.synthesis_endpoint import request_body
 from harness.live.dialects import DIALECTS, dialect_of
 from harness.live.dialects.dialect import Cut, Dialect
 from harness.live.dialects.synthesis import Synthesis
+from harness.live.target import Dialect as Name
 from harness.live.target import TargetParams
+from reports.cli.live import live
 from tests.live.scripted import spoken
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text()
@@ -72,3 +75,10 @@ def test_what_is_asked_for_as_speech() -> None:
 
 def test_every_dialect_has_a_page() -> None:
     assert all(section(name) for name in DIALECTS if name not in OF_ITS_OWN)
+
+
+def test_the_help_names_every_dialect() -> None:
+    hints = get_type_hints(live, include_extras=True)
+    [option] = hints["dialect"].__metadata__
+    words = set(re.findall(r"\w+", option.help))
+    assert set(get_args(Name)) <= words
