@@ -264,18 +264,21 @@ def _type_of(message: bytes) -> str:
 
 def refused_token(target: TargetParams, status: int) -> str:
     """What is to be said of a url that answers with HTTP status 401 or 403."""
-    sent = target.token_name(
-        target.dialect if target.dialect != "auto" else "text" if target.is_http else "auto"
-    )
+    sent = _sent_in(target)
     what = "wants a token or key, and none is set" if sent is None else f"refuses the token in {sent}"
     return f"{what} (HTTP status {status}); {_key(target)}"
 
 
 def _key(target: TargetParams) -> str:
-    name = target.token_name("text")
+    name = _sent_in(target)
     if name is None:
         return "put it into an environment variable and name that with --token-env."
     return f"put the right one into {name}, or name another environment variable with --token-env."
+
+
+def _sent_in(target: TargetParams) -> str | None:
+    """The environment variable whose token is sent."""
+    return target.token_name("text" if target.is_http else target.dialect)
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -319,8 +322,7 @@ def model_remedy(target: TargetParams) -> str:
 async def _forbidden(target: TargetParams) -> str:
     """A WebSocket was refused with HTTP status 403: with the wrong token, or at a wrong path, as FastAPI does."""
     path = urlsplit(target.url).path or "/"
-    sent = target.token_name(target.dialect)
-    token = _token(target)
+    sent, token = _sent_in(target), _token(target)
     elsewhere = await asyncio.to_thread(get, target, models_path(target), token)
     route = f"has no WebSocket at the path {path} (HTTP status 403, as FastAPI's servers answer to every wrong path)"
     if elsewhere is not None and elsewhere.status == 200:
