@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.live.client.connection import ConnectionContext
+from harness.live.client.duplex_endpoint import DuplexConnection
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.client.turn_connection import TurnConnection
 from harness.live.dialects import dialect_of
@@ -306,3 +307,46 @@ def test_audio_that_is_not_read_fails_the_turn_and_is_not_measured() -> None:
     call.asks(0)
     call.audio(response_id="a", format="opus")
     assert call.heard.reasons == ["audio as opus, which is not read"] and call.heard.seconds == {}
+
+
+class Overhears:
+    """A user on an open microphone who keeps the samples of each reply."""
+
+    def __init__(self) -> None:
+        self.pcm: dict[int, bytes] = {}
+        self.ended: list[int] = []
+
+    def reply_begun(self, reply: int, at_s: float) -> None:
+        self.pcm[reply] = b""
+
+    def audio(self, reply: int, seconds: float, at_s: float, pcm: bytes) -> None:
+        self.pcm[reply] += pcm
+
+    def reply_done(self, reply: int, at_s: float) -> None:
+        self.ended.append(reply)
+
+
+@calling
+def test_an_open_microphone_hears_each_reply_s_own_samples_however_they_are_cut() -> None:
+    dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", turn_detection="server"))
+    context = ConnectionContext.of(dialect, "turns", EventLog(), SendLog(), FailureLog())
+    connection, heard = DuplexConnection(context, 0, None, 0.02), Overhears()  # type: ignore[arg-type]
+    connection._socket = Line()  # type: ignore[assignment]
+    connection.attach(heard)
+
+    def says(kind: str, **fields: Any) -> None:
+        connection.message(json.dumps({"type": kind, **fields}).encode(), 0.0)
+
+    def audio(data: bytes, **about: Any) -> None:
+        says("response.output_audio.delta", delta=base64.b64encode(data).decode(), **about)
+
+    says("session.updated", session={})
+    audio(b"\1\2\3", response_id="a")
+    says("response.created", response={"id": "a"})
+    audio(b"\4\5\6", response_id="a")
+    says("response.done", response={"id": "a", "status": "completed"})
+    audio(b"\x80\xff", format="g711_ulaw")
+    audio(b"\7\7", response_id="a")
+    says("response.done", response={"status": "completed"})
+    assert heard.pcm == {0: b"\1\2\3\4\5\6\7\7", 1: (32124).to_bytes(2, "little") + bytes(2)}
+    assert heard.ended == [0, 1]
