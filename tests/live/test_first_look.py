@@ -268,6 +268,15 @@ def test_of_a_model_that_a_server_lacks_the_others_are_named(path: str, error: s
         look(f"http://{where}{path}", model="tinny")
 
 
+@pytest.mark.parametrize("listed", [["tiny"], ["tiny", "huge"]])
+def test_the_only_model_of_a_server_is_taken_where_one_must_be_named(
+    listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "models", lambda target: listed)
+    with realtime(None) as url:
+        assert look(url).model == (listed[0] if len(listed) == 1 else None)
+
+
 def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None:
     session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
     with (

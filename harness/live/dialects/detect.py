@@ -11,6 +11,7 @@ from harness.live.dialects import DIALECTS, dialect_of
 from harness.live.dialects.dialect import Dialect
 from harness.live.dialects.events import Failure, Ready
 from harness.live.dialects.parsing import read
+from harness.live.dialects.vllm import VLLM
 from harness.live.target import TargetParams
 from harness.live.transport.stranger import PLAIN, Answer, asked, described
 from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
@@ -91,7 +92,7 @@ async def resolve(target: TargetParams) -> TargetParams:
         raise UserError(await _unreachable(target, failed)) from None
     if target.dialect != "auto":
         socket.abort()
-        return target
+        return await _with_model(target)
     try:
         async with asyncio.timeout(HELLO_S):
             first = await receiver.next.get()
@@ -99,7 +100,15 @@ async def resolve(target: TargetParams) -> TargetParams:
         first = None
     socket.abort()
     spoken = await _tried(target) if first is None else _spoken(target, first)
-    return target.model_copy(update={"dialect": spoken})
+    return await _with_model(target.model_copy(update={"dialect": spoken}))
+
+
+async def _with_model(target: TargetParams) -> TargetParams:
+    """`target` with the server's only model, where the dialect needs one and none is named."""
+    if target.dialect != VLLM.name or target.model is not None:
+        return target
+    names = await asyncio.to_thread(models, target)
+    return target.model_copy(update={"model": names[0]}) if len(names) == 1 else target
 
 
 async def _tried(target: TargetParams) -> str:
