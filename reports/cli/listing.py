@@ -93,7 +93,7 @@ def list_(
         if form == "table":
             _show_one(one, [] if sets else one.get("choices", []))
         else:
-            emit(form, one if form == "json" else one.get("parameters", [one]))
+            emit(form, [one] if form == "json" else one.get("parameters", [one]))
     elif form == "csv":
         emit(form, brief)
     else:

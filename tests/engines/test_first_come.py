@@ -82,7 +82,7 @@ class Ordered:
         return Plan([request.id for request in sorted(view.requests, key=self._key)])
 
 
-def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, int]) -> Bench:
+def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, Any]) -> Bench:
     async def main() -> Bench:
         bench = Bench(policy=policy, lazy_steps=True, **limits)
         for place, (at_s, prompt, tokens) in enumerate(arrivals):
