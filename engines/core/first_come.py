@@ -6,13 +6,15 @@ request that lacks blocks takes those of the last one. Where everybody fits, no 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from engines.core.policy import Plan, RequestView, StageView
 
 Cached = Callable[[Sequence[bytes]], int]
 """Tokens at the beginning of a prompt that are in the prefix cache, by the hashes of its blocks."""
 
+_ready_s = attrgetter("ready_s")
 NO_CAPS: Mapping[str, int] = {}
 
 
@@ -46,40 +48,57 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
         return True
     if fits and not plan.caps and (plan.step_budget is None or new <= plan.step_budget):
         return bool(held) and any([r.id in held and r.tokens > r.computed for r in requests])
-    came = [request for request in requests if request.running]
-    came += sorted([request for request in requests if not request.running], key=_ready_s)
-    planned = [request for request in came if request.id not in held] if held else came
-    if plan.order:
-        rank = {request_id: place for place, request_id in enumerate(plan.order)}
-        last = len(rank)
-        planned = sorted(planned, key=lambda request: rank.get(request.id, last))
-    if planned == came and not plan.caps and plan.step_budget is None:
-        return False
+    running, waiting = [], []
+    for request in requests:
+        (running if request.running else waiting).append(request)
+    plain = not held and not plan.caps and plan.step_budget is None
+    if plain and (not plan.order or (len(running) >= view.slot_budget and _all_run(running, view))):
+        return False  # where there is no slot, vLLM looks at nobody who waits
+    waiting.sort(key=_ready_s)
     budget = view.token_budget
     if plan.step_budget is not None:
         budget = max(1, min(budget, plan.step_budget))
-    slots = view.slot_budget - sum([request.running and request.id in held for request in came])
-    return _step(planned, view, budget, slots, plan.caps, cached) != _step(
-        came, view, view.token_budget, view.slot_budget, NO_CAPS, cached
-    )
+    slots = view.slot_budget - sum([request.id in held for request in running])
+    mine = _step(*_planned(running, waiting, plan), view, budget, slots, plan.caps, cached)
+    return mine != _step(running, waiting, view, view.token_budget, view.slot_budget, NO_CAPS, cached)
 
 
-def _ready_s(request: RequestView) -> float:
-    return request.ready_s
+def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bool:
+    """Whether tokens and blocks are enough for all running requests."""
+    new = sum([request.tokens - request.computed for request in running])
+    return new <= view.token_budget and new // view.block_size + len(running) <= view.free_blocks
+
+
+def _planned(
+    running: Sequence[RequestView], waiting: Sequence[RequestView], plan: Plan
+) -> tuple[Sequence[RequestView], Iterable[RequestView]]:
+    """Running and waiting requests in the order of the plan, without those that it holds."""
+    mine = {request.id: request for request in running if request.id not in plan.held}
+    theirs = {request.id: request for request in waiting if request.id not in plan.held}
+    order = plan.order
+    first = [mine.pop(id) for id in order if id in mine]
+    return [*first, *mine.values()], _in_order(theirs, order)
+
+
+def _in_order(by_id: dict[str, RequestView], order: Sequence[str]) -> Iterator[RequestView]:
+    for request_id in order:
+        if request_id in by_id:
+            yield by_id.pop(request_id)
+    yield from by_id.values()
 
 
 def _step(
-    order: Iterable[RequestView],
+    running: Sequence[RequestView],
+    waiting: Iterable[RequestView],
     view: StageView[RequestView],
     tokens: int,
     slots: int,
     caps: Mapping[str, int],
     cached: Cached,
 ) -> dict[str, int]:
-    """The tokens of each request in the step that vLLM makes of these requests, in this order."""
+    """The tokens of each request in the step that vLLM makes of these requests, each in this order."""
     given: dict[str, int] = {}
-    order = list(order)
-    running = [request for request in order if request.running]
+    running = list(running)
     free, size, place, preempted = view.free_blocks, view.block_size, 0, False
     while place < len(running) and tokens > 0:
         request = running[place]
@@ -94,14 +113,10 @@ def _step(
         if count > 0:
             given[request.id] = count
             tokens, free = tokens - count, free - need
-    if preempted:
-        return given
     slots -= len(running)
-    for request in order:
-        if tokens <= 0 or slots <= 0:
-            break
-        if request.running:
-            continue
+    if preempted or tokens <= 0 or slots <= 0:
+        return given
+    for request in waiting:
         computed = request.computed
         if not computed and request.hashes:
             computed = min(cached(request.hashes), request.tokens - 1)
@@ -111,4 +126,6 @@ def _step(
             break
         given[request.id] = count
         tokens, free, slots = tokens - count, free - need, slots - 1
+        if tokens <= 0 or slots <= 0:
+            break
     return given
