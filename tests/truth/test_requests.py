@@ -5,11 +5,13 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.truth.guidellm import read_parts
 from harness.truth.inference_perf import read_parts as read_stages
 from harness.truth.otel import read_spans
-from harness.truth.seen import by_arrival
+from harness.truth.seen import Seen, by_arrival
 from harness.truth.sweep import split
 from harness.truth.vllm_bench import read_part
 from tests.truth.conftest import line, span
@@ -214,3 +216,42 @@ def test_jitter_of_fast_arrivals_divides_nothing(tmp_path):
     path = tmp_path / "traces.json"
     path.write_text("\n".join(line(span(start, 10, 5, 0.1, e2e)) for start, e2e in alone + crowd + fast))
     assert [len(part.seen) for part in split(by_arrival(read_spans(path)), 50)] == [5, 5, 50, 50]
+
+
+STAGES = st.lists(
+    st.tuples(st.sampled_from(["constant", "poisson", "burst"]), st.floats(1.1, 3.0), st.integers(15, 40)),
+    min_size=1,
+    max_size=5,
+)
+"""Of each part its kind, its rate over that of the part before, and its requests."""
+
+
+@given(stages=STAGES, slowest=st.floats(0.1, 3.0), e2e=st.floats(0.2, 3.0), seed=st.integers(0, 10**6))
+def test_a_made_sweep_is_divided_where_its_parts_meet(stages, slowest, e2e, seed):
+    """One at a time, as many as go, then any rates. Where the requests of a part are known, of Poisson rates, too: else
+    an unlucky gap of a Poisson process looks like the end of a part."""
+    rng, most = np.random.default_rng(seed), stages[0][2] if seed % 2 else None
+    seen, rate = [(1.01 * e2e * i, e2e) for i in range(5)], max(slowest, 2.5) if most else slowest
+    seen += [(seen[-1][0] + e2e + 3, 2 * e2e)] * 6
+    ends = [5, 11]
+    for kind, faster, count in stages:
+        count, rate = most or count, rate * faster
+        at_once = max(1, int(rate)) if kind == "burst" or (kind == "poisson" and not most) else 1
+        starts = np.concatenate(
+            [np.zeros(min(at_once, count)), np.arange(1, count - min(at_once, count) + 1) / rate]
+        )
+        starts += rng.uniform(0, 0.01, count)
+        if kind == "poisson" and most:
+            starts = rng.exponential(1 / rate, count).cumsum()
+        empty = max(start + took for start, took in seen) + 2.5
+        begin = seen[-1][0] + (np.ceil((empty - seen[-1][0]) * rate / faster) + 0.5) * faster / rate
+        seen += [(begin + start - starts.min(), e2e * rng.uniform(0.7, 1.3)) for start in sorted(starts)]
+        ends.append(ends[-1] + count)
+    parts = split([Seen("", start, 10, 5, 0.1, took) for start, took in seen], most)
+    assert np.cumsum([len(part.seen) for part in parts]).tolist() == ends
+
+
+def test_a_burst_at_the_beginning_makes_no_other_rate():
+    starts = [0.0, 1.0, 2.0, 10.0, 10.0, 10.0, *(15 + np.array([0, 0, 0, *range(1, 9)]) / 3)]
+    seen = [Seen("", start, 10, 5, 0.1, 0.9) for start in starts]
+    assert [part.label for part in split(seen, 11)] == ["one at a time", "as many as go", "3/s"]
