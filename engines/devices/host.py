@@ -25,11 +25,6 @@ API_SERVER_S = 0.002
 """Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
 less queue and prefill, by the server's own spans, of the requests that PROMPT_STEP is of: 1.5 to 2.5 ms."""
 
-CLIENT_S = 0.010
-"""What a client over HTTP sees more of it than the server's spans do. [calibrated] the client's TTFT less the server's
-of 200 requests of a run (guidellm); of prompts of 500 tokens or of 3,000, as experiments in sum say that were not used
-for it."""
-
 CALIBRATED_ON = (
     ("jan20-codellama-train-1", "one at a time", "PROMPT_STEP, API_SERVER_S"),
     ("jan20-codellama-train-1", "as many as go", "REQUEST_S"),

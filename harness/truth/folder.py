@@ -3,15 +3,18 @@
 Whichever files of a run say what the server and the client measured are put together.
 """
 
+import gzip
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness.truth import guidellm, inference_perf, vllm_bench
-from harness.truth.document import get, number, read_json, read_yaml
-from harness.truth.inference_perf import read_summary
+from harness.truth.document import get, number, read_yaml
+from harness.truth.inference_perf import read_stages
 from harness.truth.otel import read_spans
 from harness.truth.seen import WHOLE, Part, Seen, by_arrival, request
 from harness.truth.summary_csv import is_summary, read_summaries
@@ -21,7 +24,7 @@ from harness.truth.vllm_log import read_log, server_of
 from workloads.errors import UserError
 
 KINDS = (
-    "traces.json (OpenTelemetry of vLLM), guidellm-results.json or .json.gz, a JSON result of `vllm bench serve`, "
+    "OpenTelemetry traces of vLLM (JSON), results of guidellm (JSON, gzip or not) or of `vllm bench serve`, "
     "inference-perf's per_request_lifecycle_metrics.json or summary_lifecycle_metrics.json, or a summary as CSV"
 )
 
@@ -29,27 +32,42 @@ KINDS = (
 def read_truth(path: str | Path) -> list[TruthRun | SummaryRun]:
     """The runs in a folder and the folders within it, by name, and the experiments of its summaries.
 
-    `path` may also be one summary. Other files are passed over; UserError about one that is broken, and where there
-    is nothing to read.
+    `path` may also be one file: of requests, with which the settings in its folder are read, or a summary. Other files
+    are passed over; UserError about one that is broken, and where there is nothing to read.
     """
     path = Path(path)
     if not path.exists():
-        raise UserError(f"{path} does not exist; give a folder of measured runs.")
-    if path.is_file():
-        if path.suffix != ".csv":
-            raise UserError(f"{path} is of no known kind; give the folder of the run, or a summary as CSV.")
+        raise UserError(f"{path} does not exist; give a file or a folder of measured runs.")
+    runs = _file(path) if path.is_file() else _folder(path, path.resolve().name, "")
+    if not runs:
+        raise UserError(f"{path} has nothing to read in it; give {KINDS}, or a folder with such files.")
+    return with_clients(runs)
+
+
+def _file(path: Path) -> list[TruthRun | SummaryRun]:
+    """The run that has this file, or what it is by its content."""
+    if path.suffix == ".csv":
         return [*read_summaries(path)]
-    if not (runs := _folder(path, path.resolve().name, "")):
-        raise UserError(f"{path} has nothing to read in it; give a folder with {KINDS}.")
-    return runs
+    folder = path.parent.parent if path.parent.name in RESULTS else path.parent
+    of_folder = files_of(folder)
+    for files in of_folder:
+        if path in files.named():
+            return read_run(files, folder.resolve().name if len(of_folder) == 1 else _stem(path))
+    kind = kind_of(path)
+    return read_run(Files(folder, **{kind: path}), _stem(path)) if kind else []
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
 
 
 def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
     """`name`: of a run that the folder is; `within` begins the names of the folders in it."""
-    if runs := files_of(path):
-        names = [name] if len(runs) == 1 else [f"{name}-{files.named()[0].stem}" for files in runs]
-        return [read_run(files, own) for files, own in zip(runs, names, strict=True)]
     found: list[TruthRun | SummaryRun] = []
+    if runs := files_of(path):
+        for files in runs:
+            found += read_run(files, name if len(runs) == 1 else f"{name}-{_stem(files.named()[0])}")
+        return found
     for each in sorted(path.iterdir()):
         if each.is_dir() and not each.name.startswith("."):
             found += _folder(each, within + each.name, f"{within}{each.name}-")
@@ -60,8 +78,17 @@ def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
 
 RESULTS = ("", "results", "inference-perf-data")
 """Within a run's folder, where its client's files are looked for."""
-_BEGIN = 4096
-"""Bytes of a JSON file in which a result of `vllm bench serve` shows itself."""
+_BEGIN = 1 << 16
+"""Bytes of a JSON file in which it shows what it is."""
+_SHOWS = {
+    "traces": rb'"resourceSpans"',
+    "guidellm": rb'"benchmarks"(?s:.*)("guidellm_version"|"generative|"strategy|"request_loader")|'
+    rb'"guidellm_version"(?s:.*)"benchmarks"',
+    "bench": rb'"endpoint_type"(?s:.*)"model_id"|"model_id"(?s:.*)"endpoint_type"',
+    "summary": rb'"load_summary"(?s:.*)"schedule_delay"',
+    "requests": rb'^\s*\[\s*\{(?s:.*)"(start_time|end_time)"(?s:.*)"(request|info)"',
+}
+"""Field of Files -> names in the beginning of such a file, whatever the file is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +109,8 @@ class Files:
 
 
 def files_of(folder: Path) -> list[Files]:
-    """The runs of a folder, the folders within it aside: several where it has several results of `vllm bench serve`."""
+    """The runs of a folder, the folders within it aside: several where it has several results of a client, and no
+    server's file with them. UserError where it cannot be told which of them belong together."""
     files = Files(
         folder,
         traces=there(folder, "traces.json", "traces.jsonl"),
@@ -90,9 +118,28 @@ def files_of(folder: Path) -> list[Files]:
         requests=there(folder, "per_request_lifecycle_metrics.json"),
         summary=there(folder, "summary_lifecycle_metrics.json"),
     )
-    if files.named():
-        return [files]
-    return [replace(files, bench=path) for path in sorted(folder.glob("*.json")) if _is_bench(path)]
+    found: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": []}
+    for within in RESULTS:
+        for path in sorted((folder / within).glob("*.json*")):
+            if path not in files.named() and (kind := kind_of(path)) in found:
+                found[kind].append(path)
+    one = {
+        kind: found[kind][0]
+        for kind in ("traces", "guidellm")
+        if getattr(files, kind) is None and len(found[kind]) == 1
+    }
+    files = replace(files, **one)
+    if not files.named():
+        return [Files(folder, **{kind: path}) for kind, paths in found.items() for path in paths]
+    several = [
+        path.name for kind in ("traces", "guidellm") for path in found[kind] if path not in files.named()
+    ]
+    if several and (files.traces or files.guidellm):
+        raise UserError(
+            f"{folder} has the files of several runs ({', '.join(path.name for path in files.named())} and "
+            f"{', '.join(several)}); put each run into a folder of its own."
+        )
+    return [files]
 
 
 def there(folder: Path, *names: str) -> Path | None:
@@ -107,30 +154,40 @@ def log_of(folder: Path) -> Path | None:
     return next((path for path in logs if path.is_file()), None)
 
 
-def _is_bench(path: Path) -> bool:
+def kind_of(path: Path) -> str | None:
+    """The field of Files that a JSON file is for, by its content; None of another one."""
+    if not path.is_file() or not path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
+        return None
     try:
-        with path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             begin = file.read(_BEGIN)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
-    return b'"endpoint_type"' in begin and b'"model_id"' in begin
+    return next((kind for kind, names in _SHOWS.items() if re.search(names, begin)), None)
 
 
-def read_run(files: Files, name: str) -> TruthRun | SummaryRun:
-    """UserError about the first file that cannot be read, or about requests that no file has."""
+def read_run(files: Files, name: str) -> list[TruthRun | SummaryRun]:
+    """A run, or the stages of one whose requests are not there. UserError about the first file that cannot be read, or
+    about requests that no file has."""
     folder, where = files.folder, str(files.folder)
     log = log_of(folder)
     profile = _profile(folder)
-    client, model = _client(files, profile)
-    served = _with_prefix(by_arrival(read_spans(files.traces) if files.traces else []), profile, where)
-    server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, model, where)
+    client, asked = _client(files, profile)
+    served = by_arrival(read_spans(files.traces) if files.traces else [])
+    server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, asked.model, where)
+    server = replace(server, config=_model_config(folder, server.model))
     if not served and not any(part.seen for part in client):
         if files.summary:
-            return read_summary(files.summary, profile, name, _workload(name), server)
+            return [*read_stages(files.summary, profile, name, _workload(name), server)]
         raise UserError(f"{files.named()[0]} has no requests that were served; give a run that served some.")
-    client = [Part(part.label, tuple(_with_prefix(part.seen, profile, where))) for part in client]
+    shared = int(number(profile, where, "data.prefix_tokens") or 0) or asked.prefix_tokens
+    served = _with_prefix(served, shared)
+    client = [Part(part.label, tuple(_with_prefix(part.seen, shared))) for part in client]
     requests, parts, beside = joined(served, client, _parts(served, profile, where) if served else [])
-    return TruthRun(name, server, requests, parts, beside, ", ".join(map(str, files.named())))
+    source = ", ".join(map(str, files.named()))
+    return [TruthRun(name, server, requests, parts, beside, source, asked.tool, 0.0 if served else None)]
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
@@ -144,19 +201,51 @@ def _profile(folder: Path) -> dict[str, Any]:
     return made if get(made, "load.stages") else _yaml(folder, "profile.yaml")
 
 
-def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], str | None]:
-    """What the client measured, and the model that it asked for."""
+def _model_config(folder: Path, model: str) -> Path | None:
+    """The config.json of the model in the run's folder, in a folder of the model in it, or where the server had it."""
+    folders = (folder, folder / "model", folder / model.rpartition("/")[2], folder / model)
+    for path in (each / "config.json" for each in folders):
+        if path.is_file() and re.search(rb'"(model_type|architectures|text_config)"', path.read_bytes()):
+            return path
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client's files say of what it asked for."""
+
+    tool: str = ""
+    model: str | None = None
+    prefix_tokens: int = 0
+
+
+def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
+    """What the client measured, and what it asked for."""
     if files.guidellm:
-        return guidellm.read_parts(files.guidellm), get(read_json(files.guidellm), "args.model")
+        asked = Asked("guidellm", *guidellm.asked(files.guidellm))
+        return guidellm.read_parts(files.guidellm), asked
     if files.bench:
-        return [vllm_bench.read_part(files.bench)], vllm_bench.model(files.bench)
-    asked = get(profile, "server.model_name")
+        asked = Asked("vllm bench serve", vllm_bench.model(files.bench))
+        return [vllm_bench.read_part(files.bench)], asked
+    asked = Asked("inference-perf", get(profile, "server.model_name"))
     return (inference_perf.read_parts(files.requests, profile) if files.requests else []), asked
 
 
-def _with_prefix(seen: Sequence[Seen], profile: dict[str, Any], where: str) -> list[Seen]:
+def with_clients(runs: Sequence[TruthRun | SummaryRun]) -> list[TruthRun | SummaryRun]:
+    """Runs of one data set: what a client adds to a latency is known where it loaded a run that its server measured,
+    too, and holds for its other runs."""
+    added: dict[str, list[float]] = {}
+    for run in runs:
+        if isinstance(run, TruthRun) and run.client:
+            for seen, served in zip(run.client, run.requests, strict=True):
+                if seen and seen.ttft_s is not None and served.ttft_s is not None:
+                    added.setdefault(run.tool, []).append(seen.ttft_s - served.ttft_s)
+    medians = {tool: median(values) for tool, values in added.items()}
+    return [run if run.client_s is not None else replace(run, client_s=medians.get(run.tool)) for run in runs]
+
+
+def _with_prefix(seen: Sequence[Seen], tokens: int) -> list[Seen]:
     """guidellm puts the same tokens before every prompt."""
-    tokens = int(number(profile, where, "data.prefix_tokens") or 0)
     if not tokens:
         return list(seen)
     return [replace(one, prefix="all", prefix_tokens=min(tokens, one.prompt_tokens)) for one in seen]

@@ -4,6 +4,7 @@ Versions differ in names (0.3: `start_time`, `args.strategy`; 0.6: `request_star
 value is looked for under all of them.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ def read_parts(path: str | Path) -> list[Part]:
     if not isinstance(benchmarks, list) or not benchmarks:
         raise UserError(f"{path} has no benchmarks; give the results of guidellm.")
     return [_part(one, f"{path}, benchmark {at}") for at, one in enumerate(benchmarks, 1)]
+
+
+def asked(path: str | Path) -> tuple[str | None, int]:
+    """The model that was asked for, and the tokens that all prompts begin with."""
+    document = read_json(path)
+    first = next(iter(document["benchmarks"]), None)
+    name = get(document, "args.model") or get(
+        first, "config.backend.model", "worker.backend_model", "args.model"
+    )
+    data = get(document, "args.data") or get(first, "config.requests.data", "request_loader.data")
+    said = re.search(r"prefix_tokens\W+(\d+)", str(data))
+    return name, int(said.group(1)) if said else 0
 
 
 def _part(benchmark: Any, where: str) -> Part:

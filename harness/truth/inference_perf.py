@@ -123,19 +123,39 @@ _LATENCY = {"e2e": "request_latency", "ttft": "time_to_first_token"}
 _TAILS = ("mean", "p90", "p99")
 
 
-def read_summary(
+def read_stages(
     path: str | Path, profile: Mapping[str, Any], name: str, workload: str, server: Server
-) -> SummaryRun:
-    """`profile`: what inference-perf was told; UserError without its stages, or about what the file lacks.
-
-    The file's mean between tokens is of pieces of the stream, several of which may come at once, and its time per token
-    divides by tokens that it counted itself. So the mean here is (e2e - ttft) / (tokens asked for - 1), as
-    inference-sim's own.
-    """
-    where, loads = str(path), stages(profile, str(path))
+) -> list[SummaryRun]:
+    """The stages of an experiment, where each has a file next to the summary, else the whole of it. `profile`: what
+    inference-perf was told; UserError without its stages, or about what a file lacks. A stage begins when all requests
+    of the one before have ended, so each is an experiment of its own."""
+    path = Path(path)
+    loads = stages(profile, str(path))
     if not loads:
         raise UserError(f"{path} is a summary of unknown load; put profile.yaml with load.stages beside it.")
-    done = get(read_json(path), "successes")
+    files = [path.with_name(f"stage_{at}_lifecycle_metrics.json") for at in range(len(loads))]
+    if not all(file.is_file() for file in files):
+        return [_experiment(path, profile, name, workload, server, loads)]
+    return [
+        _experiment(file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, (load,))
+        for at, (file, load) in enumerate(zip(files, loads, strict=True))
+    ]
+
+
+def _experiment(
+    path: Path,
+    profile: Mapping[str, Any],
+    name: str,
+    workload: str,
+    server: Server,
+    loads: tuple[tuple[float, float], ...],
+) -> SummaryRun:
+    """The file's mean between tokens is of pieces of the stream, several of which may come at once, and its time per
+    token divides by tokens that it counted itself. So the mean here is (e2e - ttft) / (tokens asked for - 1), as
+    inference-sim's own.
+    """
+    where, document = str(path), read_json(path)
+    done = get(document, "successes")
     shared = get(profile, "data.shared_prefix")
     exact = get(profile, "server.ignore_eos") is True
     asked = number(shared, where, "output_len") if exact else None
@@ -154,8 +174,10 @@ def read_summary(
         input_tokens=needed(done, where, "prompt_len.mean"),
         output_tokens=output,
         rates=loads,
-        assumed=_assumed(shared, asked is not None, number(get(read_json(path), "failures"), where, "count")),
+        assumed=_assumed(shared, asked is not None, number(document, where, "failures.count")),
         shared=_shared_prompts(shared, where),
+        achieved=number(document, where, "load_summary.achieved_rate"),
+        tool="inference-perf",
     )
 
 

@@ -1,5 +1,6 @@
 """Measured runs served again in virtual time, and what they would have been."""
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -12,11 +13,21 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from engines.devices.hardware import gpu_called
+from engines.devices.hardware import gpu_called, load_gpu
 from engines.models import Model, load_model, model_of, yaml_files
+from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
-from harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
+from harness.truth.replayed import (
+    LONGEST_S,
+    Prefixes,
+    begins,
+    deployment,
+    held,
+    queue_grows,
+    summary_trace,
+    trace_of,
+)
 from harness.truth.seen import ALL_AT_ONCE
 from harness.truth.truth_run import LATENCIES, Server, SummaryRun, TruthRun
 from workloads.atomic_file import output
@@ -50,11 +61,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Failed:
-    """A run whose replay ended otherwise; `reason`: a sentence, `log`: what it printed."""
+    """A run that was not predicted; `reason`: a sentence. `log`: what its replay printed; None: it was never begun."""
 
     run: str
     reason: str
-    log: Path
+    log: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -75,16 +86,25 @@ def predict(
     show: Show = lambda what, done, total: None,
 ) -> tuple[list[Prediction], list[Failed]]:
     """Each run by itself, in a process of its own, a core each. `gpu`: of runs that do not say theirs. `model`: name or
-    file, in the place of what they say. UserError where a model or GPU is not known, before anything is replayed."""
-    with TemporaryDirectory() as trial:  # one that cannot be leaves nothing behind
-        for run in runs:
-            _plan(run, Path(trial), gpu, model)
-    planned = [_plan(run, out, gpu, model) for run in runs]
-    found: dict[int, Prediction] = {}
+    file, in the place of what they say; UserError where one of the two is not known. A run that cannot be predicted is
+    among the failed ones, with the reason, and the others are predicted."""
+    load_gpu(gpu)
+    if model is not None:
+        load_model(model)
+    planned: dict[int, _Planned] = {}
     failed: list[Failed] = []
-    show("runs", 0, len(runs))
+    with TemporaryDirectory() as trial:  # one that cannot be leaves nothing behind
+        for i, run in enumerate(runs):
+            try:
+                _plan(run, Path(trial), gpu, model)
+            except UserError as error:
+                failed.append(Failed(run.name, str(error)))
+            else:
+                planned[i] = _plan(run, out, gpu, model)
+    found: dict[int, Prediction] = {}
+    show("runs", 0, len(planned))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        replays = {pool.submit(_predict, each, out, step_times): i for i, each in enumerate(planned)}
+        replays = {pool.submit(_predict, each, out, step_times): i for i, each in planned.items()}
         try:
             for done, replay in enumerate(as_completed(replays), start=1):
                 i = replays[replay]
@@ -92,7 +112,7 @@ def predict(
                     found[i] = replay.result()
                 except (UserError, RuntimeError) as error:
                     failed.append(_failed(runs[i].name, out, str(error).strip()))
-                show("runs", done, len(runs))
+                show("runs", done, len(planned))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -109,15 +129,15 @@ def _failed(run: str, out: Path, why: str) -> Failed:
 
 def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> _Planned:
     if model is not None:
-        known, name = load_model(model), model
+        known, name, unknown = load_model(model), model, ()
     else:
-        known, name = served_model(run.name, run.server, out / run.name)
+        known, name, unknown = served_model(run.name, run.server, out / run.name)
     on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
     if on is None:
         raise UserError(
             f"{run.name} ran on {run.server.gpu}, which is no GPU known here; add it to hardware.yaml."
         )
-    facts, assumed = deployment(run.server, known, name, on, client=isinstance(run, SummaryRun))
+    facts, assumed = deployment(run.server, known, name, on, run.client_s)
     if isinstance(run, SummaryRun):
         (trace, prefixes), more = summary_trace(run), run.assumed
     else:
@@ -126,7 +146,7 @@ def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) ->
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
     _check_fits(run, on, path, trace, prefixes)
-    return _Planned(run, on, trace, prefixes, (*assumed, *more))
+    return _Planned(run, on, trace, prefixes, (*assumed, *more, *unknown))
 
 
 def _check_fits(
@@ -152,11 +172,25 @@ def _check_fits(
 
 def _predict(planned: _Planned, out: Path, step_times: str) -> Prediction:
     run, folder = planned.run, out / planned.run.name
-    columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
     path = str(folder / DEPLOYMENT)
-    latencies, source = in_fresh_process(folder / LOG, serve, path, columns, planned.prefixes, step_times)
-    requests = latencies.assign(part=_parts(run, len(latencies)))
-    return Prediction(run, beside(run, requests), source, planned.gpu, planned.assumed)
+
+    def replayed(trace: Trace, prefixes: Prefixes) -> tuple[pd.DataFrame, str]:
+        columns = {name: np.asarray(values) for name, values in trace.columns().items()}
+        latencies, source = in_fresh_process(folder / LOG, serve, path, columns, prefixes, step_times)
+        return latencies.assign(arrival=columns["arrival_s"]), source
+
+    latencies, source = replayed(planned.trace, planned.prefixes)
+    assumed = planned.assumed
+    if isinstance(run, SummaryRun) and (cut := held(run, LONGEST_S)) != list(run.rates):
+        seconds = " and ".join(f"{seconds:g}" for _, seconds in run.rates)
+        if queue_grows(latencies, cut):
+            latencies, source = replayed(*summary_trace(run, math.inf))
+            said = f"All {seconds} s are replayed, because the queue still grows after {LONGEST_S:g} s."
+        else:
+            said = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
+        assumed = (*assumed, said)
+    requests = latencies.drop(columns="arrival").assign(part=_parts(run, len(latencies)))
+    return Prediction(run, beside(run, requests), source, planned.gpu, assumed)
 
 
 def serve(
@@ -223,23 +257,40 @@ WAITING = 0.2
 FP8 = ("fp8", "fbgemm_fp8")
 """vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""
 
-MEND = "make its file with `rehearse model config.json` and add --model FILE"
+MEND = (
+    "put its config.json into the folder of the run, or make its file with `rehearse model config.json` and add "
+    "--model FILE"
+)
 
 
-def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str]:
-    """The model, and its name or file; in FP8 where the server made it so, by a file in `folder`. UserError where it is
-    not known, or quantised in a way that is not."""
-    model = model_of(server.model)
-    if model is None:
+def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tuple[str, ...]]:
+    """The model, its name or file, and what of it is not known: by its config.json where that is with the run, else by
+    its name; in FP8 where the server made it so, by a file in `folder`. UserError where it is not known, or quantised
+    in a way that is not."""
+    model, unknown = model_of(server.model), ()
+    if server.config is not None:
+        published = read_config(server.config)
+        facts, unknown = yaml.safe_load(as_yaml(published)), published.unknown
+        fp8 = published.decoder.weight_dtype_bytes == 1
+    elif not server.model:
+        raise UserError(
+            f"{run}: no file says which model was served; add exp-config.yaml with `model: NAME`, or {MEND}."
+        )
+    elif model is None:
         raise UserError(f"{run} served {server.model}, whose sizes are not known here; {MEND}.")
-    if server.quantization is None or all(each.weight_dtype_bytes == 1 for each in model.stages.values()):
-        return model, model.name
-    if server.quantization not in FP8:
-        raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {MEND}.")
+    else:
+        facts = shipped_yaml(yaml_files("models")[model.name])
+        fp8 = all(each.weight_dtype_bytes == 1 for each in model.stages.values())
+    if server.quantization is not None and not fp8:
+        if server.quantization not in FP8:
+            raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {MEND}.")
+        facts, model = _in_fp8(facts), None
+    if server.config is None and model is not None:
+        return model, model.name, ()
     path = folder / "model.yaml"
     with output(path, make_folder=True) as file:
-        file.write(yaml.safe_dump(_in_fp8(shipped_yaml(yaml_files("models")[model.name]))).encode())
-    return load_model(str(path)), str(path)
+        file.write(yaml.safe_dump(facts).encode())
+    return load_model(str(path)), str(path), unknown
 
 
 def _in_fp8(facts: dict[str, Any]) -> dict[str, Any]:

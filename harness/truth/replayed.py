@@ -1,13 +1,15 @@
 """What a measured run becomes in virtual time: a deployment as its server was, and a trace of its requests."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from engines.devices.hardware import load_gpu
-from engines.devices.host import API_SERVER_S, CLIENT_S
+from engines.devices.hardware import Gpu, load_gpu
+from engines.devices.host import API_SERVER_S
 from engines.models import Model
 from engines.models.token_ids import token_ids
 from harness.truth.truth_run import Request, Server, SummaryRun
@@ -15,15 +17,14 @@ from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import SCHEMA, Trace
 
-MOST_LEN, MOST_SEQS, MOST_TOKENS = 32768, 256, 8192
-"""Limits where a run does not tell its server's: vLLM's defaults for its API server on such GPUs, and a length that
-holds any of its requests."""
+MOST_LEN, MEMORY_SHARE = 32768, 0.9
+"""max_model_len where neither the run nor the model states it, and gpu_memory_utilization where the run does not."""
 
 ASYNC_SINCE = (0, 14)
 """From this version on vLLM plans ahead where nobody says otherwise."""
 
 LONGEST_S = 120.0
-"""Of each load of an experiment in sum: its means are steady after that."""
+"""Of each load of an experiment in sum: its means are steady after that, unless its queue grows."""
 
 SEED = 0
 
@@ -32,55 +33,81 @@ Prefixes = list[tuple[str, int]]
 """By session: of which name its prompt's first tokens are, and how many; equal names, equal tokens."""
 
 
+def batch_limits(gpu: Gpu) -> tuple[int, int]:
+    """max_num_seqs and max_num_batched_tokens of vLLM's API server where nobody sets them: vLLM 0.32.0,
+    vllm/engine/arg_utils.py, EngineArgs.get_batch_defaults, lines 2923 to 2952."""
+    gib = gpu.memory_bytes / 2**30
+    if gib >= 160:
+        return 1024, 16384
+    if gib >= 70 and "a100" not in gpu.name:
+        return 1024, 8192
+    return 256, 2048
+
+
 def deployment(
-    server: Server, model: Model, model_name: str, gpu: str, client: bool
+    server: Server, model: Model, model_name: str, gpu: str, client_s: float | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """A server's deployment, and what is assumed of it. `client`: latencies were measured there, over HTTP. UserError
-    where the model cannot be what it served."""
+    """A server's deployment, and what is assumed of it. `client_s`: what the client adds to each latency; None is not
+    known. UserError where the model cannot be what it served."""
     if len(model.stages) != 1:
         raise UserError(
             f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."
         )
-    load_gpu(gpu)
-    assumed: list[str] = []
+    length = server.max_model_len or model.max_model_len or MOST_LEN
+    seqs, tokens = batch_limits(load_gpu(gpu))
+    # As vLLM, which also lowers a default that cannot be reached (the same file, lines 3165 to 3180).
+    tokens = server.max_num_batched_tokens or min(tokens, (server.max_num_seqs or seqs) * length)
+    seqs = server.max_num_seqs or min(seqs, tokens)
     limits: dict[str, Any] = {
         "gpus": [list(range(server.tp))],
-        "memory_share": server.gpu_memory_utilization or 0.9,
-        "max_num_seqs": server.max_num_seqs or MOST_SEQS,
-        "max_num_batched_tokens": server.max_num_batched_tokens or MOST_TOKENS,
-        "max_model_len": server.max_model_len or MOST_LEN,
-        "max_tokens": server.max_model_len or MOST_LEN,
+        "memory_share": server.gpu_memory_utilization or MEMORY_SHARE,
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": tokens,
+        "max_model_len": length,
+        "max_tokens": length,
         "prefix_caching": server.prefix_caching,
         "block_size": server.block_size,
         "async_scheduling": asynchronous(server),
     }
     if server.kv_tokens is not None:
         limits["kv_blocks"] = server.kv_tokens // server.block_size + 1  # and the null block
-    else:
-        assumed.append("the KV cache is what the GPU's memory leaves")
-    for name, default in (("max_num_seqs", MOST_SEQS), ("max_num_batched_tokens", MOST_TOKENS)):
-        if getattr(server, name) is None:
-            assumed.append(f"{name} is {default}")
-    if server.async_scheduling is None and server.vllm is None:
-        assumed.append("vLLM's version is 0.14 or later, which plans ahead")
-    if server.gpu is None:
-        assumed.append(f"the GPU is an {gpu.upper()}")
     facts = {
         "title": f"{server.model} on {server.tp} {gpu}",
         "model": model_name,
         "gpu": gpu,
         "stages": dict.fromkeys(model.stages, limits),
         "overheads": {
-            "preprocess_s": _sourced(API_SERVER_S + (CLIENT_S if client else 0.0)),
-            "hop_s": _sourced(0.0),
-            "orchestrator_s": _sourced(0.0),
+            "preprocess_s": {
+                "value": API_SERVER_S + (client_s or 0.0),
+                "source": "engines/devices/host.py, and what the client of these runs adds",
+            },
+            "hop_s": {"value": 0.0, "source": "[chosen] one stage"},
+            "orchestrator_s": {"value": 0.0, "source": "[chosen] one stage"},
         },
     }
-    return facts, assumed
+    return facts, list(_assumed(server, model, gpu, limits, client_s))
 
 
-def _sourced(value: float) -> dict[str, Any]:
-    return {"value": value, "source": "engines/devices/host.py"}
+def _assumed(
+    server: Server, model: Model, gpu: str, limits: dict[str, Any], client_s: float | None
+) -> Iterator[str]:
+    """What the run does not state, a sentence each."""
+    if server.gpu is None:
+        yield f"The GPU is an {gpu.upper()}."
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if getattr(server, name) is None:
+            yield f"{name} is {limits[name]:,}, vLLM's default for its API server on this GPU ({gpu.upper()})."
+    if server.max_model_len is None:
+        whose = "the model's own" if model.max_model_len else "chosen, as the model's own is not known"
+        yield f"max_model_len is {limits['max_model_len']:,}, {whose}."
+    if server.kv_tokens is None:
+        share = limits["memory_share"]
+        stated = "" if server.gpu_memory_utilization else " (assumed)"
+        yield f"The KV cache is what gpu_memory_utilization {share:g}{stated} leaves beside the weights."
+    if server.async_scheduling is None and server.vllm is None:
+        yield "vLLM's version is 0.14 or later, which plans a step while the one before runs."
+    if client_s is None:
+        yield "What the client itself adds to a latency is not known; 0 ms is assumed."
 
 
 def asynchronous(server: Server) -> bool:
@@ -101,12 +128,11 @@ def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:
     ), shared
 
 
-def summary_trace(run: SummaryRun) -> tuple[Trace, Prefixes]:
-    """Requests of the mean lengths, by a Poisson process of each rate in turn, for `LONGEST_S` of it at most. Of
+def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace, Prefixes]:
+    """Requests of the mean lengths, by a Poisson process of each rate in turn, for `longest_s` of it at most. Of
     prompts that come round and round all but the last token is shared; what they share among each other is not."""
     random, arrivals, begin_s = stream(SEED, f"truth/{run.name}"), [], 0.0
-    for rate, seconds in run.rates:
-        held_s = min(seconds, LONGEST_S)
+    for rate, held_s in held(run, longest_s):
         arrivals += sorted(begin_s + random.uniform(0, held_s, round(rate * held_s)))
         begin_s += held_s
     count, tokens = len(arrivals), round(run.input_tokens)
@@ -114,6 +140,36 @@ def summary_trace(run: SummaryRun) -> tuple[Trace, Prefixes]:
     if run.shared is not None:
         shared = [(f"prompt {at % run.shared.prompts}", tokens - 1) for at in range(count)]
     return _trace(arrivals, [tokens - own for _, own in shared], [round(run.output_tokens)] * count), shared
+
+
+def held(run: SummaryRun, longest_s: float) -> list[tuple[float, float]]:
+    """(requests a second, seconds) of each load as it is replayed."""
+    return [(rate, min(seconds, longest_s)) for rate, seconds in run.rates]
+
+
+GROWS = 3.0
+"""Standard deviations of what is in flight in the last third of a load over that in the middle third. [chosen]"""
+
+
+def queue_grows(requests: pd.DataFrame, loads: Sequence[tuple[float, float]]) -> bool:
+    """Whether more and more requests are in flight in one of `loads`. `requests`: `arrival`, `predicted_e2e`, in s."""
+    arrival, e2e = (requests[name].to_numpy(float) for name in ("arrival", "predicted_e2e"))
+    begin_s = 0.0
+    for rate, seconds in loads:
+        third = seconds / 3
+        at = begin_s + third
+        middle, last = (
+            float(np.clip(np.minimum(arrival + e2e, to) - np.maximum(arrival, to - third), 0, None).sum())
+            / third
+            for to in (at + third, at + 2 * third)
+        )
+        # By so much two means over a third differ of Poisson arrivals where the load is steady.
+        mean = (middle + last) / 2
+        spread = math.sqrt(2 * mean * min(1.0, mean / (rate * third)))
+        if last - middle > GROWS * spread:
+            return True
+        begin_s += seconds
+    return False
 
 
 def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]) -> Trace:

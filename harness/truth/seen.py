@@ -1,6 +1,7 @@
 """One request as a file has it, before it is known which run, part and prefix it belongs to."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.truth.truth_run import Request
@@ -55,6 +56,18 @@ def by_arrival(seen: Iterable[Seen]) -> list[Seen]:
 def rate_label(rate: float) -> str:
     """A part of a constant rate, requests a second."""
     return f"{rate:.3g}/s"
+
+
+def rate_of(label: str) -> float | None:
+    """The rate that a label of `rate_label` begins with; None in another one."""
+    match = re.match(r"([\d.e+-]+)/s", label)
+    return float(match.group(1)) if match else None
+
+
+def achieved_rate(arrivals_s: Sequence[float]) -> float | None:
+    """Requests a second between the first and the last of `arrivals_s`; None where they are all one."""
+    took = max(arrivals_s) - min(arrivals_s)
+    return (len(arrivals_s) - 1) / took if took else None
 
 
 ONE_AT_A_TIME = "one at a time"

@@ -83,6 +83,7 @@ def _experiment(rows: list[tuple[str, dict[str, str]]]) -> SummaryRun:
         rates=workload.rates,
         assumed=tuple(_assumed(name, encoded is not None, server)),
         shared=SharedPrompts(GROUPS, workload.system, PROMPTS),
+        tool="inference-perf",
     )
 
 

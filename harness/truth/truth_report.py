@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.records.provenance import environment
 from harness.records.record import write_json
 from harness.truth.predict import Failed, Prediction
+from harness.truth.seen import achieved_rate, rate_of
 from harness.truth.truth_run import LATENCIES, SummaryRun
 
 REPORT, REQUESTS = "truth.json", "requests.parquet"
@@ -37,13 +38,17 @@ class Error(_Part):
 
 
 class Row(_Part):
-    """One load of a run. `requests`: measured one by one, or replayed for an experiment in sum. `calibrated`: for which
-    of our constants these very numbers were used."""
+    """One load of a run. `intended`: requests a second that the client was told to send, one after the other of several
+    rates, none where it sent as fast as replies came; `achieved`: that it sent, None where that is not known.
+    `requests`: measured one by one, or replayed for an experiment in sum. `calibrated`: for which of our constants
+    these very numbers were used."""
 
     run: str
     part: str
     kind: Kind
     server: str
+    intended: list[float] = []
+    achieved: float | None = None
     requests: int
     latencies: dict[str, Error]
     calibrated: str = ""
@@ -63,9 +68,11 @@ class Total(_Part):
 
 
 class NotReplayed(_Part):
+    """`log`: what its replay printed; None: it was never begun."""
+
     run: str
     reason: str
-    log: str
+    log: str | None
 
 
 class Report(_Part):
@@ -94,7 +101,10 @@ def report_of(
         revision=environment()["revision"],
         rows=rows,
         totals=[*by_run, *_totals(one_by_one, rows), *_in_sum_total(rows)],
-        failed=[NotReplayed(run=each.run, reason=each.reason, log=str(each.log)) for each in failed],
+        failed=[
+            NotReplayed(run=each.run, reason=each.reason, log=str(each.log) if each.log else None)
+            for each in failed
+        ],
     )
 
 
@@ -113,9 +123,9 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
         "assumed": list(prediction.assumed),
     }
 
-    def row(part: str, kind: Kind, requests: int, latencies: dict[str, Error]) -> Row:
+    def row(part: str, kind: Kind, requests: int, latencies: dict[str, Error], **rates: Any) -> Row:
         calibrated = used.get((run.name, part), "")
-        own = {"part": part, "kind": kind, "requests": requests, "calibrated": calibrated}
+        own = {"part": part, "kind": kind, "requests": requests, "calibrated": calibrated, **rates}
         return Row.model_validate({"run": run.name, **own, "latencies": latencies, **about})
 
     if isinstance(run, SummaryRun):
@@ -123,16 +133,23 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
             name: _in_sum(run, name, prediction.requests[f"predicted_{name}"].to_numpy(float))
             for name in LATENCIES
         }
-        return [row(run.workload, "in sum", len(prediction.requests), errors)]
-    return [
-        row(
-            str(part),
-            "saturated" if here["saturated"].iloc[0] else "below saturation",
-            len(here),
-            {name: _by_request(here, name) for name in LATENCIES},
+        rates = {"intended": [rate for rate, _ in run.rates], "achieved": run.achieved}
+        return [row(run.workload, "in sum", len(prediction.requests), errors, **rates)]
+    rows = []
+    for part, here in prediction.requests.groupby("part", sort=False):
+        rate = rate_of(str(part))
+        arrivals = [run.requests[at].arrival_s for at in here["request"]]
+        rows.append(
+            row(
+                str(part),
+                "saturated" if here["saturated"].iloc[0] else "below saturation",
+                len(here),
+                {name: _by_request(here, name) for name in LATENCIES},
+                intended=[] if rate is None else [rate],
+                achieved=achieved_rate(arrivals),
+            )
         )
-        for part, here in prediction.requests.groupby("part", sort=False)
-    ]
+    return rows
 
 
 def _by_request(requests: pd.DataFrame, name: str) -> Error:

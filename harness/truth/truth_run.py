@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 LATENCIES = ("ttft", "itl", "e2e")
 """What is compared: time to the first token, mean time between tokens of a request, end to end."""
@@ -39,6 +40,7 @@ class Server:
     """What served; None is not known."""
 
     model: str
+    """"" is not known."""
     gpu: str | None = None
     tp: int = 1
     max_model_len: int | None = None
@@ -57,6 +59,8 @@ class Server:
     """Its version."""
     cpu_offload_gib: float | None = None
     """Host memory that takes evicted KV blocks."""
+    config: Path | None = None
+    """The model's config.json, where it is with the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,10 @@ class TruthRun:
     """What the client measured of each of `requests`; None where it measured nothing."""
     source: str
     """The files that it was read from."""
+    tool: str = ""
+    """The client that loaded it, where that is known."""
+    client_s: float | None = 0.0
+    """What the client adds to the latencies of `requests`: 0 where the server measured them; None is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +110,8 @@ class SummaryRun:
     assumed: tuple[str, ...]
     """What of it is assumed and not known, or means something else than its name says; a sentence each."""
     shared: SharedPrompts | None = None
+    achieved: float | None = None
+    """Requests a second that the client sent of the only one of `rates`."""
+    tool: str = ""
+    client_s: float | None = None
+    """Of a TruthRun the same."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.truth.document import get, number
 from harness.truth.truth_run import Server
-from workloads.errors import UserError, existing_file
+from workloads.errors import existing_file
 from workloads.files.json_file import read_text
 
 DEFAULT_BLOCK = 16
@@ -95,15 +95,11 @@ _WHOLE = {"tp", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "bloc
 
 
 def server_of(config: Mapping[str, Any], log: Mapping[str, Any], model: str | None, where: str) -> Server:
-    """`config` and `log` may be empty; `model` is what the client asked for. UserError without any model."""
+    """`config` and `log` may be empty; `model` is what the client asked for, "" without any."""
     stated = {field: _stated(config, field, names, where) for field, names in CONFIG.items()}
     found = {field: value for field, value in stated.items() if value is not None}
     found |= {field: value for field, value in log.items() if field != "model" and value is not None}
-    name = found.pop("model", None) or log.get("model") or model
-    if not name:
-        raise UserError(
-            f"{where}: no file says which model was served; add exp-config.yaml with `model: NAME`."
-        )
+    name = found.pop("model", None) or log.get("model") or model or ""
     found.setdefault("block_size", DEFAULT_BLOCK)
     known = {field.name for field in fields(Server)}
     return Server(model=str(name), **{field: value for field, value in found.items() if field in known})

@@ -12,6 +12,7 @@ from reports.figures.svg import save
 from reports.tables.plain_tables import Table
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
+RATES = "requests/s, intended / achieved"
 UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}
 
 
@@ -24,8 +25,8 @@ def tables(report: Report) -> list[Table]:
         for row in report.rows:
             error = row.latencies[name]
             pairs = [_pair(error, each, factor) for each in STATISTICS]
-            rows.append((_run(row), _load(row), *pairs, _percent(error.absolute)))
-        headings = ("run", "load", "mean", *(each.upper() for each in STATISTICS[1:]), "error")
+            rows.append((_run(row), _load(row), _rates(row), *pairs, _percent(error.absolute)))
+        headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
         found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
     totals = [
         (
@@ -80,6 +81,11 @@ def _run(row: Row) -> str:
 
 def _load(row: Row) -> str:
     return row.part if row.kind != "saturated" else f"{row.part} (saturated)"
+
+
+def _rates(row: Row) -> str:
+    intended = ", ".join(f"{rate:.3g}" for rate in row.intended) or "–"
+    return f"{intended} / {_number(row.achieved, 1)}"
 
 
 def _pair(error: Error, statistic: str, factor: float) -> str:

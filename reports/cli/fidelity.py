@@ -20,7 +20,7 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 def fidelity(
     device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
     truth: Annotated[
-        Path | None, option("--truth", "Runs of real servers to predict, instead of a device here.", "DIR")
+        Path | None, option("--truth", "Runs of real servers to predict, instead of a device here.", "PATH")
     ] = None,
     gpu: Annotated[
         str | None, option("--gpu", "With --truth: of runs that do not say theirs; default: h100.")
@@ -50,8 +50,9 @@ def fidelity(
 
     `rehearse fidelity --device cuda --profile results/profiles/llama_tiny-cuda.yaml`
 
-    `rehearse fidelity --truth DIR` replays, request by request, what servers did elsewhere (OpenTelemetry traces of
-    vLLM, results of guidellm and of vLLM's bench, tables of experiments) and says how far the prediction is off.
+    `rehearse fidelity --truth PATH` replays, request by request, what servers did elsewhere (OpenTelemetry traces of
+    vLLM, results of guidellm and of vLLM's bench, tables of experiments; a file, or a folder of runs) and says how far
+    the prediction is off. A run that cannot be predicted is skipped with the reason, and the exit status is 1.
     """
     from workloads.errors import UserError
 
@@ -64,10 +65,10 @@ def fidelity(
         return
     for name, value in (("--gpu", gpu), ("--model", model), ("--step-times", step_times)):
         if value is not None:
-            raise UserError(f"{name} {value} is for --truth DIR; leave it out.")
+            raise UserError(f"{name} {value} is for --truth PATH; leave it out.")
     if device is None:
         raise UserError(
-            "fidelity compares with something real; add --device cpu, or --truth DIR with runs of a server."
+            "fidelity compares with something real; add --device cpu, or --truth PATH with runs of a server."
         )
     from harness.calibration import fidelity as module
     from reports.calibration.fidelity import write_picture
@@ -96,7 +97,8 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     with parts() as show:
         predictions, failed = predict(runs, out, gpu, model, step_times, show)
     for each in failed:
-        typer.echo(f"failed: {each.run}: {each.reason}; see {each.log}", err=True)
+        skipped = f"skipped: {each.run}: {each.reason}"
+        typer.echo(f"failed: {each.run}: {each.reason}; see {each.log}" if each.log else skipped, err=True)
     if not predictions:
         raise typer.Exit(1)
     report = report_of(predictions, failed, CALIBRATED_ON)

@@ -1,5 +1,8 @@
 """Folders of runs, and what is said of files that are broken, missing or of no known kind."""
 
+import gzip
+import json
+
 import pytest
 
 from harness.truth.folder import read_truth
@@ -7,7 +10,7 @@ from harness.truth.summary_csv import COLUMNS, read_summaries
 from harness.truth.truth_run import SharedPrompts, SummaryRun, TruthRun
 from harness.truth.vllm_log import read_log
 from tests.truth.conftest import line, span
-from tests.truth.test_requests import BENCH, PROFILE, benchmarks, lifecycle
+from tests.truth.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle
 from workloads.errors import UserError
 
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.1, 0.5, f"cmpl-{i}-0-ab")) for i in range(3))
@@ -64,7 +67,7 @@ def test_the_client_beside_the_server_by_name(folder):
 def test_runs_within_folders_and_files_that_are_passed_over(folder):
     made = folder(
         **{
-            "a__traces.json": TRACES,
+            "a__any.json": TRACES,
             "a__exp-config.yaml": CONFIG,
             "b__c__one.json": BENCH,
             "b__c__two.json": BENCH,
@@ -90,6 +93,13 @@ def test_inference_perf_with_and_without_its_requests(folder):
     assert run.rates == ((2, 1), (1, 2)) and run.shared == SharedPrompts(10, 100, 100)
     assert (run.input_tokens, run.output_tokens, run.measured["itl_mean"]) == (570.5, 4, 0.5)
     assert any("2 requests failed" in said for said in run.assumed)
+    stage = {"successes": done, "load_summary": {"achieved_rate": 2.5}, "failures": {"count": 0}}
+    made = folder(**{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
+    stages = read_truth(made)
+    assert [(one.name, one.workload, one.rates, one.achieved) for one in stages] == [
+        ("run-stage-0", "2/s", ((2, 1),), 2.5),
+        ("run-stage-1", "1/s", ((1, 2),), 2.5),
+    ]
     entries = [lifecycle(i / 2, "x") for i in range(4)]
     (run,) = read_truth(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
     assert isinstance(run, TruthRun) and run.client is None
@@ -102,7 +112,6 @@ def test_inference_perf_with_and_without_its_requests(folder):
         ({"notes.md": "x"}, "has nothing to read in it"),
         ({"traces.json": ""}, "traces.json is empty"),
         ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no requests that were served"),
-        ({"traces.json": TRACES}, "no file says which model was served; add exp-config.yaml"),
         (
             {"traces.json": TRACES, "exp-config.yaml": "model: [\n"},
             "exp-config.yaml is not valid YAML, line 2",
@@ -129,9 +138,63 @@ def test_what_cannot_be_read_is_named(folder, files, said):
 def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         read_truth(tmp_path / "none")
-    (tmp_path / "x.parquet").write_text("x")
-    with pytest.raises(UserError, match="of no known kind"):
-        read_truth(tmp_path / "x.parquet")
+    for name, content in (("x.parquet", "x"), ("x.json", '{"benchmarks": [{"stats": 1}]}')):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=f"{name} has nothing to read in it; give OpenTelemetry traces"):
+            read_truth(tmp_path / name)
+
+
+GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
+
+
+@pytest.mark.parametrize("name", ["benchmarks.json", "results__mine.json"])
+@pytest.mark.parametrize("content", [GUIDELLM, BENCH, TRACES])
+def test_a_file_is_known_by_its_content_and_read_alone_or_by_its_folder(folder, name, content):
+    made = folder(**{name: content, "exp-config.yaml": CONFIG, "vllm_logging.json": "{}"})
+    assert read_truth(made) == read_truth(made / name.replace("__", "/"))
+    (run,) = read_truth(made)
+    assert (run.name, run.server.model, len(run.requests) > 0) == ("run", "some/model", True)
+
+
+def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked(folder):
+    made = folder(**{"a.json": GUIDELLM, "b.json": GUIDELLM})
+    (made / "c.json.gz").write_bytes(gzip.compress(json.dumps(GUIDELLM, indent=2).encode()))
+    assert [run.name for run in read_truth(made)] == ["run-a", "run-b", "run-c"]
+    (run,) = read_truth(made / "c.json.gz")
+    assert (run.name, run.server.model, run.tool, run.client_s) == ("c", "a/b", "guidellm", None)
+    (made / "traces.json").write_text(TRACES)
+    with pytest.raises(
+        UserError, match=r"several runs .*a.json, b.json, c.json.gz.; put each run into a folder"
+    ):
+        read_truth(made)
+
+
+def test_what_guidellm_says_of_its_prompts_is_read_without_its_profile(folder):
+    data = "[{'prefix_tokens': 4, 'prompt_tokens': 10}]"
+    (run,) = read_truth(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
+    assert (run.requests[0].prefix, run.requests[0].prefix_tokens) == ("all", 4)
+
+
+def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
+    at = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
+    both = benchmarks({"type_": "constant", "rate": 1}, at | {"time_to_first_token_ms": 107.0})
+    made = folder(
+        **{"both__traces.json": TRACES, "both__benchmarks.json": both, "both__exp-config.yaml": CONFIG},
+        **{"alone__benchmarks.json": GUIDELLM, "bench__x.json": BENCH},
+    )
+    added = {run.name: run.client_s for run in read_truth(made)}
+    assert added == {"both": 0.0, "alone": pytest.approx(0.007), "bench": None}
+
+
+def test_the_config_of_the_model_is_found_with_the_run(folder):
+    for place in ("config.json", "model__config.json", "b__config.json"):
+        made = folder(
+            **{f"{place[0]}__benchmarks.json": GUIDELLM, f"{place[0]}__{place}": {"model_type": "llama"}}
+        )
+    configs = [run.server.config.relative_to(made).as_posix() for run in read_truth(made)]
+    assert configs == ["b/b/config.json", "c/config.json", "m/model/config.json"]
+    (made / "c" / "config.json").write_text("{}")
+    assert next(run for run in read_truth(made) if run.name == "c").server.config is None, "of a tool"
 
 
 ROW = ["7", "mistralai/Mixtral-8x7B-v0.1", "general-lite", "H100", "2", "2048", "FP16", "True", "0.9"]

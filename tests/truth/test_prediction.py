@@ -1,5 +1,7 @@
 """Measured runs predicted: how near, what is said of those that cannot be, and the arithmetic of errors."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from engines.devices.hardware import load_gpu
 from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
 from harness.truth.folder import read_truth
 from harness.truth.predict import Failed, Prediction, beside, predict, serve, served_model
-from harness.truth.replayed import asynchronous
+from harness.truth.replayed import asynchronous, batch_limits, deployment, queue_grows
 from harness.truth.truth_report import REQUESTS, report_of
 from harness.truth.truth_run import Request, Server, SummaryRun, TruthRun
 from reports.calibration.truth import sentences, tables
@@ -23,6 +26,18 @@ from tests.truth.conftest import line, span
 from workloads.errors import UserError
 
 CONFIG = "model: meta-llama/Llama-3.1-8B\nmax_num_seqs: 64\nhardware: NVIDIA H100 80GB HBM3\nvllm_version: 0.15.1\n"
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for i in range(3))
 
 
@@ -67,8 +82,9 @@ def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
 
 def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_replayed(folder, tmp_path) -> None:
     made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG + "max_model_len: 64\n"})
-    with pytest.raises(UserError, match=r"run has a request of 105 tokens.* takes 64 .max_model_len"):
-        predict(read_truth(made), tmp_path, "h100")
+    predictions, (skipped,) = predict(read_truth(made), tmp_path, "h100")
+    assert not predictions and skipped.log is None
+    assert re.search(r"run has a request of 105 tokens.* takes 64 .max_model_len", skipped.reason)
 
 
 def a_run(measured: list[float | None], name: str = "a") -> TruthRun:
@@ -143,7 +159,7 @@ def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> No
     )
     assert [each.run for each in report.failed] == ["b"]
     ttft, *_, total = tables(report)
-    assert ttft.rows[0][:3] == ("a *", "all", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
+    assert ttft.rows[0][:4] == ("a *", "all", "– / 1", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
     assert total.rows[0][:4] == ("a", "below saturation", "1", "2")
     said = sentences(report)
     assert "* calibrated on a, all: X" in said and "assumed of a: the sky is blue" in said
@@ -158,15 +174,94 @@ def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_a
 
 
 def test_weights_are_as_the_server_made_them(tmp_path: Path) -> None:
-    plain, name = served_model("r", Server("meta-llama/Llama-3.1-8B"), tmp_path)
+    plain, name, _ = served_model("r", Server("meta-llama/Llama-3.1-8B"), tmp_path)
     assert name == "llama_3_1_8b" and plain.stages["thinker"].layer_dtype_bytes == 2
-    fp8, path = served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="fp8"), tmp_path)
+    fp8, path, _ = served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="fp8"), tmp_path)
     assert fp8.stages["thinker"].layer_dtype_bytes == 1 and Path(path).exists()
     assert load_model(path).stages == fp8.stages
     with pytest.raises(UserError, match=r"r served meta-llama/Llama-3\.1-8B quantised by awq"):
         served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="awq"), tmp_path)
     with pytest.raises(UserError, match="r served nobody/NoModel, whose sizes are not known"):
         served_model("r", Server("nobody/NoModel"), tmp_path)
+
+
+def test_the_config_with_a_run_says_what_its_model_is(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    known = load_model("llama_3_1_8b")
+    for quantization, weight in ((None, 2), ("fp8", 1)):
+        server = Server("nobody/NoModel", config=config, quantization=quantization)
+        model, path, unknown = served_model("r", server, tmp_path)
+        (decoder,) = model.stages.values()
+        assert decoder == replace(known.stages["thinker"], weight_dtype_bytes=decoder.weight_dtype_bytes)
+        assert (decoder.layer_dtype_bytes, model.max_model_len) == (weight, 131072)
+        assert Path(path).exists() and isinstance(unknown, tuple)
+
+
+class Platform:
+    def __init__(self, gib: float, name: str) -> None:
+        self.gib, self.name = gib, name
+
+    def get_device_total_memory(self) -> int:
+        return int(self.gib * 2**30)
+
+    def get_device_name(self) -> str:
+        return self.name
+
+    def is_tpu(self) -> bool:
+        return False
+
+    is_cpu = is_tpu
+
+
+@pytest.mark.slow
+def test_limits_that_nobody_set_are_those_of_vllm(monkeypatch) -> None:
+    from vllm.engine import arg_utils
+    from vllm.usage.usage_lib import UsageContext
+
+    for gpu in ("h100", "h200", "a100", "l40s", "a6000", "b200", "gb300", "rtx_pro_6000"):
+        known = load_gpu(gpu)
+        monkeypatch.setattr(
+            arg_utils, "current_platform", Platform(known.memory_bytes / 2**30, f"NVIDIA {gpu.upper()}")
+        )
+        tokens, seqs = arg_utils.EngineArgs.get_batch_defaults(1)
+        api = UsageContext.OPENAI_API_SERVER
+        assert batch_limits(known) == (seqs[api], tokens[api])
+
+
+@pytest.mark.parametrize(
+    ("server", "gpu", "expected"),
+    [
+        (Server("m"), "h100", (1024, 8192)),
+        (Server("m"), "a100", (256, 2048)),
+        (Server("m", max_num_seqs=7), "l40s", (7, 2048)),
+        (Server("m", max_num_batched_tokens=64), "h100", (64, 64)),
+        (Server("m", max_num_seqs=2, max_model_len=100), "h100", (2, 200)),
+    ],
+)
+def test_what_is_assumed_of_a_server_is_said(server, gpu, expected) -> None:
+    model = load_model("llama_3_1_8b")
+    facts, assumed = deployment(server, model, model.name, gpu, client_s=None)
+    limits = facts["stages"]["thinker"]
+    assert (limits["max_num_seqs"], limits["max_num_batched_tokens"]) == expected
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        said = f"{name} is {limits[name]:,}, vLLM's default for its API server on this GPU ({gpu.upper()})."
+        assert (said in assumed) == (getattr(server, name) is None)
+    assert "What the client itself adds to a latency is not known; 0 ms is assumed." in assumed
+
+
+@pytest.mark.parametrize(
+    ("e2e_s", "slower", "grows"), [(2.0, 0.0, False), (20.0, 0.0, False), (2.0, 0.2, True)]
+)
+def test_a_queue_that_grows_is_told_from_one_that_varies(e2e_s, slower, grows) -> None:
+    """`slower`: how much longer the reply takes for each second that a request comes later."""
+    loads, found = [(2.0, 120.0), (8.0, 120.0)], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        arrival = np.concatenate([np.sort(rng.uniform(0, 120, 240)), np.sort(rng.uniform(120, 240, 960))])
+        e2e = rng.uniform(0.5, 1.5, len(arrival)) * e2e_s + slower * np.clip(arrival - 120, 0, None)
+        found.append(queue_grows(pd.DataFrame({"arrival": arrival, "predicted_e2e": e2e}), loads))
+    assert sum(each == grows for each in found) >= 19, "by chance one of many steady loads seems to grow"
 
 
 @pytest.mark.parametrize(
@@ -183,10 +278,36 @@ def test_planning_ahead_is_as_stated_or_as_the_version_does(vllm, stated, expect
     assert asynchronous(Server("m", vllm=vllm, async_scheduling=stated)) is expected
 
 
-def test_a_model_that_is_not_known_is_said_before_anything_is_replayed(tmp_path: Path) -> None:
-    run = TruthRun("r", Server("nobody/NoModel", "H100"), (), (("all", 0, 0),), None, "")
-    with pytest.raises(UserError, match=r"rehearse model config\.json"):
-        predict([run], tmp_path, "h100")
-    other = TruthRun("r", Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), (), (("all", 0, 0),), None, "")
-    with pytest.raises(UserError, match="r ran on Gaudi 3, which is no GPU known here"):
-        predict([other], tmp_path, "h100")
+def test_runs_that_cannot_be_predicted_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    for server, said in (
+        (
+            Server("nobody/NoModel", "H100"),
+            "r served nobody/NoModel, whose sizes are not known here; put its config.json",
+        ),
+        (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
+        (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is no GPU known here"),
+    ):
+        run = TruthRun("r", server, (), (("all", 0, 0),), None, "")
+        predictions, (skipped,) = predict([run], tmp_path, "h100")
+        assert not predictions and skipped.reason.startswith(said) and skipped.log is None
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+    for gpu, model in (("h1000", None), ("h100", "llama_nine")):
+        with pytest.raises(UserError, match="unknown"):
+            predict([], tmp_path, gpu, model)
+
+
+@pytest.mark.slow
+def test_an_unknown_model_is_skipped_and_the_others_are_predicted(folder, tmp_path) -> None:
+    nobody = CONFIG.replace("meta-llama/Llama-3.1-8B", "nobody/NoModel")
+    made = folder(
+        **{f"{name}__traces.json": TRACES for name in ("bad", "good", "own")},
+        **{"bad__exp-config.yaml": nobody, "good__exp-config.yaml": CONFIG, "own__exp-config.yaml": nobody},
+        **{"own__config.json": LLAMA},
+    )
+    out = tmp_path / "out"
+    ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
+    assert ran.exit_code == 1
+    assert "skipped: bad: bad served nobody/NoModel, whose sizes are not known here" in ran.output
+    requests = pd.read_parquet(out / REQUESTS).set_index("run")
+    assert set(requests.index) == {"good", "own"}
+    assert requests.loc["own", "predicted_e2e"].tolist() == requests.loc["good", "predicted_e2e"].tolist()

@@ -14,9 +14,9 @@ def runs(truth: Path) -> dict[str, TruthRun | SummaryRun]:
     return {run.name: run for run in read_truth(truth)}
 
 
-def test_two_runs_and_twenty_six_experiments_are_read(runs):
+def test_two_runs_and_thirty_two_experiments_are_read(runs):
     assert sum(isinstance(run, TruthRun) for run in runs.values()) == 2
-    assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 26
+    assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 32, "18 in a table, and 14 stages"
 
 
 def test_the_parts_of_the_prefill_run_are_those_of_its_client(runs):
