@@ -153,6 +153,18 @@ def test_a_server_that_closed_an_idle_connection_gets_the_request_on_a_new_one_b
     assert always.connections == 2
 
 
+def test_a_request_that_the_server_has_had_for_a_while_is_not_sent_again(monkeypatch):
+    monkeypatch.setattr("harness.live.transport.http.REPEAT_S", 0.0)
+
+    async def client(pool):
+        await pool.open(1)
+        return (await ask(pool)).ends
+
+    server = Scripted([[None]], [[CHUNKED]])
+    assert server(client) == ["closed"]
+    assert server.connections == 1
+
+
 def test_idle_connections_that_the_server_closes_leave_the_pool():
     async def client(pool):
         await pool.open(1)

@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye", "text")
+KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye", "text", "repeat")
+"""A repeat is a request that was sent again, on another connection."""
 
 
 class SendLog:

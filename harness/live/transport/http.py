@@ -14,6 +14,10 @@ import aiofastnet
 import httptools
 
 CONNECT_AT_ONCE = 64  # below what servers let wait for accept(), often 128 [chosen]
+REPEAT_S = 0.1
+"""s. A kept connection that is lost so soon was closed while the request was on its way, which is sent again, once.
+Later the server has worked on it: then it has failed, as a second one would be load that is not in the plan. [chosen]
+"""
 
 
 class StreamReceiver(Protocol):
@@ -38,6 +42,8 @@ class Exchange:
         self.receiver = receiver
         self.sent_s: float | None = None
         """When the request had been handed over (s); None as long as it waits for a connection."""
+        self.repeated_s: float | None = None
+        """When it was sent again, on another connection."""
         self.over = False
         self.headers: dict[str, str] = {}
         """Of the answer, by names in lower case."""
@@ -152,7 +158,10 @@ class _Connection(asyncio.Protocol):
         self._exchange, exchange._connection, self._was_idle = exchange, self, was_idle
         self._answered = self._bounded = False
         self._transport.write(exchange.request)
-        exchange.sent_s = self._now()
+        if exchange.sent_s is None:
+            exchange.sent_s = self._now()
+        else:
+            exchange.repeated_s = self._now()
 
     def drop(self) -> None:
         self._transport.abort()
@@ -165,6 +174,7 @@ class _Connection(asyncio.Protocol):
         if self._exchange is None:
             self.drop()  # nobody asked for anything
             return
+        self._was_idle = False  # as far as this request goes: the server has it
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError:
@@ -180,15 +190,13 @@ class _Connection(asyncio.Protocol):
             pool._idle.remove(self)
         if exchange is None or exchange.over:
             return
-        if self._was_idle and not self._answered:
-            # The server closed an idle connection while the request was on its way.
+        self._at_s = self._now()
+        if self._was_idle and exchange.sent_s is not None and self._at_s - exchange.sent_s < REPEAT_S:
             exchange._connection = self._exchange = None
             pool._send_on_new(exchange)
         elif self._answered and not self._bounded and exc is None:
-            self._at_s = self._now()
             self._finish(exchange)
         else:
-            self._at_s = self._now()
             self._fail("closed")
 
     def on_header(self, name: bytes, value: bytes) -> None:
