@@ -78,7 +78,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         _BODY,
         Definition(
             "s",
-            "a turn's mean time between text tokens; missing when all its text came in one message",
+            "a turn's mean time between text tokens, of which a live server may state the number; missing when all its "
+            "text came in one message",
             "from text token to text token, at the client",
             "lower",
         ),

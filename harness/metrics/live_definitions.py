@@ -28,6 +28,20 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     },
     "sends": Definition("1", "messages and requests sent", _SENDS, None),
     "sends_late": Definition("1", "of these, sent later than slip_limit_ms allows", _SENDS, "lower"),
+    "requests_repeated": Definition(
+        "1",
+        "requests that were sent a second time, as the server had just closed the kept connection: load that is not in "
+        "the plan",
+        "over all requests that clients sent",
+        "lower",
+    ),
+    "tokens_stated": Definition(
+        "1",
+        "share of written replies whose number of tokens the server states; in times between tokens a message of any "
+        "other counts as one token",
+        "over completed turns whose reply is not spoken",
+        None,
+    ),
     **{
         f"connect_{statistic}": Definition(
             "s",

@@ -52,6 +52,8 @@ def summarise_live(
         "send_slip_max": _quantile(slips, 1.0),
         "sends": (float(slips.size), slips.size, 0),
         "sends_late": (float((slips > late_s).sum()), slips.size, 0),
+        "requests_repeated": _repeated(sends),
+        "tokens_stated": _stated(events, None if requests is None else counted(requests)),
         "connect_p50": _quantile(connects, 0.5, came),
         "connect_p99": _quantile(connects, 0.99, came),
         "shed": (float((kinds == "shed").sum()), came, 0),
@@ -70,6 +72,20 @@ def summarise_live(
 def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
     missing = max(0, expected - values.size)
     return (float(np.quantile(values, q)) if values.size else None, values.size, missing)
+
+
+def _repeated(sends: pd.DataFrame) -> Measured:
+    kinds = sends["kind"].astype(str).to_numpy()
+    return float((kinds == "repeat").sum()), int((kinds == "request").sum()), 0
+
+
+def _stated(events: pd.DataFrame, requests: pd.DataFrame | None) -> Measured:
+    if requests is None:
+        return None, 0, 0
+    completed = (requests["status"] == COMPLETED) & ~requests["spoken"]
+    read = requests.loc[completed & requests["ttft_s"].notna()]
+    usage = events.loc[events["kind"].to_numpy() == "usage"]
+    return share(np.isin(turn_keys(read), turn_keys(usage)))
 
 
 def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window) -> dict[str, Measured]:
@@ -210,13 +226,14 @@ def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> 
 
 
 def _tokens_a_message(events: pd.DataFrame) -> float:
-    """By the usage that servers report at the end of a reply; 1 where none did, as of most."""
+    """By the usage that servers state at the end of a reply, for each token that its messages were counted as; 1 where
+    none was stated."""
     kinds = events["kind"].astype(str).to_numpy()
-    finished = events.loc[kinds == "finish"]
+    stated = events.loc[kinds == "usage"]
     messages = events.loc[
-        np.isin(kinds, ["first_text", "text"]) & np.isin(events["session"], finished["session"])
+        np.isin(kinds, ["first_text", "text"]) & np.isin(events["session"], stated["session"])
     ]
-    return float(finished["value"].sum() / len(messages)) if len(messages) else 1.0
+    return float(stated["value"].sum() / messages["value"].sum()) if len(messages) else 1.0
 
 
 def _until_cut(events: pd.DataFrame) -> pd.DataFrame:

@@ -78,6 +78,7 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
     "turn_end": (("t", "min"), ("value", "first")),
     "first_text": (("t", "min"), ("value", "sum")),
     "text": (("value", "sum"),),
+    "usage": (("value", "sum"),),
     "reply_done": (("t", "max"),),
     "playback_done": (("value", "max"),),
     "barge_in": (("t", "min"), ("value", "max")),
@@ -341,8 +342,10 @@ def _text(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _arrived(turns: _Turns) -> np.ndarray:
-    """Text tokens that reached the client."""
-    return np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
+    """Text tokens that reached the client, by the server's count where it states one."""
+    counted = np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
+    stated = turns.reduce("value", "sum", "usage", ENTRY)
+    return np.where(np.isnan(stated), counted, stated)
 
 
 def _classes(turns: _Turns, trace: pd.DataFrame, names: np.ndarray) -> dict[str, np.ndarray]:

@@ -3,12 +3,12 @@
 Client kinds (`stage` is ""): connected (live; value = seconds that its connection took to set up, the greetings
 included); session_start; turn_start (the user begins); turn_end (at the *scheduled* end of the user's turn, or where
 the line was lost before; value = how much later it was sent, s; missing for one that was not); first_text and text
-(text tokens at the client; value = count); audio (a packet; value = seconds of audio); reply_done; barge_in (value =
-seconds heard); barge_in_missed (the reply ended before the drawn cut); late_audio (live; a packet of a reply that the
-user has already cut; value = seconds of audio); playback_done (value = seconds played); shed (the server did not let
-the session in); turn_done; turn_failed; turn_aborted (by the pool it is of, when the last session of none has ended);
-pool_dry (of its last session: a slot of the pool stays empty, as the trace holds no more; value = sessions that are
-under way); session_end.
+(text tokens at the client; value = count, 1 for a message of a server that states none); audio (a packet; value =
+seconds of audio); reply_done; barge_in (value = seconds heard); barge_in_missed (the reply ended before the drawn
+cut); late_audio (live; a packet of a reply that the user has already cut; value = seconds of audio); playback_done
+(value = seconds played); shed (the server did not let the session in); turn_done; turn_failed; turn_aborted (by the
+pool it is of, when the last session of none has ended); pool_dry (of its last session: a slot of the pool stays
+empty, as the trace holds no more; value = sessions that are under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
 the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
@@ -38,7 +38,8 @@ in). Of a session: fed (at the dispatch of the Step; value = tokens fed with thi
 max_len (it reached max_model_len). Of the engine (session -1, turn -1): alloc_fail (blocks were refused; value = 0 to a
 request that waits for admission, 1 to a running one; at most one of each value a step).
 
-Of a live run the client logs what the server's messages tell: finish, abort and heard from the usage of a response; of
+Of a live run the client logs what the server's messages tell: finish, abort and heard from the usage of a response, and
+usage (value = its text tokens that came here); of
 frames, fed when the last of a frame's audio was about to go, later by what the server says it waited, and frame_out
 when its answer was read. Where a server does not tell what was heard of a cut reply, it is the share of the received
 audio that was played, of the tokens.

@@ -16,7 +16,7 @@ from harness.live.target import TargetParams
 from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.figures.picture import counted, seed_list, setting, short
 from reports.runs.measured import Cell, Measured, Run, Variant
-from reports.tables.columns import INVALID, LEFT_OUT, MISSING
+from reports.tables.columns import INVALID, LEFT_OUT, MISSING, live_notes
 
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""
@@ -141,6 +141,12 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
         "invalid": sum(map(invalid, run.points)),
         "batch": _batch(run),
+        "notes": live_notes(
+            {
+                f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points]
+                for load in every
+            }
+        ),
         "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
 

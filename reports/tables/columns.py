@@ -144,6 +144,29 @@ CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
 
+
+def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> list[str]:
+    """What a reader of a live run's numbers must know, in sentences. `loads`: the metrics of each one's runs."""
+    known = {
+        name: {load: [v for run in runs if (v := run.get(name)) is not None] for load, runs in loads.items()}
+        for name in ("tokens_stated", "requests_repeated")
+    }
+    notes = []
+    parts = [f"{load}{100 * min(each):.0f} %" for load, each in known["tokens_stated"].items() if each]
+    if any(min(each) < 1 for each in known["tokens_stated"].values() if each):
+        notes.append(
+            "Times between tokens count messages, one token each, where the server states no token counts; it states "
+            f"them for {', '.join(parts)} of the replies."
+        )
+    parts = [f"{load}{sum(each):.0f}" for load, each in known["requests_repeated"].items() if sum(each)]
+    if parts:
+        notes.append(
+            "Requests that were sent again, because the server had just closed the kept connection: "
+            f"{', '.join(parts)}."
+        )
+    return notes
+
+
 CLASSES = (
     Column("ttft_p50", "TTFT P50", "ms", 1000, 0, first=False),
     Column("ttft_p90", "TTFT P90", "ms", 1000, 0, first=False),

@@ -32,6 +32,7 @@ from reports.tables.columns import (
     fewest,
     least_events,
     legend,
+    live_notes,
     metric_names,
     of_class,
     shown,
@@ -135,16 +136,17 @@ def _caption(
 
 
 def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
-    """How many turns of live runs are in no column; medians over seeds."""
-    told = []
+    """Of live runs: how many turns are in no column, medians over seeds; and what else is to know of the numbers."""
+    told, loads = [], {}
     for cell, members in _cells(experiment, rows).items():
+        where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
+        loads[f"{where}: " if where else ""] = _values(members)
         known = [[v for row in members if (v := _value(row, name)) is not None] for name in LEFT_OUT]
         if all(known):
-            where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
             ramp, drain = map(median, known)
             told.append(f"{where}: {ramp:g} + {drain:g}")
     said = f"turns left out, as they were asked in the ramp + in the drain: {', '.join(told)}"
-    return [Text(said, "dim")] if told else []
+    return [Text(each, "dim") for each in [*([said] if told else []), *live_notes(loads)]]
 
 
 def results_data(

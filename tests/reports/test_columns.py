@@ -8,7 +8,7 @@ import pytest
 
 from harness.experiments.experiment import load_experiment
 from reports.pages.html import write_report
-from reports.tables.columns import asked_columns, columns, legend, parse_columns
+from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns
 from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
@@ -52,6 +52,17 @@ def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
         line for line in terminal(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line
     ]
     assert header.split() == ["engine", "c", "p", "ms", "ms", "n", "runs"]
+
+
+def test_what_else_is_to_know_of_a_live_run_is_said() -> None:
+    runs = {"c=8: ": [{"tokens_stated": 1.0, "requests_repeated": 0.0}] * 2}
+    assert live_notes(runs) == live_notes({"": [{"tokens_stated": None}, {}]}) == []
+    runs["c=16: "] = [{"tokens_stated": 0.25, "requests_repeated": 2.0}, {"requests_repeated": 1.0}]
+    assert live_notes(runs) == [
+        "Times between tokens count messages, one token each, where the server states no token counts; it states them "
+        "for c=8: 100 %, c=16: 25 % of the replies.",
+        "Requests that were sent again, because the server had just closed the kept connection: c=16: 3.",
+    ]
 
 
 def test_any_metric_can_be_asked_for_by_name() -> None:

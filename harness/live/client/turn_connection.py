@@ -220,6 +220,8 @@ class TurnConnection(Connection):
     def _end_reply(self, reply: _Reply, at_s: float) -> None:
         reply.done, reply.transcribed = True, False
         self._log(at_s, "finish", reply, reply.produced)
+        if reply.produced[0]:
+            self._log(at_s, "usage", reply, (reply.produced[0], None))
         if reply is not self._reply:
             return
         if self._speaking is not None:

@@ -176,6 +176,8 @@ def measurement_of(
     )
     more = {"sends": merged.sends, "failures": merged.failures}
     if beside is not None:
+        again = metrics["requests_repeated"]
+        metrics["requests_repeated"] = replace(again, value=(again.value or 0) + beside.repeated)
         metrics |= beside.own
         more |= beside.tables
     if found.scrape is not None:
@@ -200,11 +202,13 @@ class _Beside:
     counts: dict[str, Any]
     own: dict[str, Metric]
     tables: dict[str, pa.Table]
+    repeated: int
+    """Requests that were sent again."""
 
 
 def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
-    events = merged.events.to_pandas()
-    slips_s = merged.sends.to_pandas()["slip_s"].to_numpy(float)
+    events, sends = merged.events.to_pandas(), merged.sends.to_pandas()
+    slips_s = sends["slip_s"].to_numpy(float)
     requests, summary = TURNS.measure(
         documents,
         pd.DataFrame(documents.columns()),
@@ -225,7 +229,7 @@ def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
     own |= {
         name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"
     }
-    return _Beside(counts, own, tables)
+    return _Beside(counts, own, tables, int((sends["kind"] == "repeat").sum()))
 
 
 def _window(timing: Any) -> Window:
