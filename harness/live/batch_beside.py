@@ -81,8 +81,9 @@ class BatchEndpoint(TextEndpoint):
         super().commit(turn, end_s)
         self._loop.call_soon(self._make_next)  # behind requests that are due now as well
 
-    def lost(self, session: int) -> None:
-        self.failed.add(session)
+    def fail(self, turn: Turn, reason: str, at_s: float) -> None:
+        super().fail(turn, reason, at_s)
+        self.failed.add(turn.session)
 
     async def aclose(self) -> None:
         """Documents under way are cut: nobody has failed them."""

@@ -71,7 +71,7 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
         (404, "", ("has no chat completions there (HTTP status 404)", "often /v1", "set model")),
         (404, '{"error":{"message":"no model  x"}}', ("(HTTP status 404: no model x)",)),
         (404, '{"message":"no model y"}', ("(HTTP status 404: no model y)",)),
-        (405, '{"detail":"Method Not Allowed"}', ("(HTTP status 405)",)),
+        (405, '{"detail":"Method Not Allowed"}', ("(HTTP status 405: Method Not Allowed)",)),
         (501, "<html>", ("(HTTP status 501)", "correct its path")),
         (400, '{"error":{"message":"max_tokens is too old"}}', ("HTTP status 400: max_tokens is too old",)),
         (400, "unsupported request body\n", ("(HTTP status 400: unsupported request body)", "or the url")),

@@ -15,6 +15,7 @@ from harness.kinds import kind_of
 from harness.live.client.logs import FailureLog, SendLog
 from harness.live.client.text_endpoint import completions_url
 from harness.live.target import TargetParams
+from harness.metrics.live_summary import summarise_live
 from harness.records.log import EventLog
 from tests.builders import typed_turn
 from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
@@ -35,6 +36,9 @@ def delta(**fields: Any) -> dict[str, Any]:
 
 
 USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}}
+
+
+FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 def words(body: dict[str, Any]) -> list[bytes]:
@@ -134,10 +138,56 @@ def test_reasoning_counts_as_text_and_is_not_said_again():
     assert requests(out)[1]["messages"][1]["content"] == "a"
 
 
+def metrics_of(out: Outcome) -> dict[str, float | None]:
+    found = summarise_live(out.events, table(out), out.sends, out.failures, {}, late_s=1.0)
+    return {name: metric.value for name, metric in found.items()}
+
+
+def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_counts():
+    """The body of the first reply stays open until the next request has come."""
+    asked = asyncio.Event()
+
+    async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        parts = [sse(delta(content="a"), delta(content="b"), FINISH, end=False), sse(USAGE)]
+        begun, rest = (chunked([part]) for part in parts)
+        writer.write(HEAD % 201 + begun.removesuffix(b"0\r\n\r\n"))
+        if len(body["messages"]) == 1:
+            await asyncio.wait_for(asked.wait(), 5)
+        asked.set()
+        writer.write(rest)
+
+    out = played(typed(turns=2), lambda use: over_http(server, use))
+    rows = table(out)
+    assert out.failures.empty and rows["status"].tolist() == ["completed"] * 2
+    assert out.values("finish", "entry") == out.values("usage", "entry") == [4, 4]
+    assert sorted(out.times("usage")) == out.times("reply_done")
+    gaps_s = [b - a for a, b in zip(out.times("first_text"), out.times("text"), strict=True)]
+    assert rows["tbt_mean_s"].tolist() == pytest.approx([gap_s / 3 for gap_s in gaps_s])
+    assert metrics_of(out)["tokens_stated"] == 1
+
+
+def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("harness.live.client.http_endpoint.OPENED", 1)
+    came: list[int] = []
+
+    async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        came.append(len(body["messages"]))
+        if len(came) == 2:
+            writer.close()
+        else:
+            writer.write(HEAD % 200 + chunked(words(body)))
+
+    out = played(typed(turns=2), lambda use: over_http(server, use))
+    assert came == [1, 3, 3] and out.failures.empty
+    assert out.sends["kind"].tolist() == ["request", "request", "repeat"]
+    assert metrics_of(out)["requests_repeated"] == 1
+
+
 def test_without_usage_tokens_are_unknown():
     out = play(typed(), lambda body: [sse(delta(content="a"))])
     assert out.values("finish", "entry") == []
     assert table(out)["generated_entry"].isna().all()
+    assert metrics_of(out)["tokens_stated"] == 0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +199,9 @@ def test_without_usage_tokens_are_unknown():
         ({"status": 503}, "http 503", 1),
         ({"answer": lambda body: [b"data: nonsense\n\n"]}, "garbage", 0),
         ({"answer": lambda body: [sse({"error": {"code": 400, "type": "x"}})]}, "error: 400", 0),
-        ({"answer": lambda body: [sse({"error": "oh"})]}, "error: unknown", 0),
+        ({"answer": lambda body: [sse({"error": "oh"})]}, "error: oh", 0),
+        ({"answer": lambda body: [sse(delta(role="assistant", content=""))]}, "no output", 0),
+        ({"answer": lambda body: [sse(delta(content="a"), FINISH, {"error": {"code": 9}})]}, "error: 9", 0),
         ({"answer": lambda body: [sse({"error": {"code": "\x1b[2J\x9b"}})]}, r"error: \x1b[2J\x9b", 0),
         ({"answer": lambda body: [sse(delta(content="a"), end=False)]}, "cut short", 0),
         ({"cut": 250}, "closed", 0),

@@ -52,20 +52,17 @@ class Requests:
         self._status = code
 
     def data(self, chunk: bytes, at_s: float) -> None:
-        if self._status == 200:
+        if 200 <= self._status < 300:
             self._read(chunk, at_s)
 
     def done(self, at_s: float) -> None:
         if self._exchange is None:
             return
-        if self._status != 200:
+        if 200 <= self._status < 300:
+            self._read_end(at_s)
+        else:
             refused = self._status in FULL and self._turn.turn == self._first
             self._lose(f"http {self._status}", at_s, refused)
-        elif lacks := self._lacks():
-            self._lose(lacks, at_s)
-        else:
-            self._exchange = None
-            self._end(at_s)
 
     def failed(self, reason: str, at_s: float) -> None:
         self._lose(reason, at_s)
@@ -78,28 +75,35 @@ class Requests:
         """More of the answer has come."""
         raise NotImplementedError
 
-    def _lacks(self) -> str:
-        """What an answer that has ended is without; empty: nothing."""
+    def _read_end(self, at_s: float) -> None:
+        """The body has ended: `_end` or `_lose`."""
         raise NotImplementedError
 
     def _end(self, at_s: float) -> None:
         """The answer is whole."""
+        self._exchange = None
         self.listener.reply_done(self._turn.turn, at_s)
 
     def _note_sent(self) -> None:
-        """Write down once when the request went out; one that had to wait for a connection is known by its answer."""
-        sent_s = None if self._exchange is None else self._exchange.sent_s
+        """Write down once when the request went out; one that had to wait for a connection is known by its answer.
+
+        So is one that was sent again. As nobody had planned that, it is never late.
+        """
+        exchange, sends, session = self._exchange, self._endpoint.sends, self._turn.session
+        sent_s = None if exchange is None else exchange.sent_s
         if self._due_s is not None and sent_s is not None:
-            self._endpoint.sends.add("request", self._turn.session, self._due_s, sent_s)
+            sends.add("request", session, self._due_s, sent_s)
             self._due_s = None
+        if exchange is not None and exchange.repeated_s is not None:
+            sends.add("repeat", session, exchange.repeated_s, exchange.repeated_s)
+            exchange.repeated_s = None
 
     def _lose(self, reason: str, at_s: float, refused: bool = False) -> None:
         if self._exchange is None:
             return
+        self._note_sent()
         self.stop()
-        reason = printable(reason, REASON)
-        self._endpoint.failures.add(at_s, self._turn.session, self._turn.turn, reason)
-        self._endpoint.lost(self._turn.session)
+        self._endpoint.fail(self._turn, reason, at_s)
         if refused:
             self.listener.rejected(at_s)
         else:
@@ -153,8 +157,9 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
     def commit(self, turn: Turn, end_s: float) -> None:
         self._asking[turn.session].ask(turn, end_s, self._pool)
 
-    def lost(self, session: int) -> None:
-        """A turn of it has failed."""
+    def fail(self, turn: Turn, reason: str, at_s: float) -> None:
+        """Write down that it has failed."""
+        self.failures.add(at_s, turn.session, turn.turn, printable(reason, REASON))
 
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False

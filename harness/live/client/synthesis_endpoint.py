@@ -69,8 +69,11 @@ class Speaker(Requests):
             self._bytes += len(samples)
             self.listener.audio(self._turn.turn, len(samples) / format.bytes_per_s, at_s)
 
-    def _lacks(self) -> str:
-        return "" if self._bytes else "no audio"
+    def _read_end(self, at_s: float) -> None:
+        if self._bytes:
+            self._end(at_s)
+        else:
+            self._lose("no audio", at_s)
 
 
 def stated_by(headers: Mapping[str, str]) -> AudioFormat:
@@ -162,9 +165,9 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
         )
     if 300 <= code < 500 and code not in LATER:
         return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
-    if code == 200 and not answer.body:
+    if 200 <= code < 300 and not answer.body:
         return "answers, but with no audio; see the server's log."
-    if code == 200:
+    if 200 <= code < 300:
         format = stated_by(answer.headers).over(AudioFormat("pcm"))
         unread = Sound().feed(answer.body, format)[1].unread
         if answer.body.startswith((b"{", b"data:", b"event:")):

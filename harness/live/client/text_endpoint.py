@@ -2,11 +2,16 @@
 
 A turn is a request that carries the whole conversation. Its user's words are drawn before the run, and the body of a
 later turn is made as soon as the reply before it has ended, so that no request is encoded when it is due.
+
+A reply ends with its finish reason or its end marker. What comes later, such as usage, is read, but no user waits for
+it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,15 +19,29 @@ import msgspec
 
 from harness.live.client.http_endpoint import HttpEndpoint, Requests
 from harness.live.client.prompts import words
+from harness.live.dialects.chat import ChatReply
 from harness.live.target import TargetParams
-from harness.live.transport.http import HttpPool
+from harness.live.transport.http import Exchange, HttpPool
 from harness.metrics.stages import ENTRY
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Session, Turn
 
+TAIL_S = 5.0
+"""How long a server may take for what follows a complete reply. [chosen]"""
 
+
+@dataclass(eq=False)
 class TextEndpoint(HttpEndpoint["Chat"]):
     """Chat completions."""
+
+    tails: dict[Tail, None] = field(init=False, default_factory=dict)
+    """Of complete replies whose body has not ended."""
+
+    async def aclose(self) -> None:
+        until_s = self._loop.time() + TAIL_S
+        while not all(tail.noted for tail in self.tails) and self._loop.time() < until_s:
+            await asyncio.sleep(0.01)
+        await super().aclose()
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
         return pool_of(target)
@@ -45,7 +64,7 @@ class Chat(Requests):
 
     def __init__(self, endpoint: TextEndpoint, session: Session) -> None:
         super().__init__(endpoint, session)
-        self._said_in = endpoint.said_in
+        self._chats = endpoint
         self._turns = session.turns
         self._next = 0
         self.said: list[_Message] = []
@@ -65,46 +84,33 @@ class Chat(Requests):
             self._prepare()
 
     def _begin(self, turn: Turn) -> bytes:
-        self._rest, self._words_said, self._usage, self._ended = b"", list[str](), None, False
+        self._reply = ChatReply()
         return self._body
 
     def _read(self, chunk: bytes, at_s: float) -> None:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._event(line[5:].strip(), at_s)
+        reply, turn = self._reply, self._turn.turn
+        for tokens in reply.read(chunk):
+            self.listener.text(turn, tokens, at_s)
+        if reply.over is not None:
+            self._is_over(reply.over, at_s)
 
-    def _lacks(self) -> str:
-        return "" if self._ended else "cut short"
+    def _read_end(self, at_s: float) -> None:
+        for tokens in self._reply.end():
+            self.listener.text(self._turn.turn, tokens, at_s)
+        self._is_over(self._reply.over or "", at_s)
 
-    def _event(self, data: bytes, at_s: float) -> None:
-        if data == b"[DONE]":
-            self._ended = True
-            return
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._lose("garbage", at_s)
-            return
-        if event.error is not None:
-            error = event.error if isinstance(event.error, _Error) else _Error()
-            self._lose(f"error: {error.code or error.type or 'unknown'}", at_s)
-            return
-        if event.usage is not None:
-            self._usage = event.usage.completion_tokens
-        for choice in event.choices:
-            text = choice.delta.content or choice.delta.reasoning_content or choice.delta.reasoning
-            if text and self._exchange is not None:
-                self._words_said.append(choice.delta.content or "")
-                self.listener.text(self._turn.turn, 1, at_s)
+    def _is_over(self, why: str, at_s: float) -> None:
+        exchange = self._exchange
+        if why:
+            self._lose(why, at_s)
+        elif exchange is not None:
+            exchange.receiver = Tail(self._chats, self._turn, self._reply, exchange, at_s)
+            self._end(at_s)
 
     def _end(self, at_s: float) -> None:
-        turn = self._turn
-        if self._usage is not None:
-            self._endpoint.log.event(at_s, "finish", turn.session, turn.turn, ENTRY, self._usage)
         super()._end(at_s)
         self._next += 1
-        self.said = [*self._asked, _Message.of("assistant", "".join(self._words_said))]
+        self.said = [*self._asked, _Message.of("assistant", self._reply.content)]
         if self._next < len(self._turns):
             self._prepare()
 
@@ -123,7 +129,7 @@ class Chat(Requests):
         if prefix != OWN:
             shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
             return [_Message.of("user", shared)]
-        source = self.said if turn.turn else self._said_in(turn.session + links(turn.waits)[0][0])
+        source = self.said if turn.turn else self._chats.said_in(turn.session + links(turn.waits)[0][0])
         kept = []
         for each in source:
             said = each.content.split()
@@ -134,6 +140,61 @@ class Chat(Requests):
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:
         return words(self._endpoint.trace.header.seed, turn.session, turn.turn, count, purpose)
+
+
+class Tail:
+    """What follows a complete reply. Implements `harness.live.transport.http.StreamReceiver`. `noted`: its tokens are
+    written down, as of the time when it ended."""
+
+    def __init__(
+        self, endpoint: TextEndpoint, turn: Turn, reply: ChatReply, exchange: Exchange, ended_s: float
+    ) -> None:
+        self.ended_s, self.noted = ended_s, False
+        self._endpoint, self._turn, self._reply, self._exchange = endpoint, turn, reply, exchange
+        while (first := next(iter(endpoint.tails), None)) is not None and first.ended_s < ended_s - TAIL_S:
+            first.stop()
+        if exchange.over or reply.done:
+            self._note()
+        if not exchange.over:
+            endpoint.tails[self] = None
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        self._exchange.abort()
+        self._close()
+
+    def status(self, code: int, at_s: float) -> None:
+        """It came before."""
+
+    def data(self, chunk: bytes, at_s: float) -> None:
+        if self.noted:
+            return
+        self._reply.read(chunk)
+        if self._reply.over:
+            self._endpoint.fail(self._turn, self._reply.over, at_s)
+            self._endpoint.log.event(at_s, "turn_failed", self._turn.session, self._turn.turn)
+        if self._reply.over or self._reply.done:
+            self._note()
+
+    def done(self, at_s: float) -> None:
+        if not self.noted:
+            self._reply.end()
+        self._close()
+
+    def failed(self, reason: str, at_s: float) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        del self._endpoint.tails[self]
+        if not self.noted:
+            self._note()
+
+    def _note(self) -> None:
+        reply, turn = self._reply, self._turn
+        self.noted = True
+        for kind, tokens in (("finish", reply.produced), ("usage", reply.delivered)):
+            if tokens is not None:
+                self._endpoint.log.event(self.ended_s, kind, turn.session, turn.turn, ENTRY, tokens)
 
 
 class _Message(NamedTuple):
@@ -148,32 +209,6 @@ class _Message(NamedTuple):
         return cls(role, content, message(role, content))
 
 
-class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta = msgspec.field(default_factory=_Delta)
-
-
-class _Tokens(msgspec.Struct):
-    completion_tokens: int | None = None
-
-
-class _Error(msgspec.Struct):
-    code: str | int | None = None
-    type: str | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: _Tokens | None = None
-    error: _Error | str | None = None
-
-
-_decode = msgspec.json.Decoder(_Chunk).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -9,9 +9,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-import msgspec
-
 from harness.live.client.text_endpoint import message, pool_of, request_body
+from harness.live.dialects.chat import any_json, stated_error
 from harness.live.dialects.detect import MOST_WORDS, model_remedy, refused_token
 from harness.live.target import TargetParams
 from harness.live.transport.http import HttpPool
@@ -51,6 +50,8 @@ class Answer:
 
     def data(self, chunk: bytes, at_s: float) -> None:
         self.body = (self.body + chunk)[:MOST_BYTES]
+        if b"data: [DONE]" in self.body:  # some servers leave the body open
+            self._end("")
 
     def done(self, at_s: float) -> None:
         self._end("")
@@ -129,7 +130,7 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     if 400 <= code < 500 and code not in LATER:
         mend = "correct what it names, such as model, or the url"
         return f"takes no chat completions as they are asked ({said}); {mend}."
-    if code == 200 and b"data:" not in answer.body:
+    if 200 <= code < 300 and b"data:" not in answer.body and stated_error(any_json(answer.body)) is None:
         return f"answers, but with no stream of chat completions; {path}."
     if not code and reason:
         other = urlunsplit(parts._replace(scheme=OTHER[parts.scheme]))
@@ -141,21 +142,11 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
 
 
 def said_words(body: bytes) -> str:
-    """What a server says of its error, where it says it as OpenAI's API does, or in plain words."""
-    try:
-        error = msgspec.json.decode(body, type=_Failure)
-        text = error.error.message if error.error is not None else error.message
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        text = body.decode(errors="replace").strip()
-        if text.startswith(("<", "{", "[")):  # a page, or JSON of another shape
-            return ""
+    """What a server says of its error, in JSON of whatever shape or in plain words; nothing of a page."""
+    said = any_json(body)
+    text = body.decode(errors="replace").strip()
+    if said is not None:
+        text = (stated_error(said) or ("", ""))[1]
+    elif text.startswith(("<", "{", "[")):
+        return ""
     return f": {' '.join(text.split())[:MOST_WORDS]}" if text else ""
-
-
-class _Message(msgspec.Struct):
-    message: str = ""
-
-
-class _Failure(msgspec.Struct):
-    error: _Message | None = None
-    message: str = ""

@@ -1,0 +1,293 @@
+"""What the stream of a chat completion says: when output came, how the reply ended, and how many tokens it has by the
+server's own count.
+
+Only the needed fields are read, in any JSON that clients take: null for what is absent, 8.0 for 8, half of a surrogate
+pair, NaN. Fields: OpenAI's API of chat completions and of completions; `reasoning` and continuous usage of vLLM and
+SGLang, the latter's finish reason that is an object, and channels of gateways to other servers.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from harness.live.transport.sse import Event, EventStream
+
+COMPLETE = {
+    *("stop", "length", "tool_calls", "function_call"),  # OpenAI
+    *("eos", "eos_token", "stop_sequence", "repetition"),  # TGI, vLLM
+    *("end_turn", "max_tokens", "tool_use", "model_length"),  # gateways to Anthropic, Gemini and Mistral
+}
+"""Finish reasons of a complete reply. With any other, such as content_filter, abort and error, the turn has failed."""
+GOES_ON = {"", "null", "none"}
+"""What some servers write for null, before the end."""
+MOST_BYTES = 4096
+"""Of a body without events that are kept, for the error that it may state. [chosen]"""
+
+
+class _Delta(msgspec.Struct, gc=False):
+    """Each channel of output, whatever its type."""
+
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    thinking: Any = None
+    thinking_blocks: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    refusal: Any = None
+    audio: Any = None
+    images: Any = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    text: Any = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice | None] | None = None
+    usage: Any = None
+    error: Any = None
+    modality: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class ChatReply:
+    """One reply. `over`: None while it goes on; empty once it is complete; else why it failed.
+
+    The first end counts, a finish reason or [DONE]. What comes after it may state tokens, or an error.
+    """
+
+    def __init__(self) -> None:
+        self.over: str | None = None
+        self.done = False
+        """Nothing more is to come, not even usage."""
+        self._said: list[str] = []
+        self.produced: int | None = None
+        """Tokens that the server has stated so far."""
+        self._hidden = self._counted = 0
+        self._spoke = self._reasoned = False
+        self._events = EventStream()
+        self._body: bytes | None = b""
+        """As long as no event has come."""
+
+    @property
+    def content(self) -> str:
+        """What was said, without reasoning and calls. Halves of a surrogate pair that came apart are one character."""
+        said = "".join(self._said)
+        return said if said.isascii() else said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    @property
+    def delivered(self) -> int | None:
+        """Tokens that came here, without reasoning that the server has kept; None: it does not state them."""
+        tokens = (self.produced or 0) - (0 if self._reasoned else self._hidden)
+        return tokens if tokens > 0 else None
+
+    def read(self, chunk: bytes) -> list[int]:
+        """Returns the tokens of each message with output that ends in `chunk`, 1 where the server states none."""
+        if self._body is not None:
+            self._body = (self._body + chunk)[:MOST_BYTES]
+        data = self._events.single(chunk)
+        return self._take(self._events.feed(chunk)) if data is None else self._event(b"", data, False)
+
+    def end(self) -> list[int]:
+        """The body has ended, and with it an event that lacks its own end; returns its tokens as `read` does."""
+        found = self._take(self._events.end(), last=True)
+        if self._body is not None:
+            self._end(reason_of(any_json(self._body)) or ("no stream of events" if self._body else ""))
+        elif self.over is None:
+            self._end("cut short")
+        return found
+
+    def _take(self, events: list[Event], last: bool = False) -> list[int]:
+        return [tokens for name, data in events for tokens in self._event(name, data, last)]
+
+    def _event(self, name: bytes, data: bytes, last: bool) -> list[int]:
+        """Tokens of its message with output, if it has any. `last`: it may be cut."""
+        self._body = None
+        if name and b"error" in name.lower():
+            said = any_json(data)
+            why = reason_of(data.decode(errors="replace") if said is None else said, True)
+            self._end(why or "error: unknown")
+            return []
+        try:
+            chunk = _decode(data)
+        except _BROKEN:
+            tokens = self._unusual(name, data, last)
+            return [tokens] if tokens else []
+        choices = chunk.choices
+        if choices and len(choices) == 1 and (choice := choices[0]) and (delta := choice.delta):
+            content, more = delta.content, choice.finish_reason or choice.error or chunk.usage or chunk.error
+            if content and content.__class__ is str and not more and not chunk.modality and self.over is None:
+                self._said.append(content)  # as of most
+                self._spoke = True
+                self._counted += 1
+                return [1]
+        tokens = self._chunk(chunk, name, data)
+        return [tokens] if tokens else []
+
+    def _unusual(self, name: bytes, data: bytes, last: bool) -> int:
+        """Of data that a strict reader refuses."""
+        data = data.strip()
+        if data == b"[DONE]":
+            self.done = True
+            self._end("")
+        elif data and data != b"null":
+            said = any_json(data)
+            try:
+                if isinstance(said, dict):
+                    return self._chunk(msgspec.convert(said, _Chunk), name, data)
+            except msgspec.ValidationError:
+                pass
+            why = reason_of(said)
+            if why or not last:
+                self._end(why or "garbage")
+        return 0
+
+    def _chunk(self, chunk: _Chunk, name: bytes, data: bytes) -> int:
+        before = self._counted
+        stated = chunk.usage is not None and self._state(chunk.usage)
+        strange = not chunk.choices and not stated and name in (b"", b"message")
+        if (chunk.error or strange) and (why := reason_of(any_json(data))):
+            self._end(why)
+        spoke, finish = False, None
+        for choice in chunk.choices or ():
+            if choice is not None:
+                spoke |= self._says(choice, chunk.modality)
+                finish = choice.finish_reason or finish
+                if choice.error and (why := reason_of(choice.error, True)):
+                    self._end(why)
+        if spoke and self.over is not None:
+            if not self.over and chunk.modality != "audio":
+                self._end("output after the finish reason")
+            return 0
+        if spoke:
+            self._spoke = True
+            self._counted = max(before + 1, self.produced or 0 if stated else 0)
+        if finish:
+            self._finish(finish)
+        return self._counted - before
+
+    def _says(self, choice: _Choice, modality: Any) -> bool:
+        """Whether it has output."""
+        delta = choice.delta or choice.message
+        content = choice.text if delta is None else delta.content
+        if content and has_text(content):
+            if modality != "audio":
+                self._said.append(content if isinstance(content, str) else "".join(_texts(content)))
+            return True
+        if delta is None:
+            return False
+        reasons = any(
+            map(has_text, (delta.reasoning_content, delta.reasoning, delta.thinking, delta.thinking_blocks))
+        )
+        self._reasoned |= reasons
+        return reasons or any(
+            map(has_text, (delta.tool_calls, delta.function_call, delta.refusal, delta.audio, delta.images))
+        )
+
+    def _state(self, usage: Any) -> bool:
+        """Keep the tokens that it states; whether it states any."""
+        if not isinstance(usage, dict):
+            return False
+        tokens = _count(usage.get("completion_tokens") or usage.get("output_tokens"))
+        if tokens:
+            details = usage.get("completion_tokens_details")
+            self.produced = tokens
+            self._hidden = _count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+        return tokens > 0
+
+    def _finish(self, reason: Any) -> None:
+        if isinstance(reason, dict):
+            reason = reason.get("type")
+        reason = str(reason).lower()
+        if reason in COMPLETE:
+            self._end("")
+        elif reason not in GOES_ON:
+            self._end(f"finish reason: {reason}")
+
+    def _end(self, why: str) -> None:
+        """Empty: as a complete reply, which it is if it has any output."""
+        if not self.over:
+            self.over = why or ("" if self._spoke else "no output")
+
+
+_NOT_OUTPUT = {"id", "call_id", "tool_call_id", "type", "object", "index", "role", "format", "signature"}
+
+
+def has_text(value: Any) -> bool:
+    """Whether anything is written in a channel's value, besides what names and numbers it."""
+    if isinstance(value, dict):
+        return any(has_text(each) for name, each in value.items() if name not in _NOT_OUTPUT)
+    return any(map(has_text, value)) if isinstance(value, list) else isinstance(value, str) and value != ""
+
+
+def _texts(parts: Any) -> list[str]:
+    """Of content in parts."""
+    found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return [text for text in found if isinstance(text, str)]
+
+
+def _count(value: Any) -> int:
+    """8, 8.0 and "8" as 8; 0 for what is no count."""
+    try:
+        return max(0, int(float(value)))
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def any_json(data: bytes) -> Any:
+    """What most clients would make of it: NaN and halves of surrogate pairs are taken; None for what is no JSON."""
+    try:
+        return json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+_WORDS = ("message", "detail", "msg", "error_message", "error_msg", "title")
+_CODES = ("code", "error_code", "status_code")
+_FINE = {"", "none", "false", "0", "200", "201", "ok", "success"}
+"""What a code or a status says of no error."""
+_FAILED = {"error", "failed", "failure"}
+
+
+def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
+    """The code and the words of an error, as far as a JSON value has them; None where it states no error. `sure`: it
+    stands where errors do."""
+    if isinstance(value, list):
+        value = next(iter(value), None)
+    if isinstance(value, str):
+        return ("", value.strip()) if value.strip() else None
+    if not isinstance(value, dict) or (sure and not any(value.values())):
+        return ("", "") if sure and value else None
+    for name in ("error", "errors"):
+        inner = stated_error(value.get(name), True)
+        if inner is not None:
+            sure = True
+            if any(inner):
+                return inner
+    words = next((found[1] for name in _WORDS if (found := stated_error(value.get(name))) is not None), "")
+    code = next((text for name in _CODES if (text := _scalar(value.get(name))).lower() not in _FINE), "")
+    status, kind = _scalar(value.get("status")), _scalar(value.get("type"))
+    if status.lower() in _FAILED or (status.isdigit() and int(status) >= 400):
+        code, sure = code or status, True
+    if sure or words or code or "error" in (value.get("object"), kind):
+        return code or ("" if kind == "error" else kind), words
+    return None
+
+
+def reason_of(value: Any, sure: bool = False) -> str:
+    """Why a reply failed, of which `value` is what the server says instead; empty where it states no error."""
+    found = stated_error(value, sure)
+    return "" if found is None else f"error: {found[0] or found[1] or 'unknown'}"
+
+
+def _scalar(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, str | int) else ""

@@ -1,0 +1,56 @@
+"""The events of a `text/event-stream`, cut anywhere (HTML standard, section 9.2.6)."""
+
+BOM = b"\xef\xbb\xbf"
+
+Event = tuple[bytes, bytes]
+"""The name, empty where the server gives none, and the data."""
+
+
+class EventStream:
+    """Reads one stream. Names and data alone are kept: `id` and `retry` are for browsers that connect again."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        """The begin of a line whose end has not come."""
+        self._name = b""
+        self._data: list[bytes] = []
+        self._begun = self._after_cr = self._between = False
+
+    def single(self, chunk: bytes) -> bytes | None:
+        """Returns the data of `chunk` where it is one event of one line without a name, as most are, and nothing else;
+        if it is None, `feed` reads it."""
+        line_end = chunk.find(b"\n")
+        if self._between and line_end == len(chunk) - 2 and chunk[:6] == b"data: " and chunk[-1] == 10:
+            return chunk[6:line_end] if chunk.find(b"\r") < 0 else None
+        return None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Returns the events that end in `chunk`."""
+        if self._after_cr and chunk:
+            chunk, self._after_cr = chunk.removeprefix(b"\n"), False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if lines and not self._begun:
+            self._begun, lines[0] = True, lines[0].removeprefix(BOM)
+        events = []
+        for line in lines:
+            if not line:
+                if self._data or self._name:  # a name alone is no event for a browser, but may say error
+                    events.append((self._name, b"\n".join(self._data)))
+                    self._name, self._data = b"", []
+            elif line.startswith(b"data: "):
+                self._data.append(line[6:])
+            else:
+                field, _, value = line.partition(b":")
+                if field == b"data":
+                    self._data.append(value)
+                elif field == b"event":
+                    self._name = value.removeprefix(b" ")
+        self._between = self._begun and not (self._rest or self._data or self._name or self._after_cr)
+        return events
+
+    def end(self) -> list[Event]:
+        """Returns the event that the end of the stream cuts off. The standard drops it, but servers end with it."""
+        return self.feed(b"\n\n\n")

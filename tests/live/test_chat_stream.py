@@ -1,0 +1,191 @@
+"""The reader of chat completions: events by the standard, and replies as servers mean them, however they are cut."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.live.dialects.chat import ChatReply
+from harness.live.transport.sse import EventStream
+
+DONE = b"data: [DONE]\n\n"
+CHANNELS: dict[str, Any] = {
+    "content": "word",
+    "reasoning": "hm",
+    "reasoning_content": "hm",
+    "refusal": "no",
+    "tool_calls": [{"index": 0, "id": "x", "function": {"name": "look", "arguments": ""}}],
+    "function_call": {"name": "look", "arguments": ""},
+    "audio": {"id": "x", "data": "AAAA"},
+}
+
+
+def event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def chunk(finish: Any = None, usage: int | None = None, **delta: Any) -> dict[str, Any]:
+    stated = {} if usage is None else {"usage": {"completion_tokens": usage}}
+    return {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **stated}
+
+
+def usage(tokens: Any, **details: Any) -> bytes:
+    return event({"choices": [], "usage": {"completion_tokens": tokens, **details}})
+
+
+ROLE, WORD, STOP = event(chunk(role="assistant", content="")), event(chunk(content="a")), event(chunk("stop"))
+
+
+def heard(*pieces: bytes) -> tuple[list[int], str | None, int | None]:
+    """The tokens of each message, how the reply ended, and its tokens as stated."""
+    reply = ChatReply()
+    messages = [tokens for piece in pieces for tokens in reply.read(piece)] + reply.end()
+    return messages, reply.over, reply.delivered
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: a\n\ndata:b\r\n\r\ndata:  c\r\r", [(b"", b"a"), (b"", b"b"), (b"", b" c")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [(b"", b"a")]),
+        (b"data: a\ndata\ndata: b\n\n", [(b"", b"a\n\nb")]),
+        (b": ping\n\nid: 1\nretry: 5\ndata: a\nevent: error\n\ndata: b\n\n", [(b"error", b"a"), (b"", b"b")]),
+        (b"event: error\n\n", [(b"error", b"")]),
+        (b"data: a", [(b"", b"a")]),
+        (b"\n\n\r\n", []),
+    ],
+)
+def test_events_are_those_of_the_standard_wherever_they_are_cut(
+    stream: bytes, events: list[tuple[bytes, bytes]]
+):
+    for cut in range(len(stream) + 1):
+        reader = EventStream()
+        assert [*reader.feed(stream[:cut]), *reader.feed(stream[cut:]), *reader.end()] == events
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (WORD + STOP, ([1], "", None)),
+        (WORD + DONE, ([1], "", None)),
+        (WORD + b"data: [DONE]", ([1], "", None)),
+        (WORD + STOP + usage(7) + DONE, ([1], "", 7)),
+        (WORD + STOP + usage(8.0), ([1], "", 8)),
+        (WORD + STOP + event({"choices": None, "usage": {"completion_tokens": "8"}}), ([1], "", 8)),
+        (WORD + STOP + event({"choices": [], "usage": None}) + usage(None), ([1], "", None)),
+        (WORD + STOP + usage(9, completion_tokens_details={"reasoning_tokens": 6}), ([1], "", 3)),
+        (event(chunk(content="a", usage=2)) + event(chunk(content="b", usage=5)) + DONE, ([2, 3], "", 5)),
+        (event(chunk("length", content="a", usage=3)), ([3], "", 3)),
+        (event(chunk(content=[{"type": "text", "text": "a"}])) + DONE, ([1], "", None)),
+        (event({"choices": [{"text": "a", "finish_reason": "stop"}]}), ([1], "", None)),
+        (event({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}), ([1], "", None)),
+        (event(chunk("null", content="a")) + event(chunk("STOP")), ([1], "", None)),
+        (b'data: {"choices":[{"delta":{"content":"\\ud83d"}}],"x":-Infinity}\n\n' + STOP, ([1], "", None)),
+        (b'data: {"choices":[{"delta":{"content":"a\xff"}}]}\n\n' + STOP, ([1], "", None)),
+        (WORD, ([1], "cut short", None)),
+        (WORD + b'data: {"choi', ([1], "cut short", None)),
+        (b"", ([], "no output", None)),
+        (DONE, ([], "no output", None)),
+        (ROLE + STOP + usage(3) + DONE, ([], "no output", 3)),
+        (usage(3) + DONE, ([], "no output", 3)),
+        (ROLE, ([], "cut short", None)),
+        (b"hello", ([], "no stream of events", None)),
+        (b'{"error": {"code": 500}}', ([], "error: 500", None)),
+        (WORD + b"data: oh no\n\n", ([1], "garbage", None)),
+        (
+            WORD + event({"error": {"message": "died", "type": "x", "code": 500}}) + DONE,
+            ([1], "error: 500", None),
+        ),
+        (event({"error": "oh"}), ([], "error: oh", None)),
+        (event({"error": True, "message": "oh"}), ([], "error: oh", None)),
+        (event({"object": "error", "message": "died", "code": None, "type": "T"}), ([], "error: T", None)),
+        (event({"message": "died"}), ([], "error: died", None)),
+        (event({"detail": [{"loc": ["body"], "msg": "wrong"}]}), ([], "error: wrong", None)),
+        (event({"status": 503}), ([], "error: 503", None)),
+        (event("died"), ([], "error: died", None)),
+        (event({"choices": [{"delta": {}, "error": {"code": 502}}]}), ([], "error: 502", None)),
+        (WORD + b'event: error\ndata: {"message": "died"}\n\n' + DONE, ([1], "error: died", None)),
+        (WORD + b"data: died\nevent: error\n\n", ([1], "error: died", None)),
+        (WORD + b"event: error\n\n" + DONE, ([1], "error: unknown", None)),
+        (WORD + event(chunk("abort")) + usage(1) + DONE, ([1], "finish reason: abort", 1)),
+        (WORD + event(chunk({"type": "abort", "message": "full"})), ([1], "finish reason: abort", None)),
+        (WORD + event(chunk("content_filter")), ([1], "finish reason: content_filter", None)),
+        (WORD + event(chunk("melted")), ([1], "finish reason: melted", None)),
+        (WORD + STOP + event({"error": {"code": 500}}), ([1], "error: 500", None)),
+        (WORD + STOP + WORD, ([1], "output after the finish reason", None)),
+    ],
+)
+def test_a_reply_is_what_its_server_means(stream: bytes, expected: tuple[list[int], str, int | None]):
+    assert heard(stream) == heard(*(stream[i : i + 1] for i in range(len(stream)))) == expected
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_every_channel_is_output(channel: str):
+    said = event(chunk(**{"content": None, channel: CHANNELS[channel]}))
+    assert heard(ROLE, said, STOP) == ([1], "", None)
+
+
+def test_halves_of_a_character_are_one_in_what_was_said():
+    reply = ChatReply()
+    for half in (b"\\ud83d", b"\\ude00", b"!"):
+        reply.read(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % half)
+    assert reply.content == "\N{GRINNING FACE}!"
+
+
+UNKNOWN = st.dictionaries(
+    st.sampled_from(["x_id", "logprobs", "provider", "token_ids"]),
+    st.none() | st.integers() | st.sampled_from(["", "a", "\ud83d"]) | st.lists(st.floats(), max_size=2),
+    max_size=2,
+)
+NOISE = st.sampled_from(
+    [
+        b"",
+        b": ping\n\n",
+        b"\n",
+        b"event: ping\ndata: {}\n\n",
+        b"id: 7\n\n",
+        b'data: {"choices": []}\n\n',
+        b"retry\n\n",
+    ]
+)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[bytes, tuple[list[int], str, int | None]]:
+    """A complete reply as servers may write it, and what it says."""
+    channels = draw(st.lists(st.sampled_from([*CHANNELS]), min_size=1, max_size=5))
+    stated = draw(st.none() | st.integers(len(channels), 90))
+    finish = draw(st.sampled_from(["stop", "length", "tool_calls", None]))
+    chunks = [chunk(role="assistant", content=""), *(chunk(**{name: CHANNELS[name]}) for name in channels)]
+    if finish is not None and draw(st.booleans()):
+        chunks[-1]["choices"][0]["finish_reason"] = finish
+    elif finish is not None:
+        chunks.append(chunk(finish))
+    if stated is not None:
+        chunks.append({"choices": draw(st.sampled_from([[], None])), "usage": {"completion_tokens": stated}})
+    stream = draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
+    for each in chunks:
+        each |= draw(UNKNOWN)
+        for choice in each["choices"] or []:
+            choice["delta"] |= draw(UNKNOWN)
+        lines = [
+            b"data: " + line
+            for line in json.dumps(each, indent=draw(st.none() | st.just(1))).encode().split(b"\n")
+        ]
+        named = draw(st.sampled_from([[], [b"event: message"], [b"id:9"], [b":"]]))
+        lines = [*named, *lines] if draw(st.booleans()) else [*lines, *named]
+        stream += draw(NOISE) + b"\n".join(lines) + b"\n\n"
+    if finish is None or draw(st.booleans()):
+        stream += draw(st.sampled_from([DONE, b"data:[DONE]\n\n", b"data: [DONE]"]))
+    stream = stream.replace(b"\n", draw(st.sampled_from([b"\n", b"\r\n", b"\r"])))
+    return stream, ([1] * len(channels), "", stated)
+
+
+@given(replies(), st.data())
+def test_a_reply_is_the_same_however_it_is_written_and_cut(reply: Any, data: st.DataObject):
+    stream, expected = reply
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8).map(sorted))
+    assert heard(*(stream[a:b] for a, b in pairwise([0, *cuts, len(stream)]))) == expected
