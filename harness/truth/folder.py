@@ -54,7 +54,8 @@ def _file(path: Path) -> list[TruthRun | SummaryRun]:
         if path in files.named():
             return read_run(files, folder.resolve().name if len(of_folder) == 1 else _stem(path))
     kind = kind_of(path)
-    return read_run(Files(folder, **{kind: path}), _stem(path)) if kind else []
+    name = folder.resolve().name if kind == "summary" else _stem(path)
+    return read_run(Files(folder, **{kind: path}), name) if kind else []
 
 
 def _stem(path: Path) -> str:

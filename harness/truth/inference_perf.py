@@ -126,19 +126,20 @@ _TAILS = ("mean", "p90", "p99")
 def read_stages(
     path: str | Path, profile: Mapping[str, Any], name: str, workload: str, server: Server
 ) -> list[SummaryRun]:
-    """The stages of an experiment, where each has a file next to the summary, else the whole of it. `profile`: what
-    inference-perf was told; UserError without its stages, or about what a file lacks. A stage begins when all requests
-    of the one before have ended, so each is an experiment of its own."""
+    """The stages of an experiment, where each has a file next to the summary, else the whole of it; the one stage whose
+    file `path` is. A stage begins when all requests of the one before have ended, so each is an experiment of its own.
+    `profile`: what inference-perf was told; UserError without its stages, or about what a file lacks."""
     path = Path(path)
     loads = stages(profile, str(path))
     if not loads:
         raise UserError(f"{path} is a summary of unknown load; put profile.yaml with load.stages beside it.")
     files = [path.with_name(f"stage_{at}_lifecycle_metrics.json") for at in range(len(loads))]
-    if not all(file.is_file() for file in files):
+    if path not in files and not all(file.is_file() for file in files):
         return [_experiment(path, profile, name, workload, server, loads)]
     return [
         _experiment(file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, (load,))
         for at, (file, load) in enumerate(zip(files, loads, strict=True))
+        if path not in files or path == file
     ]
 
 

@@ -93,13 +93,18 @@ def test_inference_perf_with_and_without_its_requests(folder):
     assert run.rates == ((2, 1), (1, 2)) and run.shared == SharedPrompts(10, 100, 100)
     assert (run.input_tokens, run.output_tokens, run.measured["itl_mean"]) == (570.5, 4, 0.5)
     assert any("2 requests failed" in said for said in run.assumed)
-    stage = {"successes": done, "load_summary": {"achieved_rate": 2.5}, "failures": {"count": 0}}
+    stage = {
+        "successes": done,
+        "load_summary": {"schedule_delay": {}, "achieved_rate": 2.5},
+        "failures": {"count": 0},
+    }
     made = folder(**{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
     stages = read_truth(made)
     assert [(one.name, one.workload, one.rates, one.achieved) for one in stages] == [
         ("run-stage-0", "2/s", ((2, 1),), 2.5),
         ("run-stage-1", "1/s", ((1, 2),), 2.5),
     ]
+    assert read_truth(made / "results" / "stage_1_lifecycle_metrics.json") == stages[1:]
     entries = [lifecycle(i / 2, "x") for i in range(4)]
     (run,) = read_truth(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
     assert isinstance(run, TruthRun) and run.client is None
