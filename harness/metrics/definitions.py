@@ -47,6 +47,11 @@ _TAIL = ("p50", "p90", "p95", "p99", "mean")
 _BODY = ("p50", "p90")
 
 
+def from_turn_end(distribution: Distribution) -> bool:
+    """Whether it is a time that counts from the scheduled end of the user's turn."""
+    return distribution.meaning.unit == "s" and distribution.meaning.origin == _TURN_END
+
+
 def _queueing(stage: str) -> Distribution:
     meaning = Definition(
         "s",

@@ -20,7 +20,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         f"send_slip_{statistic}": Definition(
             "s",
             f"{text} of the send slip: how late the load generator sent, which no server is to blame for; "
-            "a point whose P99 exceeds slip_limit_ms is INVALID",
+            "a point with more than 5 % of its sends later than slip_limit_ms is INVALID",
             _SENDS,
             "lower",
         )

@@ -233,6 +233,15 @@ def statistic_of(metric: str, values: np.ndarray) -> float | None:
     return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
 
 
+def is_sampled(metric: str) -> bool:
+    """Whether it is a percentile or a mean over turns."""
+    family, _, statistic = metric.rpartition("_")
+    distribution = DISTRIBUTIONS.get(family)
+    if distribution is not None:
+        return statistic in distribution.statistics
+    return family in DELAYS and statistic in STATISTICS
+
+
 def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
     """What a percentile or mean is over, a value for each turn that should have one, infinite where it has none; None
     where the metric is neither."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
-from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Observed, judge, span
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Observed, judge, needed, span
 from harness.slo.targets import Target, judged_value, parse_targets
 
 
@@ -109,16 +109,52 @@ def test_too_few_turns_are_named_and_what_would_be_enough() -> None:
     assert (found.verdict, found.enough) == (
         INCONCLUSIVE,
         2,
-    ) and found.why == "rests on n=20 where a P90 takes 36"
+    ) and found.why == "rests on n=20 where 36 are needed"
     assert judge(only("ttfp_p90<=800ms"), [run([0.2] * 40)]).verdict == PASS
     assert judge(only("ttfp_p90<=800ms"), [run([0.9] * 20)]).verdict == FAIL  # so few are enough to miss it
     shares = judge(only("continuity>=95%"), [run([0.2] * 20)])
     assert (shares.verdict, shares.enough, shares.why) == (
         INCONCLUSIVE,
         4,
-        "could be 83.9 to 100 % by chance of n=20",
+        "rests on n=20 where 73 are needed",
     )
     assert judge(only("continuity>=95%"), [run([0.2] * 80)]).verdict == PASS
+
+
+@pytest.mark.parametrize(
+    ("target", "least"),
+    [
+        ("ttfp_p50<=800ms", 6),
+        ("ttfp_p90<=800ms", 36),
+        ("ttft_p99<=2s", 368),
+        ("continuity>=95%", 73),
+        ("continuity>=100%", None),
+        ("barge_in_missed_rate<=10%", 35),
+        ("ttfp_mean<=800ms", 2),
+        ("completed_rps>=1", 1),
+    ],
+)
+def test_the_turns_that_a_target_needs_are_those_of_its_interval(target: str, least: int | None) -> None:
+    assert needed(only(target)) == least
+
+
+@pytest.mark.parametrize(
+    ("ttfp_s", "slip_s", "verdict"),
+    [
+        (0.011, 0.0225, PASS),  # a margin of seconds
+        (0.79, 0.0225, PASS),  # meets it late sends and all
+        (0.81, 0.0225, INCONCLUSIVE),  # would have met it
+        (0.9, 0.0225, FAIL),  # misses it either way
+    ],
+)
+def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, slip_s: float, verdict: str) -> None:
+    whole = run([ttfp_s] * 40)
+    end_s = 10.0 * np.arange(40)
+    requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
+    sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "slip_s": slip_s})
+    found = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
+    assert found.verdict == verdict and found.value == pytest.approx(ttfp_s) and found.n == 40
+    assert ("is INVALID: FAIL as measured, PASS without" in found.why) == (verdict == INCONCLUSIVE)
 
 
 def test_failed_turns_are_infinitely_late() -> None:
@@ -133,7 +169,7 @@ def test_failed_turns_are_infinitely_late() -> None:
 def test_a_run_that_misses_by_itself_takes_a_pass_away() -> None:
     good, bad = run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)
     found = judge(only("ttfp_p90<=800ms"), [good, bad])
-    assert found.verdict == INCONCLUSIVE and found.why == "is missed by 1 of 2 runs by themselves"
+    assert found.verdict == INCONCLUSIVE and found.why == "1 of 2 runs missed it"
 
 
 def test_counts_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
