@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.output import AsCsv, AsJson, emit, form_of, wide
 from reports.cli.settings import option
 from workloads.errors import UserError, nearest, unknown
 
@@ -39,7 +39,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="engines, workloads, devices, deployments or cards; default: what these are.",
+            help="engines, workloads, devices, deployments, cards or metrics; default: what these are.",
             autocompletion=_kinds,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def list_(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """List engines, workloads, devices, deployments or cards, or show one with its parameters.
+    """List engines, workloads, devices, deployments, cards or metrics, or show one with its parameters.
 
     `rehearse list engines`
 
@@ -61,6 +61,8 @@ def list_(
     `rehearse list engines vllm_omni --set order=hygen` the parameters of an order that it could have
 
     `rehearse list cards --json` with all that is known of each
+
+    `rehearse list metrics` what each metric means and in which unit it is
     """
     form = form_of(as_json, as_csv)
     if kind is None:
@@ -116,15 +118,14 @@ class Kind(NamedTuple):
 
 
 def _show(rows: Sequence[Row]) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    grouped = any(row.get("group") for row in rows)
-    table = Table("name", *(["group"] if grouped else []), "what it is", box=None, pad_edge=False)
+    more = [key for key in ("group", "unit") if any(row.get(key) for row in rows)]
+    table = Table("name", *more, "what it is", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(row["name"], *([row["group"]] if grouped else []), escape(row["summary"]))
-    Console().print(table)
+        table.add_row(row["name"], *(row[key] for key in more), escape(row["summary"]))
+    wide(160).print(table)  # a line for each name where it is piped into another program
 
 
 def _components(row: Row, choices: Sequence[str]) -> Row:
@@ -276,6 +277,37 @@ def _brief_cards() -> list[Row]:
     ]
 
 
+def _brief_metrics() -> list[Row]:
+    from harness import kinds  # noqa: F401  (a metric of another kind is known once its kind is)
+    from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
+    from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
+    from harness.metrics.frame_definitions import FRAME_DEFINITIONS, QUALITY_DEFINITIONS
+    from harness.metrics.live_definitions import LIVE_DEFINITIONS
+
+    of_class = {f"CLASS{SEPARATOR}{name}": each for name, each in CLASS_DEFINITIONS.items()}
+    known = (
+        DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | of_class
+    )
+    return [
+        {"name": name, "unit": each.unit, "summary": each.definition.partition(";")[0]}
+        for name, each in known.items()
+    ]
+
+
+def _metrics(names: Sequence[str]) -> list[Row]:
+    from harness.metrics.class_definitions import CLASS_DEFINITIONS
+    from harness.metrics.frame_definitions import definition
+
+    rows = {row["name"]: row for row in _brief_metrics()}
+    meanings = {
+        name: CLASS_DEFINITIONS[name.partition(".")[2]] if "." in name else definition(name) for name in names
+    }
+    return [
+        {**rows[name], "summary": meaning.definition, "counted": meaning.origin, "better": meaning.better}
+        for name, meaning in meanings.items()
+    ]
+
+
 def _cards(names: Sequence[str]) -> list[Row]:
     from reports.cards.card import cards, figures
 
@@ -331,4 +363,5 @@ KINDS = {
         "which model on which GPUs (deployment=NAME)", _brief_deployments, _only(_brief_deployments)
     ),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _cards),
+    "metrics": Kind("what is measured, each with its unit and meaning", _brief_metrics, _metrics),
 }

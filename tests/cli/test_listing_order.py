@@ -2,11 +2,14 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 
 import pytest
 
 from engines.registry import ENGINES, beside_baselines
+from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from tests.conftest import Rehearse
 
 
@@ -24,6 +27,20 @@ def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -
     ]
     kinds = [ENGINES[system].kind for system in groups]
     assert kinds == sorted(kinds, key=["turns", "frames", *kinds].index)
+
+
+def test_every_metric_is_listed_with_its_unit_and_meaning(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("list", "metrics")
+    line = next(line for line in out.splitlines() if line.startswith("audio_ttfp_p90 "))
+    assert (
+        status == 0
+        and line.split()[1] == "s"
+        and "P90 over turns: time to the first non-empty audio packet" in line
+    )
+    rows = {row["name"]: row for row in json.loads(rehearse("list", "metrics", "--json")[1])}
+    assert {*DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS} <= rows.keys() and "CLASS.ttft_p90" in rows
+    assert rows["continuity"]["better"] == "higher" and "not" in rows["continuity"]["summary"]
+    assert rehearse("list", "metrics", "continuity")[0] == 0
 
 
 def test_a_package_takes_no_baseline_from_us(monkeypatch: pytest.MonkeyPatch) -> None:
