@@ -212,7 +212,8 @@ def _setting(fixed: Mapping[str, Any], load: str | None, spoken: bool) -> str:
     parts = []
     if load is not None:
         words = {**LOADS, **FRAME_LOADS}[load]
-        parts.append(words.format(f"{fixed[load]:g}", who="callers" if spoken else "users"))
+        who = ("caller" if spoken else "user") + ("s" if fixed[load] != 1 else "")
+        parts.append(words.format(f"{fixed[load]:g}", who=who))
     if "p" in fixed:
         share = fixed["p"]
         parts.append(f"{100 * share:g} % interrupting" if share else "nobody interrupting")
