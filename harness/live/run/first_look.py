@@ -42,7 +42,7 @@ def first_look(
     UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called; when no
     session of the dialect begins; and when the batch beside has nowhere to go, or not with its priority.
     """
-    begun_s = time.monotonic()
+    begun_s, loading = time.monotonic(), False
     while True:
         check_answers(target)
         try:
@@ -52,7 +52,8 @@ def first_look(
             break
         except UserError:
             waited_s = time.monotonic() - begun_s
-            if waited_s > LOADING_S or not _loads(target.url):
+            loaded_meanwhile, loading = loading, _loads(target.url)
+            if waited_s > LOADING_S or not (loading or loaded_meanwhile):
                 raise
             waits(waited_s)
             time.sleep(AGAIN_S)
