@@ -17,7 +17,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 live: .venv-live/.ready  ## the live client alone, without torch and vLLM: in a minute .venv-live/bin/rehearse is there
-	@echo "Call a server: .venv-live/bin/rehearse live ws://HOST:PORT/v1/realtime --sessions 4,8"
+	@echo "Call a server: .venv-live/bin/rehearse live ws://HOST:PORT/v1/realtime --sessions 8,16"
 
 bench: $(VENV)/.ready  ## run the default bench, with table and report (DEVICE=cpu or cuda; ARGS="--set c=16" is passed on)
 	$(BIN)/rehearse run bench --device $(DEVICE) $(ARGS)

@@ -76,6 +76,13 @@ class Experiment(BaseModel):
         default_factory=dict, description="parameters that differ from their defaults"
     )
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="parameters to vary: name -> values")
+    along: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="parameters that change with the first of the grid: name -> a value for each of its values",
+    )
+    label: str = Field(
+        default="", max_length=200, description="the build of the server that is called, for people"
+    )
     seeds: list[int] = Field(
         default=[0], min_length=1, description="seeds; a single number N stands for 0 .. N-1"
     )
@@ -123,6 +130,13 @@ class Experiment(BaseModel):
                 raise ValueError(f"the grid of {name} has {twice} twice; give it once")
             if name in self.set:
                 raise ValueError(f"{name} stands in both set and grid; leave it out of one")
+        for name, values in self.along.items():
+            if name in self.set or name in self.grid:
+                raise ValueError(f"{name} stands in along and in set or grid; leave it out of one")
+            if len(values) != len(next(iter(self.grid.values()), [])):
+                raise ValueError(
+                    f"along gives {name} {len(values)} values; give one for each value of the first axis"
+                )
         return self
 
 
@@ -316,6 +330,19 @@ def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | N
     stale = _understood(experiment) - _understood(replaced)
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
+    along = {
+        name: axis for name, axis in experiment.along.items() if name not in stale and name not in values
+    }
+    first = next(iter(experiment.grid), "")
+    if along and (
+        first in stale or first in values
+    ):  # each of its new values goes with what the old ones had
+        old, new = experiment.grid[first], values.get(first, experiment.grid[first][-1:])
+        places = [old.index(value) if value in old else len(old) - 1 for value in new]
+        along = {name: [axis[place] for place in places] for name, axis in along.items()}
+        if len(new) == 1:
+            fixed |= {name: axis[0] for name, axis in along.items()}
+            along = {}
     for name, axis in values.items():
         if len(axis) == 1:
             grid.pop(name, None)
@@ -327,6 +354,7 @@ def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | N
         **replaced.model_dump(),
         "set": fixed,
         "grid": grid,
+        "along": along,
         **({} if seeds is None else {"seeds": seeds}),
     }
     return validate(Experiment, data, "--set and --seeds")
@@ -343,7 +371,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     """
     _check_names(experiment)
     known = parameters(experiment)
-    for name in [*experiment.set, *experiment.grid]:
+    for name in [*experiment.set, *experiment.grid, *experiment.along]:
         if name not in known:
             raise _unknown(name, known, experiment)
     cells = [
@@ -431,7 +459,11 @@ class _NoParams(BaseModel):
 def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
     """Engine and settings of each cell, without seeds."""
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
-        yield engine, {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+        settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+        for name, values in experiment.along.items():
+            first = next(iter(experiment.grid.values()))
+            settings[name] = values[first.index(cell[0])]
+        yield engine, settings
 
 
 def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:

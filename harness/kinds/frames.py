@@ -127,16 +127,15 @@ class Frames:
         self,
         workload: str,
         known: Mapping[str, Any],
-        sessions: list[int],
-        rates: list[float] | None,
+        sessions: int,
+        rate: float | None,
         duration_s: float,
-        most: int | None,
-    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-        if rates is not None:
+    ) -> tuple[str, dict[str, Any]]:
+        if rate is not None:
             raise UserError(
                 f"--rate is not for workload {workload}; use --set rate=... for how fast its calls come."
             )
-        return {"sessions": sessions}, {"duration_s": duration_s}
+        return "sessions", {"duration_s": duration_s}
 
     def _check_loop(self, c: int | None, trace: Trace) -> None:
         if c is not None:

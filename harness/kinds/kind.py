@@ -144,12 +144,12 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         self,
         workload: str,
         known: Mapping[str, Any],
-        sessions: list[int],
-        rates: list[float] | None,
+        sessions: int,
+        rate: float | None,
         duration_s: float,
-        most: int | None,
-    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-        """Grid and settings of an experiment that keeps so many on line, or lets so many come a second, for so long.
+    ) -> tuple[str, dict[str, Any]]:
+        """The parameter that is the load, and the settings of a run with so many concurrent sessions, or with so many
+        that come per second, for so long. They depend on nothing else, so that a load is the same in every run.
 
         `known`: parameters of the workload. UserError for a rate where the workload has times of its own.
         """

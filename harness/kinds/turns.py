@@ -125,30 +125,28 @@ class LiveTurns:
         self,
         workload: str,
         known: Mapping[str, Any],
-        sessions: list[int],
-        rates: list[float] | None,
+        sessions: int,
+        rate: float | None,
         duration_s: float,
-        most: int | None,
-    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    ) -> tuple[str, dict[str, Any]]:
         fixed: dict[str, Any] = {"stop_after_s": duration_s}
         count = next((name for name in SHORTEST_S if name in known), None)
-        if rates is not None:
+        if rate is not None:
             if "rate" not in known:
                 raise UserError(
                     f"--rate is not for workload {workload}, which has times of its own; leave it out."
                 )
             if count:
-                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
-                _check_count(f"--rate {max(rates):g}", duration_s, fixed[count], known[count])
-            return {"rate": rates}, fixed
-        concurrency = most or max(sessions)
+                fixed[count] = math.ceil(SPARE * rate * duration_s) + 1
+                _check_count(f"--rate {rate:g}", duration_s, fixed[count], known[count])
+            return "rate", fixed
         if "rate" in known:
             # Requests end sooner than calls, and whoever takes the place of one must have come by then.
-            fixed["rate"] = max(concurrency / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
+            fixed["rate"] = max(sessions / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
         if count:
-            fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
-            _check_count(f"{concurrency} calls at once", duration_s, fixed[count], known[count])
-        return {"c": sessions}, fixed
+            fixed[count] = math.ceil(sessions * (1 + duration_s / SHORTEST_S[count]))
+            _check_count(f"{sessions} concurrent calls", duration_s, fixed[count], known[count])
+        return "c", fixed
 
 
 def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:

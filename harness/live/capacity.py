@@ -1,8 +1,11 @@
-"""How many calls an endpoint holds: the largest number at which every repeat meets every target.
+"""How many calls an endpoint can handle: the largest number that passes.
 
-Searched by `harness.slo.search`. A number passes when all of its repeats pass. Turns that failed count as infinitely
-late: no endpoint gets faster by dropping its callers. What could not be measured, as a machine was too slow, says
-nothing of the endpoint: such a number is tried again, and where that does not help, the search ends INCONCLUSIVE.
+Searched by `harness.slo.search`. Over sockets a number passes, fails or stays undecided by the same rule as in any live
+run (`harness.slo.judgement`); in virtual time it passes when every repeat meets every target. Turns that failed count
+as infinitely late: no endpoint gets faster by dropping its callers. A number that stays undecided is measured once
+more, with as many repeats again. If that does not decide it, it does not count as passed. A number that could not be
+measured, because a machine was too slow, says nothing about the endpoint: it is tried again, and if that does not help,
+the search ends INCONCLUSIVE.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,24 +30,29 @@ AGAIN = 2
 """So often a number that could not be measured is tried again. [chosen]"""
 
 
+Outcome = Literal["passes", "fails", "undecided", "invalid"]
+SHOWN: dict[Outcome, str] = {"passes": PASS, "fails": FAIL, "undecided": INCONCLUSIVE, "invalid": "INVALID"}
+
+
 @dataclass(frozen=True)
 class Step:
-    """All repeats at one number of sessions, or at one value of whatever a search is over. `verdict`: passes, fails, or
-    it could not be measured."""
+    """All repeats at one number of sessions, or at one value of whatever a search is over. `verdict`: passes, fails,
+    too few turns decide, or it could not be measured."""
 
     sessions: float
     repeats: tuple[Repeat, ...]
-    verdict: Literal["passes", "fails", "invalid"]
+    verdict: Outcome
 
 
 @dataclass(frozen=True)
 class Capacity:
     """What a search found. `holds`: largest number that passed; `breaks`: smallest larger one that failed;
-    `unmeasured`: the number at which it ended because that could not be measured."""
+    `unmeasured`: the number at which it ended because that could not be measured; `counts`: what the numbers count."""
 
     targets: tuple[Target, ...]
     steps: tuple[Step, ...]
     up_to: float
+    counts: str = "call"
 
     @property
     def holds(self) -> float | None:
@@ -62,10 +70,27 @@ class Capacity:
 
     @property
     def verdict(self) -> Verdict:
-        """PASS: a number holds, and why no more is known. FAIL: not even the smallest. Else INCONCLUSIVE."""
+        """PASS: a number passes, and why no larger one does is known. FAIL: not even the smallest passes. Else
+        INCONCLUSIVE."""
         if self.unmeasured is not None:
             return INCONCLUSIVE
-        return FAIL if self.holds is None else PASS
+        if self.holds is not None:
+            return PASS
+        return FAIL if self.steps and self.steps[0].verdict == "fails" else INCONCLUSIVE
+
+    @property
+    def undecided(self) -> list[float]:
+        """The numbers above `holds`, below the smallest that failed, of which too few turns decide."""
+        most = self.breaks or float("inf")
+        return [
+            step.sessions
+            for step in self.steps
+            if step.verdict == "undecided" and (self.holds or 0) < step.sessions < most
+        ]
+
+    def amount(self, n: float) -> str:
+        """`16 calls`."""
+        return f"{n:g} {self.counts}{'' if n == 1 else 's'}"
 
     def _above(self, verdict: str) -> float | None:
         """The smallest number with this verdict above what holds."""
@@ -77,7 +102,7 @@ class Capacity:
 
 
 def judge(sessions: float, repeats: Sequence[Repeat], targets: Sequence[Target]) -> Step:
-    """Passes when every repeat was measured and meets every target; one that meets not, fails it."""
+    """By the values alone: passes when every repeat was measured and meets every target; fails when one misses some."""
     failing = [repeat for repeat in repeats if not repeat.error and not repeat.meets(targets)]
     invalid = [repeat for repeat in repeats if repeat.error]
     verdict = "fails" if failing else "invalid" if invalid else "passes"
@@ -85,46 +110,61 @@ def judge(sessions: float, repeats: Sequence[Repeat], targets: Sequence[Target])
 
 
 def search(
-    measure: Callable[[int], Step], targets: Sequence[Target], up_to: int, first: int = FIRST
+    measure: Callable[[int, int], Step],
+    targets: Sequence[Target],
+    up_to: int,
+    first: int = FIRST,
+    counts: str = "call",
 ) -> Capacity:
     """Measure numbers of sessions until the capacity lies between two that are close, or `up_to` passes, or 1 fails, or
-    one cannot be measured. `measure` measures anew what is asked for again and was not measured."""
+    one cannot be measured. `measure(n, k)` gives a number k times its repeats; it measures again only what could not be
+    measured."""
     steps: dict[float, Step] = {}
     bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
     while (n := bounds.following({n: step.verdict == "passes" for n, step in steps.items()})) is not None:
-        for _ in range(1 + AGAIN):
-            steps[n] = measure(int(n))
-            if steps[n].verdict != "invalid":
-                break
-        else:
+        steps[n] = _measured(measure, int(n), 1)
+        if steps[n].verdict == "undecided":
+            steps[n] = _measured(measure, int(n), 2)
+        if steps[n].verdict == "invalid":
             break
-    return Capacity(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to)
+    return Capacity(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to, counts)
 
 
-def _calls(n: float) -> str:
-    return f"{n:g} call{'' if n == 1 else 's'}"
+def _measured(measure: Callable[[int, int], Step], n: int, times: int) -> Step:
+    step = measure(n, times)
+    for _ in range(AGAIN):
+        if step.verdict != "invalid":
+            break
+        step = measure(n, times)
+    return step
 
 
-def answer(capacity: Capacity, amount: Callable[[float], str] = _calls) -> str:
-    """The capacity in one sentence. `amount`: how a value is said."""
+def answer(capacity: Capacity, amount: Callable[[float], str] | None = None) -> str:
+    """The capacity in one sentence. `amount`: how a value is said; default: as what the numbers count."""
+    amount = amount or capacity.amount
     holds, breaks, unmeasured = capacity.holds, capacity.breaks, capacity.unmeasured
+    undecided = "".join(f"; {n:g}: {INCONCLUSIVE}" for n in capacity.undecided)
     if holds is None:
         first = capacity.steps[0]
         if unmeasured is not None:
-            return f"was seen to hold nothing: at {amount(unmeasured)} {_lost(capacity, unmeasured)}."
-        return f"holds not even {amount(first.sessions)}: {_shortfall(capacity, first)}."
+            return f"was not measured at any number: at {amount(unmeasured)} {_lost(capacity, unmeasured)}."
+        if first.verdict == "undecided":
+            return f"may or may not handle {amount(first.sessions)}: too few turns to decide."
+        return f"cannot handle even {amount(first.sessions)}: {_shortfall(capacity, first)}."
     told = ", ".join(
         _told(capacity, capacity.step(holds), i, bound=True) for i in range(len(capacity.targets))
     )
     if unmeasured is not None:
         missed = "" if breaks is None else f"; at {breaks:g} {_shortfall(capacity, capacity.step(breaks))}"
         return (
-            f"holds {amount(holds)} at least, the most that were validly measured and held: {told}; "
+            f"can handle at least {amount(holds)}, the most that passed: {told}{undecided}; "
             f"at {unmeasured:g} {_lost(capacity, unmeasured)}{missed}."
         )
     if breaks is None:
-        return f"holds {amount(holds)} at least, the most that were tried: {told}."
-    return f"holds {amount(holds)}: {told}; at {breaks:g} {_shortfall(capacity, capacity.step(breaks))}."
+        why = "" if undecided else ", the most that were tried"
+        return f"can handle at least {amount(holds)}{why}: {told}{undecided}."
+    shortfall = _shortfall(capacity, capacity.step(breaks))
+    return f"can handle {amount(holds)}: {told}{undecided}; at {breaks:g} {shortfall}."
 
 
 def _shortfall(capacity: Capacity, step: Step) -> str:
@@ -140,7 +180,7 @@ def _shortfall(capacity: Capacity, step: Step) -> str:
 
 
 def _lost(capacity: Capacity, sessions: float) -> str:
-    error = next(repeat.error for repeat in capacity.step(sessions).repeats if repeat.error)
+    error = next((repeat.error for repeat in capacity.step(sessions).repeats if repeat.error), "no value")
     return f"it could not be measured ({error})"
 
 
@@ -164,6 +204,7 @@ def as_dict(capacity: Capacity) -> dict[str, Any]:
         "schema_version": 1,
         "targets": [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in capacity.targets],
         "up_to": capacity.up_to,
+        "counts": capacity.counts,
         "holds": capacity.holds,
         "breaks": capacity.breaks,
         "unmeasured": capacity.unmeasured,
@@ -187,4 +228,4 @@ def from_dict(data: dict[str, Any]) -> Capacity:
         Step(step["sessions"], tuple(Repeat.from_dict(each) for each in step["repeats"]), step["verdict"])
         for step in data["steps"]
     )
-    return Capacity(targets, steps, data["up_to"])
+    return Capacity(targets, steps, data["up_to"], data.get("counts", "call"))

@@ -23,6 +23,7 @@ OPTIONS = {
     "batch": "--batch",
     "batch_url": "--batch-url",
     "save_audio": "--save-audio",
+    "stop_after_s": "--duration",
 }
 """What the command line has words of its own for."""
 _WORDS = {**OPTIONS, "sessions": "--sessions", "rate": "--rate", "dialect": "--dialect", "path": "--audio"}
@@ -37,17 +38,17 @@ def live_experiment(
     *,
     sessions: Sequence[int] | None,
     rates: Sequence[float] | None,
-    duration_s: float,
+    duration_s: float | Sequence[float],
     repeats: int,
     audio: Path | None = None,
-    most: int | None = None,
     batch: Sequence[int] = (),
+    label: str = "",
 ) -> Experiment:
-    """`sessions`: calls on line, a closed loop for each number. `rates`: calls that come per second, an open loop for
-    each. `settings`: of `--set`, over everything else. `most`: plan for so many calls (default: the largest number).
-    `batch`: documents in flight beside; several are an axis, as the users are the same beside each.
+    """`sessions`: concurrent calls, a closed loop for each number. `rates`: new calls per second, an open loop each.
+    `duration_s`: of all of them, or of each. `settings`: of `--set`, over everything else. `batch`: documents in
+    flight at the same time; several are an axis, as the users are the same with each. `label`: the server's build.
 
-    UserError for what does not fit together. All points of one closed loop have the same users, whatever their number.
+    UserError for what does not fit together. The users of a load depend on it and on its duration alone.
     """
     for name in ("url", "batch_url"):
         check_secrets(str(target.get(name, "")))
@@ -72,16 +73,28 @@ def live_experiment(
             f"--save-audio keeps calls on open microphones, and workload is {workload}; give --workload duplex, or "
             "leave it out."
         )
-    grid, load = kind.load(
-        workload, known, list(sessions or []), None if rates is None else list(rates), duration_s, most
-    )
-    fixed |= load
+    amounts = list(rates or sessions or [])
+    lengths = [duration_s] * len(amounts) if isinstance(duration_s, (int, float)) else list(duration_s)
+    loads = [
+        kind.load(workload, known, 0, amount, length)
+        if rates is not None
+        else kind.load(workload, known, int(amount), None, length)
+        for amount, length in zip(amounts, lengths, strict=True)
+    ]
+    ((axis, load), *_) = loads
+    more = {name: text for name, text in settings.items() if name != "workload"}
+    varied = [name for name in load if name not in more and any(own[name] != load[name] for _, own in loads)]
+    fixed |= {name: value for name, value in load.items() if name not in varied}
+    along = {
+        name: [own[name] for _, own in loads] for name in varied if name in known or name == "stop_after_s"
+    }
+    grid: dict[str, list[Any]] = {axis: amounts}
     if batch:
         grid["batch"] = list(batch)
     given = {name: value for name, value in target.items() if value is not None}
     data = {
         "name": "live",
-        "title": f"{params.url}, called for {duration_s:g} s",
+        "title": f"{params.url}, called for {' to '.join(f'{s:g}' for s in sorted({min(lengths), max(lengths)}))} s",
         "engines": [ENDPOINT],
         "workload": workload,
         "device": "live",
@@ -90,10 +103,11 @@ def live_experiment(
             **{name: value for name, value in fixed.items() if name in known or name == "stop_after_s"},
         },
         "grid": grid,
+        "along": along,
+        "label": label,
         "seeds": repeats,
-        "timeout_s": duration_s + DRAIN_S,
+        "timeout_s": max(lengths) + DRAIN_S,
     }
-    more = {name: text for name, text in settings.items() if name != "workload"}
     for name in more:
         if name in ("engine", "device"):
             raise UserError(
@@ -110,11 +124,16 @@ def asked(experiment: Experiment) -> str:
     workload = WORKLOADS[experiment.workload]
     known, url = workload.Params.model_fields, str(experiment.set.get("url", ""))
     text = TargetParams.model_validate({"url": url}).is_text
-    _, load = live_kind(workload.serves).load(experiment.workload, known, [1], None, 1.0, 1)
+    _, load = live_kind(workload.serves).load(experiment.workload, known, 1, None, 1.0)
     own = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
     own |= {"modality": "text", "reply": "text"} if text else {}
     length = next((name for name in ("stop_after_s", "duration_s") if name in experiment.set), None)
     words = [_word(name, values) for name, values in experiment.grid.items()]
+    lengths = next(
+        (experiment.along[name] for name in ("stop_after_s", "duration_s") if name in experiment.along), []
+    )
+    if lengths:
+        words.append(f"for {min(lengths):g} to {max(lengths):g} s")
     if length is not None:
         words.append(f"--duration {experiment.set[length]:g}")
     if len(experiment.seeds) > 1:

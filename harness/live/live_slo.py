@@ -58,6 +58,11 @@ def served(experiment: Experiment) -> str | None:
     return "text" if written else "voice"
 
 
+def counted_as(what: str | None, axis: str | None = None) -> str:
+    """What a load of so many is made of: calls; of text users, or requests where `axis` is a rate."""
+    return "call" if what != "text" else "request" if axis == "rate" else "user"
+
+
 def default_targets(what: str | None) -> tuple[Target, ...]:
     """Returns the default targets of what is served; none for a kind of another package."""
     return parse_targets(DEFAULTS[what], "--slo") if what is not None else ()

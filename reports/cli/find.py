@@ -176,8 +176,10 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
+    along = {name: values[-1] for name, values in experiment.along.items()}
     fixed = {
-        "set": {name: value for name, value in experiment.set.items() if name != over},
+        "set": {name: value for name, value in {**experiment.set, **along}.items() if name != over},
+        "along": {},
         "grid": {name: values for name, values in experiment.grid.items() if name != over},
     }
     most = min(HIGHEST, largest(experiment, over))

@@ -1,25 +1,26 @@
-"""`rehearse live`: call an endpoint that runs already, ours or anybody's, and see how many calls it holds."""
+"""`rehearse live`: call a server that is already running and find out how many concurrent calls it can handle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.output import AsJson, Columns, Form, asked_metrics
+from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, form_of
 from reports.cli.settings import Settings, number, option, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point, Traces
+    from harness.experiments.experiment import Experiment, Point
     from harness.live.capacity import Step
     from harness.slo.judgement import Verdict
     from harness.slo.targets import Target
+    from reports.cli.live_plan import Plan
     from reports.live.live_verdict import Asked
 
-OUT = Path("results/live")
 UP_TO = 256
 """Where a search stops if not told. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
@@ -45,12 +46,19 @@ def live(
         option("--workload", "What users do; default: speech, or sharegpt where URL is http.", "NAME"),
     ] = None,
     sessions: Annotated[
-        str | None, option("--sessions", "Calls on line at once, all the time; default: 8.", "N[,N...]")
+        str | None, option("--sessions", "Concurrent calls, all the time; default: 8.", "N[,N...]")
     ] = None,
     rate: Annotated[
-        str | None, option("--rate", "Calls that come per second instead, in an open loop.", "R[,R...]")
+        str | None, option("--rate", "New calls per second instead, in an open loop.", "R[,R...]")
     ] = None,
-    duration: Annotated[float, option("--duration", "No turn begins after it.", "SECONDS")] = 60,
+    duration: Annotated[
+        float | None,
+        option(
+            "--duration",
+            "How long to send new turns; default: until the targets can be decided, at most 480.",
+            "SECONDS",
+        ),
+    ] = None,
     settings: Settings = [],  # noqa: B006  (typer copies it)
     repeats: Annotated[
         int | None,
@@ -60,7 +68,7 @@ def live(
         str | None,
         option(
             "--slo",
-            'What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
+            'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text '
             '"ttft_p90<=2s".',
             "TARGETS",
         ),
@@ -74,12 +82,13 @@ def live(
         str | None,
         option(
             "--batch",
-            "Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
+            "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
             "N[,N...]",
         ),
     ] = None,
     batch_url: Annotated[
-        str | None, option("--batch-url", "Chat completions for them, where URL speaks.", "URL")
+        str | None,
+        option("--batch-url", "Chat endpoint for the batch requests when URL is a voice endpoint.", "URL"),
     ] = None,
     shards: Annotated[int | None, number("--shards", "Processes that call.", metavar="P")] = None,
     scrape: Annotated[
@@ -99,7 +108,19 @@ def live(
     price: Annotated[
         float | None, option("--price", "What the server costs an hour, all its GPUs together.", "P")
     ] = None,
-    out: Annotated[Path | None, option("--out", "Results directory; default: results/live.", "DIR")] = None,
+    out: Annotated[
+        Path | None,
+        option("--out", "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"),
+    ] = None,
+    resume: Annotated[
+        bool, option("--resume", "Continue an interrupted run: the one in --out, else the latest of URL.")
+    ] = False,
+    label: Annotated[
+        str,
+        option(
+            "--label", "The server's build; kept with the results and shown by report and compare.", "TEXT"
+        ),
+    ] = "",
     dry_run: Annotated[
         bool,
         option(
@@ -107,13 +128,14 @@ def live(
         ),
     ] = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     columns: Columns = None,
 ) -> None:
-    """Call URL as so many users would, for so long, then say whether it held: PASS, FAIL or INCONCLUSIVE.
+    """Call URL as that many users would, then say whether it can handle them: PASS, FAIL or INCONCLUSIVE.
 
-    Exit status: 0 every load passes, or --find found a number; 1 a load fails a target, or a point failed; 3 neither,
-    as there were too few turns, or a machine was too slow and the point is INVALID; 2 a wrong word. The same command
-    again resumes.
+    Exit status: 0 every load passes, or --find found a number; 1 a load fails a target, or a point failed; 3 neither:
+    there were too few turns, or a machine was too slow and the point is INVALID; 2 usage error. The same command again
+    measures again.
 
     `rehearse live ws://127.0.0.1:8765/v1/realtime --sessions 8,16,32 --slo "ttfp_p90<=800ms continuity>=95%"`
 
@@ -123,7 +145,7 @@ def live(
 
     `rehearse live URL --find "ttfp_p90<=800ms continuity>=95%" --up-to 128`
 
-    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: what documents beside cost the users
+    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: how much batch requests slow the users down
 
     `rehearse live URL --workload duplex --sessions 1,16,64`: who talks over whom, on microphones that stay open
 
@@ -131,45 +153,83 @@ def live(
     """
     from harness.experiments.experiment import expand
     from harness.live.live_experiment import live_experiment
+    from harness.live.live_slo import counted_as, served
+    from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
+    from reports.cli.live_plan import Plan
 
-    metrics = asked_metrics(columns)
+    metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
     load = _load(sessions, rate, find, up_to)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g}: give what the server costs an hour, a number above 0.")
-    if not 1 <= duration <= 86_400:
+    if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
     documents = _documents(batch, alone=not load.targets)
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
     target |= {"batch_url": batch_url, "save_audio": save_audio}
+    target = {name: value for name, value in target.items() if value is not None}
     chosen = parse_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
-    experiment = live_experiment(
-        {name: value for name, value in target.items() if value is not None},
-        chosen,
-        sessions=None if load.rates else load.sessions,
-        rates=load.rates,
-        duration_s=duration,
-        repeats=repeats or (SEARCH_REPEATS if load.targets else REPEATS),
-        audio=audio,
-        most=load.most,
-        batch=documents,
-    )
-    asked, form = _asked(experiment, slo, load.targets, price), "json" if as_json else "table"
-    points = expand(experiment)
+    runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
+
+    def ask(amounts: Sequence[float], seconds: Sequence[float]) -> Experiment:
+        """These loads, each called for so long."""
+        return live_experiment(
+            target,
+            chosen,
+            sessions=None if load.rates else [int(amount) for amount in amounts],
+            rates=list(amounts) if load.rates else None,
+            duration_s=seconds,
+            repeats=runs,
+            audio=audio,
+            batch=documents,
+            label=label,
+        )
+
+    amounts: Sequence[float] = load.rates or load.sessions
+    first = ask(amounts, [duration or 60.0] * len(amounts))  # refused here if it is too much for any run
+    asked = _asked(first, slo, load.targets, price)
+    counts = counted_as(served(first), "rate" if load.rates else None)
+
+    def name(amount: float) -> str:
+        return f"{amount:g} {counts}{'' if amount == 1 else 's'}{' a second' if load.rates else ''}"
+
+    stored = earlier(url, out) if resume else None
+    known = lengths(stored[1]) if stored is not None and duration is None else {}
+    plan = Plan(ask, asked.targets, runs, duration, name, known)
+    experiment = plan.experiment(amounts)
+    points = expand(experiment, plan.traces)
+    if stored is not None:
+        check_same(*stored, experiment, search=bool(load.targets))
+    elif out is not None:
+        check_new(out)
     if dry_run:
         _show_plan(experiment, points, out, asked, form)
         return
     from reports.live.live_verdict import EXIT
 
-    if load.targets:
-        first = min(load.sessions[0], load.most)
-        verdict = _searched(experiment, asked, load.most, first, out or OUT, form, metrics)
-    else:
-        verdict = _measured(experiment, points, out or OUT, asked, form, metrics)
+    folder = stored[0] if stored is not None else out
+    with new_folder(url) if folder is None else nullcontext(folder) as folder:
+        if load.targets:
+            verdict = _searched(plan, experiment, asked, load.most, counts, folder, form, metrics)
+        else:
+            if resume:
+                _check_unfinished(folder, points)
+            verdict = _measured(experiment, points, folder, asked, form, metrics)
     raise typer.Exit(EXIT[verdict])
+
+
+def _check_unfinished(folder: Path, points: Sequence[Point]) -> None:
+    """UserError where every point is there."""
+    from harness.records.results import unfinished
+
+    if not unfinished(folder / "points", points):
+        raise UserError(
+            f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out"
+            " to measure again, or give more --repeats to add runs."
+        )
 
 
 def _asked(
@@ -199,8 +259,8 @@ def _documents(batch: str | None, alone: bool) -> list[int]:
 
 
 class _Load(NamedTuple):
-    """`sessions`: at once, or of a search the first number. `rates`: calls per second, instead. `most`: calls at once
-    at most."""
+    """`sessions`: concurrent, or of a search the first number. `rates`: calls per second, instead. `most`: where a
+    search stops."""
 
     sessions: list[int]
     rates: list[float] | None
@@ -226,7 +286,8 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
     rates = _numbers("--rate", rate, whole=False) if rate is not None else None
-    return _Load(numbers, rates, targets, up_to or UP_TO if targets else max(numbers))
+    most = up_to or UP_TO
+    return _Load([min(numbers[0], most)] if targets else numbers, rates, targets, most)
 
 
 def _show_plan(
@@ -278,44 +339,51 @@ def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[flo
 
 
 def _searched(
+    plan: Plan,
     experiment: Experiment,
     asked: Asked,
     up_to: int,
-    first: int,
+    counts: str,
     folder: Path,
     form: Form,
     metrics: Sequence[str] = (),
 ) -> Verdict:
-    """Search, then say what it found, with the table of all that was tried, and what that is worth."""
+    """Search from the one load of `experiment` on, then say what it found, with the table of all that was tried, and
+    what that is worth."""
     from harness.experiments.experiment import expand
-    from harness.live.capacity import CAPACITY, as_dict, judge, search
+    from harness.live.capacity import CAPACITY, SHOWN, Step, as_dict, search
     from harness.records.record import write_json
     from harness.records.results import write_summary
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
     from reports.live.find import check_known, repeat
+    from reports.live.live_verdict import load_verdict
+    from reports.runs.measured import measured_points
 
-    traces: Traces = {}
-    targets = asked.targets
-    (axis,) = (name for name in experiment.grid if name in ("c", "sessions"))
+    targets, seeds, most = asked.targets, len(experiment.seeds), 1
+    ((_, (first,)), *_) = experiment.grid.items()
     tried: dict[int, list[str]] = {}
 
-    def at(numbers: list[int]) -> Experiment:
-        return experiment.model_copy(update={"grid": {**experiment.grid, axis: numbers}})
+    def at(numbers: Sequence[int], times: int) -> Experiment:
+        return plan.experiment(numbers).model_copy(update={"seeds": list(range(seeds * times))})
 
-    def measure(n: int) -> Step:
-        points = expand(at([n]), traces)
+    def measure(n: int, times: int) -> Step:
+        nonlocal most
+        most = max(most, times)
+        points = expand(at([n], times), plan.traces)
         before = [id for number, ids in tried.items() for id in ids if number != n]
         tried[n] = [point.id for point in points]
-        measure_points(
-            at(sorted(tried)), points, folder, 1, experiment.timeout_s, lambda rows: None, before=before
-        )
+        owner = at(sorted(tried), most)
+        measure_points(owner, points, folder, 1, owner.timeout_s, lambda rows: None, before=before)
         repeats = [repeat(folder, id, targets) for id in tried[n]]
-        check_known("--find", targets, repeats)
-        return judge(n, repeats, targets)
+        found = measured_points(folder, tried[n])
+        finished = [each for each, point in zip(repeats, found, strict=True) if point.error is None]
+        check_known("--find", targets, finished)
+        shown = load_verdict(found, targets).shown
+        return Step(n, tuple(repeats), next(name for name, word in SHOWN.items() if word == shown))
 
-    capacity = search(measure, targets, up_to, first)
+    capacity = search(measure, targets, up_to, first, counts)
     write_json(folder / CAPACITY, as_dict(capacity))
     rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
-    present_live(at(sorted(tried)), rows, folder, form, asked, metrics)
+    present_live(at(sorted(tried), most), rows, folder, form, asked, metrics)
     return capacity.verdict

@@ -90,15 +90,23 @@ def cells(progress: RunProgress) -> dict[str, str]:
     return {
         "t": f"{max(0.0, progress.t_s):.0f}{run_s} s",
         "phase": progress.phase,
-        "on line": f"{progress.total('sessions')}/{progress.planned}",
+        **_load(progress),
         "turns": str(progress.total("turns")),
         f"{progress.first} P50": _number(ttfp[0], 1e3, " ms"),
         "P90": _number(ttfp[1], 1e3, " ms"),
         "continuity": _number(progress.continuity, 100, " %", 1),
         "shed": str(progress.total("shed")),
         "failed": str(progress.total("failed")),
-        "slip P99": _number(progress.slip_p99_ms, 1, " ms", 2),
+        "send delay P99": _number(progress.slip_p99_ms, 1, " ms", 2),
     }
+
+
+def _load(progress: RunProgress) -> dict[str, str]:
+    """Who is there, of those that are planned."""
+    if progress.open_loop:
+        sent = f"{progress.total('came')} of {progress.planned}"
+        return {"in flight": str(progress.total("sessions")), "sent": sent}
+    return {"concurrent": f"{progress.total('sessions')}/{progress.planned}"}
 
 
 def line(progress: RunProgress) -> str:

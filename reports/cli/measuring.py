@@ -43,7 +43,7 @@ def measure_points(
     place: Place = HERE,
 ) -> bool:
     """Measures as `measured` does; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
-    with _stoppable():
+    with _stoppable(_goes_on(points)):
         rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before, place)
     asked = {point.id for point in points}
     return any(row["status"] == "failed" for row in rows if row["point"] in asked)
@@ -167,12 +167,17 @@ def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
         rows = results.write_summary(out, ids)
         finished = sum(row["status"] == "ok" for row in rows if row["point"] in asked)
         raise Stopped(
-            f"Stopped with {finished} of {len(points)} points finished; run the same command again to resume."
+            f"Stopped with {finished} of {len(points)} points finished; {_goes_on(points)}"
         ) from None
 
 
+def _goes_on(points: Sequence[Point]) -> str:
+    live = points[0].device == "live"
+    return f"run the same command again {'with --resume to continue' if live else 'to resume'}."
+
+
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable(goes_on: str) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the run with one sentence, and the status that shells give to the signal."""
     by = signal.SIGINT
 
@@ -185,7 +190,7 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        typer.echo(str(stopped) or "Stopped; run the same command again to resume.", err=True)
+        typer.echo(str(stopped) or f"Stopped; {goes_on}", err=True)
         raise typer.Exit(128 + by) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -124,7 +124,8 @@ def present(
         console.print(cost_table(counted, rows, [*experiment.grid], folder))
     if experiment.device == "live" and form == "table" and (table := sides_table(folder)) is not None:
         console.print(table)
-    sentence = answer(counted, [*experiment.grid])
+    live = experiment.device == "live"  # its verdict is the sentence
+    sentence = None if live else answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     if counted and form == "table" and experiment.device != "live":

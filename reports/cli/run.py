@@ -12,6 +12,7 @@ from reports.cards.source import default_out, figures, points_at_a_time, resolve
 from reports.cli import card_points
 from reports.cli.claims import present_group
 from reports.cli.listing import named, source_of
+from reports.cli.live_folder import check_new
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
 from reports.cli.report import present
@@ -131,6 +132,8 @@ def run(
         if (short := never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
         target = out or default_out(source, owner)
+        if owner.device == "live" and not dry_run:
+            check_new(target)
     at_a_time = points_at_a_time(points, jobs, place)
     if dry_run:
         from harness.experiments.run_order import shuffled

@@ -5,19 +5,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.live.capacity import Capacity
+from harness.live.capacity import SHOWN, Capacity
 from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS
 from harness.slo.targets import number
 from reports.live.live_verdict import LiveVerdict, rows
 from reports.tables.columns import MISSING
 
 _STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
-_STEP_STYLES = {"passes": "green", "fails": "red", "invalid": "yellow"}
 
 
 def show_verdict(console: Console, verdict: LiveVerdict) -> None:
     """Sentence, table and notes."""
     console.print(Text(verdict.sentence, f"bold {_STYLES[verdict.verdict]}"), soft_wrap=True)
+    console.print(Text(f"Measured {verdict.measured}.", "dim"), soft_wrap=True)
     if verdict.search is not None:
         console.print(_search_table(verdict.search))
     console.print(_table(verdict))
@@ -32,7 +32,7 @@ def _table(verdict: LiveVerdict) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading, justify in (
         ("load", "left"),
-        ("on line", "right"),
+        ("concurrent", "right"),
         *([("price a\ncall-minute", "right")] if priced else []),
         ("target", "left"),
         ("measured", "right"),
@@ -43,7 +43,7 @@ def _table(verdict: LiveVerdict) -> Table:
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for row in found:
         first = [row["load"], row["on_line"], *([row["price"]] if priced else [])]
-        told = Text(row["verdict"], _STYLES[row["verdict"]])
+        told = Text(row["verdict"], _STYLES.get(row["verdict"], "yellow"))
         table.add_row(*first, row["target"], row["value"], row["interval"], row["n"], told)
     return table
 
@@ -51,7 +51,7 @@ def _table(verdict: LiveVerdict) -> Table:
 def _search_table(capacity: Capacity) -> Table:
     """Each number that was tried, with every repeat, and whether it passed."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("calls", justify="right")
+    table.add_column(f"{capacity.counts}s", justify="right")
     for target in capacity.targets:
         table.add_column(str(target), justify="right")
     table.add_column("")
@@ -62,6 +62,6 @@ def _search_table(capacity: Capacity) -> Table:
                 capacity.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
             )
         ]
-        verdict = "INVALID" if step.verdict == "invalid" else step.verdict
-        table.add_row(f"{step.sessions:g}", *told, Text(verdict, _STEP_STYLES[step.verdict]))
+        verdict = SHOWN[step.verdict]
+        table.add_row(f"{step.sessions:g}", *told, Text(verdict, _STYLES.get(verdict, "yellow")))
     return table

@@ -210,7 +210,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
 
 def _side(folder: Path) -> Side:
     run = load_run(folder)
-    return Side(folder, run.points, getattr(run.experiment, "label", ""))
+    return Side(folder, run.points, run.experiment.label)
 
 
 def _devices(folder: Path) -> list[Side]:

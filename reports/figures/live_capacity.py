@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "capacity_search"
-_COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
+_COLOUR = {"passes": HEALTHY, "fails": BROKEN, "undecided": INK, "invalid": MUTED}
 
 
 def load_capacity(run: Run) -> Capacity | None:
@@ -43,8 +43,10 @@ def load_capacity(run: Run) -> Capacity | None:
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     capacity = load_capacity(run)
     if capacity is None or not capacity.steps:
-        return LeftOut(NAME, "How many calls it holds", "no search was made (rehearse live --find)")
-    title = "How many calls it holds: " + ("none" if capacity.holds is None else f"{capacity.holds:g}")
+        return LeftOut(NAME, "How many calls it can handle", "no search was made (rehearse live --find)")
+    title = f"How many {capacity.counts}s it can handle: " + (
+        "none" if capacity.holds is None else f"{capacity.holds:g}"
+    )
     if capacity.unmeasured is not None:
         title += f", {capacity.unmeasured:g} could not be measured"
     elif capacity.holds is not None and capacity.breaks is None:
@@ -55,10 +57,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     figure.legend(handles=_handles(capacity), loc="outside lower left", ncols=5)
     repeats = sum(len(step.repeats) for step in capacity.steps)
     caption = (
-        "A marker is one repeat, the line joins their medians. The shaded side misses the target. A number of calls "
-        "passes when every repeat meets every target; an arrow is a percentile that failed turns make infinite. "
-        f"Made from {counted(repeats, 'repeat')} at {counted(len(capacity.steps), 'number')} of calls: "
-        f"{answer(capacity)}"
+        "A marker is one repeat, the line joins their medians. The shaded side misses the target. An arrow is a "
+        f"percentile that failed turns make infinite. Made from {counted(repeats, 'repeat')} at "
+        f"{counted(len(capacity.steps), 'number')} of {capacity.counts}s: it {answer(capacity)}"
     )
     return Picture(NAME, title, figure, caption)
 
@@ -84,7 +85,7 @@ def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
         axes.axvline(holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.set_xlabel("calls at once")
+    axes.set_xlabel(f"concurrent {capacity.counts}s")
 
 
 def _line(capacity: Capacity) -> float | None:
@@ -96,7 +97,12 @@ def _line(capacity: Capacity) -> float | None:
 def _handles(capacity: Capacity) -> list:
     from matplotlib.lines import Line2D
 
-    names = {"passes": "passes", "fails": "fails", "invalid": "could not be measured"}
+    names = {
+        "passes": "passes",
+        "fails": "fails",
+        "undecided": "undecided",
+        "invalid": "could not be measured",
+    }
     there = dict.fromkeys(step.verdict for step in capacity.steps)
     handles = [
         Line2D([], [], marker="o", ms=6, mec="white", ls="none", color=_COLOUR[verdict], label=names[verdict])

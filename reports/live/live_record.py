@@ -106,7 +106,9 @@ def slips_s(points: Sequence[Measured]) -> np.ndarray:
 
 
 def slip_limit_s(points: Sequence[Measured]) -> float | None:
-    """The P99 above which a point is INVALID; None where the points do not agree on one."""
+    """How late a send may be; a point with more than 5 % of its sends later is INVALID.
+
+    None where the points do not agree on one."""
     limits = {point.params.get(SLIP_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
     return limits.pop() / 1000 if len(limits) == 1 else None
 

@@ -1,7 +1,7 @@
 """The verdict on a live run: of each load and target PASS, FAIL or INCONCLUSIVE, and of all together one sentence.
 
 All loads together PASS when each one does, FAIL when one does, and are INCONCLUSIVE otherwise: whoever names a load
-asks whether it is held. A search asks for a number instead: it passes when it found one.
+asks whether the server can handle it. A search asks for a number instead: it passes when it found one.
 
 What was asked is kept beside the points, DIR/verdict.json, with what came out; a report judges the records again.
 """
@@ -9,17 +9,30 @@ What was asked is kept beside the points, DIR/verdict.json, with what came out; 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.live.capacity import Capacity, answer
-from harness.live.live_slo import default_targets, served
+from harness.live.live_slo import counted_as, default_targets, served
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import write_json
-from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Judgement, Observed, Verdict, judge, span
+from harness.slo.judgement import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Judgement,
+    Observed,
+    Verdict,
+    judge,
+    needed,
+    span,
+    verdict_of,
+)
 from harness.slo.targets import Target, name_of, number
 from reports.cost.usage import per_call_minute
 from reports.figures.live_capacity import load_capacity
@@ -27,14 +40,14 @@ from reports.figures.picture import counted, setting
 from reports.figures.picture import short as short_name
 from reports.live.live_record import invalid
 from reports.runs.measured import Cell, Measured, Run
-from reports.tables.columns import MISSING
+from reports.tables.columns import INVALID, MISSING
 from workloads.errors import UserError
 
 VERDICT = "verdict.json"
 EXIT = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
-"""Status of the command; 2 is a wrong word."""
-MOST_REPEATS = 10
-"""More than so many runs are not proposed, but a longer one. [chosen]"""
+"""Status of the command; 2 is a usage error."""
+STEP_S, SPARE = 5.0, 1.05
+"""Durations that are proposed are multiples of it, and so much longer, as turns differ. [chosen]"""
 
 
 @dataclass(frozen=True)
@@ -84,12 +97,45 @@ class LoadVerdict:
     """Runs that count."""
     lost: tuple[str, ...]
     """Why runs do not count: the server failed, or a machine was too slow."""
+    duration_s: float | None = None
+    """Of each run, as it was asked for."""
+    invalid: bool = False
+    """Undecided because a machine was too slow."""
+
+    @property
+    def shown(self) -> str:
+        return INVALID if self.invalid else self.verdict
+
+    @property
+    def undecided(self) -> list[Judgement]:
+        return [each for each in self.judgements if each.verdict == INCONCLUSIVE]
+
+    @property
+    def decided_by_s(self) -> float | None:
+        """The duration with turns enough, if further ones are like those that were; None: no length is known to do."""
+        known = [_times(each) for each in self.undecided]
+        if self.lost or self.duration_s is None or not known or None in known:
+            return None
+        times = SPARE * max(each for each in known if each is not None)
+        return STEP_S * math.ceil(self.duration_s * times / STEP_S)
 
     def told(self) -> str:
         """Why it does not pass, or with what it does."""
         if self.lost:
             return self.lost[0]
-        return ", and ".join(_said(each) for each in self.judgements if self.verdict in (PASS, each.verdict))
+        if self.verdict == INCONCLUSIVE:
+            return self._lacks()
+        return ", ".join(_said(each) for each in self.judgements if self.verdict in (PASS, each.verdict))
+
+    def _lacks(self) -> str:
+        """`7 turns, 73 needed`, or which target is not decided by what."""
+        few = [
+            (n, each.n) for each in self.undecided if (n := needed(each.target)) is not None and each.n < n
+        ]
+        if few:
+            least, n = max(few)
+            return f"{counted(n, 'turn')}, {least} needed"
+        return ", ".join(_said(each) for each in self.undecided)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -97,6 +143,7 @@ class LoadVerdict:
             "load": self.name,
             "amount": self.amount,
             "verdict": self.verdict,
+            "invalid": self.invalid,
             "on_line": self.on_line,
             "price_per_call_minute": self.price_per_minute,
             "runs": self.runs,
@@ -115,8 +162,8 @@ class LiveVerdict:
     """What the targets are the default of; None where they were given."""
     loads: tuple[LoadVerdict, ...]
     search: Capacity | None
-    duration_s: float | None = None
-    """Of each run, as it was asked for."""
+    measured: str = ""
+    """When, and which build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
     @property
     def verdict(self) -> Verdict:
@@ -136,29 +183,43 @@ class LiveVerdict:
 
     @property
     def sentence(self) -> str:
-        """`FAIL: holds 16 calls: PASS; 32: FAIL, P90 TTFP 1,250 ms, not ≤ 800 ms.`, of the endpoint."""
+        """`FAIL: URL cannot handle 32 calls: P90 TTFP 1,250 ms, not ≤ 800 ms; 16 calls: PASS.`"""
         if self.search is not None:
             return f"{self.verdict}: {self.url} {answer(self.search)}"
-        return f"{self.verdict}: {self.url} {self._loads()}"
-
-    def _loads(self) -> str:
+        if self.verdict == INCONCLUSIVE:
+            return self._inconclusive()
+        if self.verdict == FAIL:
+            first, *more = [load for load in self.loads if load.verdict == FAIL]
+            others = [f"{load.short}: {FAIL}, {load.told()}" for load in more] + self._others(FAIL)
+            return _whole(
+                "; ".join(
+                    [f"{FAIL}: {self.url} cannot handle {first.name}: {first.told().rstrip('.')}", *others]
+                )
+            )
         held = self.held
-        others = [load for load in self.loads if load.verdict != PASS]
-        if held is not None and not others:
-            most = " at least, the most that were tried" if len(self.loads) > 1 else ""
-            return f"holds {held.name}{most}: {held.told()}."
-        if held is None and len(others) == 1:
-            words = "does not hold" if others[0].verdict == FAIL else "may or may not hold"
-            return f"{words} {others[0].name}: {_whole(others[0].told())}"
-        why = [f"{load.verdict}, {load.told()}" for load in others]
-        told = [f"{load.short}: {each}" for load, each in zip(others, why, strict=True)]
-        if held is not None:
-            return _whole("; ".join([f"holds {held.name}: {PASS}", *told]))
-        return _whole("; ".join([f"at {others[0].name}: {why[0]}", *told[1:]]))
+        assert held is not None, "every load passes"
+        most = "at least " if len(self.loads) > 1 else ""
+        why = ", the most that were tried" if most else ""
+        return f"{PASS}: {self.url} can handle {most}{held.name}{why}: {held.told()}."
+
+    def _inconclusive(self) -> str:
+        """`INCONCLUSIVE at 4 calls: 7 turns, 73 needed; --duration 330 decides it.`"""
+        open_loads = [load for load in self.loads if load.verdict == INCONCLUSIVE]
+        if not open_loads:
+            return f"{INCONCLUSIVE}: nothing was measured."
+        told = [f"at {load.name}: {load.told().rstrip('.')}" for load in open_loads]
+        wanted = [load.decided_by_s for load in open_loads if not load.lost]
+        if wanted and None not in wanted:
+            told.append(f"--duration {max(s for s in wanted if s is not None):g} decides it")
+        return _whole("; ".join([f"{INCONCLUSIVE} {told[0]}", *told[1:], *self._others(INCONCLUSIVE)]))
+
+    def _others(self, verdict: Verdict) -> list[str]:
+        """The loads with other verdicts."""
+        return [f"{load.short}: {load.shown}" for load in self.loads if load.verdict != verdict]
 
     @property
     def notes(self) -> list[str]:
-        """What the verdict rests on, what it cannot say, and what would mend that."""
+        """What the verdict rests on, and what it cannot say."""
         notes = []
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
@@ -168,12 +229,15 @@ class LiveVerdict:
                 "One run of each load: an interval says what chance may have done to its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} tells."
             )
-        if self.search is not None:
+        close = [
+            load.name
+            for load in self.loads
+            if not load.lost and not load.invalid and any(map(_close, load.undecided))
+        ]
+        if close:
             notes.append(
-                "A search takes each number by what was measured; the intervals say how sure that is."
+                f"At {close[0]} it is so close to the target that many more turns would not decide it."
             )
-        elif self.verdict == INCONCLUSIVE:
-            notes += _mend(self.loads, self.duration_s)
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -182,6 +246,7 @@ class LiveVerdict:
         return {
             "verdict": self.verdict,
             "sentence": self.sentence,
+            "measured": self.measured,
             "holds": held.amount if self.search is None and held else self.search and self.search.holds,
             "targets": [str(target) for target in self.asked.targets],
             "targets_given": self.asked.given,
@@ -212,10 +277,19 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     if not given.targets:
         return None
     loads = sorted((_load(run, cell, what, given) for cell in run.cells), key=lambda load: load.amount)
-    known = run.experiment.set
-    duration_s = next((known[name] for name in ("stop_after_s", "duration_s") if name in known), None)
-    url = str(known.get("url", "the endpoint"))
-    return LiveVerdict(url, given, None if given.given else what, tuple(loads), search, duration_s)
+    url = str(run.experiment.set.get("url", "the endpoint"))
+    return LiveVerdict(url, given, None if given.given else what, tuple(loads), search, _measured(run))
+
+
+def _measured(run: Run) -> str:
+    """When the first of its points began, and the server's build where the user named it."""
+    begun = min(str(point.record.manifest.get("started", "")) for point in run.points)
+    try:
+        when = datetime.fromisoformat(begun).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        when = "at a time that is not known"
+    label = run.experiment.label
+    return f"{when}, server build {label}" if label else when
 
 
 def _served(run: Run) -> str | None:
@@ -225,23 +299,60 @@ def _served(run: Run) -> str | None:
     return "text" if what == "voice" and "audio_ttfp_p50" not in known and "ttft_p50" in known else what
 
 
+class JudgedLoad(NamedTuple):
+    """`measured`: the runs that count."""
+
+    verdict: Verdict
+    judgements: tuple[Judgement, ...]
+    lost: tuple[str, ...]
+    measured: tuple[Measured, ...]
+    invalid: bool
+
+    @property
+    def shown(self) -> str:
+        return INVALID if self.invalid else self.verdict
+
+
+def load_verdict(points: Sequence[Measured], targets: Sequence[Target]) -> JudgedLoad:
+    """The one rule for a load, in a run and in a search. Of a load without a run that counts the values are shown all
+    the same."""
+    there = [point for point in points if point.record.metrics and point.has("requests")]
+    measured = [point for point in there if not invalid(point)]
+    late = [point for point in points if invalid(point)]
+    failed = [point for point in points if point.error is not None and not invalid(point)]
+    judgements = [judge(target, [_observed(point) for point in measured or there]) for target in targets]
+    if not measured:
+        why = "is INVALID"
+        judgements = [replace(each, verdict=INCONCLUSIVE, why=why, enough=None) for each in judgements]
+    found = verdict_of(judgements)
+    verdict = FAIL if failed else INCONCLUSIVE if late and found == PASS else found
+    lost = [*_lost(failed, len(points)), *(_lost(late, len(points)) if verdict != FAIL else ())]
+    spoilt = bool(late) or any(each.why.startswith("is INVALID") for each in judgements)
+    return JudgedLoad(
+        verdict, tuple(judgements), tuple(lost), tuple(measured), verdict == INCONCLUSIVE and spoilt
+    )
+
+
+def _observed(point: Measured) -> Observed:
+    """With its sends, where some were late."""
+    late = point.kept.get("sends_late") and point.has("sends")
+    sends = point.record.table("sends") if late else None
+    return Observed(point.record.metrics, point.record.table("requests"), sends)
+
+
 def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> LoadVerdict:
     points = [point for point in run.points if point.cell == cell]
-    measured = [p for p in points if not invalid(p) and p.record.metrics and p.has("requests")]
-    observed = [Observed(p.record.metrics, p.record.table("requests")) for p in measured]
-    judgements = tuple(judge(target, observed) for target in asked.targets)
-    failed = [point for point in points if point.error is not None and not invalid(point)]
-    late = [point for point in points if invalid(point)]
-    found = {each.verdict for each in judgements}
-    verdict: Verdict = (
-        FAIL if failed or FAIL in found else INCONCLUSIVE if late or INCONCLUSIVE in found else PASS
-    )
-    online = [value for p in measured if (value := p.kept.get("on_line_mean")) is not None]
+    found = load_verdict(points, asked.targets)
+    online = [value for p in found.measured if (value := p.kept.get("on_line_mean")) is not None]
     on_line = median(online) if online else None
     amount, name, short = _named(dict(cell), what)
-    lost = [*_lost(failed, len(points)), *(_lost(late, len(points)) if FAIL not in found else ())]
-    price = per_call_minute(asked.price, on_line)
-    return LoadVerdict(amount, name, short, verdict, judgements, on_line, price, len(measured), tuple(lost))
+    price, runs = per_call_minute(asked.price, on_line), len(found.measured)
+    known = points[0].params
+    seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
+    verdict, judgements, lost = found[:3]
+    return LoadVerdict(
+        amount, name, short, verdict, judgements, on_line, price, runs, lost, seconds, found.invalid
+    )
 
 
 def _lost(points: Sequence[Measured], of: int) -> list[str]:
@@ -258,12 +369,12 @@ def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
         name = short_name(cell["path"])
         return 0.0, name, name
     amount = 0.0 if axis is None else float(cell.pop(axis))
-    one = "call" if what != "text" else "request" if axis == "rate" else "user"
+    one = counted_as(what, axis)
     name = f"{amount:g} {one}{'' if amount == 1 else 's'}{' a second' if axis == 'rate' else ''}"
     short = name if cell else f"{amount:g}"
     documents = cell.pop("batch", None)
     if documents is not None:
-        name = short = f"{name} beside {counted(documents, 'document')}"
+        name = short = f"{name} with {counted(documents, 'batch request')}"
     more = f", {setting(cell)}" if cell else ""
     return amount, name + more, short + more
 
@@ -278,34 +389,25 @@ def _said(judgement: Judgement) -> str:
         return f"{value} {target.asked}"
     if judgement.verdict == FAIL:
         return f"{value}, not {target.asked}"
-    return f"{value} {judgement.why}"
+    return f"{value}{', but' if judgement.why.endswith('missed it') else ''} {judgement.why}"
 
 
 def _whole(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _mend(loads: Sequence[LoadVerdict], duration_s: float | None) -> list[str]:
-    """What would make loads conclusive that want turns, if further ones are like those that were."""
-    lacking = [
-        (load, each)
-        for load in loads
-        if load.verdict == INCONCLUSIVE and not load.lost
-        for each in load.judgements
-        if each.verdict == INCONCLUSIVE and each.interval and not all(map(each.target.met, each.interval))
-    ]
-    if not lacking:
-        return []
-    close = [load for load, each in lacking if each.enough is None]
-    if close:
-        return [f"At {close[0].name} it is so close to the target that many more turns would not decide it."]
-    times = max(each.enough or 1 for _, each in lacking)
-    repeats = max(load.runs * (each.enough or 1) for load, each in lacking)
-    if repeats <= MOST_REPEATS or duration_s is None:
-        mend = f"the same command again with --repeats {repeats} adds what is missing"
-    else:
-        mend = f"give --duration {duration_s * times:g}, or more calls"
-    return [f"Further turns like these would decide it: {mend}."]
+def _times(judgement: Judgement) -> float | None:
+    """So many times as many turns decide it, if they are like these; None: not even many more would, or none was."""
+    least = needed(judgement.target)
+    if least is not None and 0 < judgement.n < least:
+        return max(least / judgement.n, judgement.enough or 1)
+    return judgement.enough
+
+
+def _close(judgement: Judgement) -> bool:
+    """Whether many more turns like these would not decide it."""
+    enough = judgement.n >= (needed(judgement.target) or 1)
+    return judgement.interval is not None and enough and judgement.enough is None
 
 
 def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
@@ -317,7 +419,7 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
             "value": MISSING if each.value is None else number(each.target.metric, each.value),
             "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
             "n": f"{each.n:,}",
-            "verdict": each.verdict,
+            "verdict": INVALID if load.invalid and each.verdict == INCONCLUSIVE else each.verdict,
             "why": each.why,
         }
         for load in verdict.loads

@@ -251,6 +251,7 @@ def _capacity(run: Run) -> dict[str, Any] | None:
         return None
     return {
         "sentence": capacity_answer(capacity),
+        "counts": capacity.counts,
         "headings": live_capacity.headings(capacity),
         "rows": live_capacity.capacity_rows(capacity),
     }

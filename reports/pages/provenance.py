@@ -50,7 +50,9 @@ def _served(run: Run) -> list[Fact]:
     titles = deployment_titles(run)
     facts = [{"label": "Deployment", "value": "; ".join(titles)}] if titles else []
     targets = dict.fromkeys(_target(point.params) for point in run.points if point.params.get("url"))
-    return [*facts, *([{"label": "Target", "value": "; ".join(targets)}] if targets else [])]
+    facts += [{"label": "Target", "value": "; ".join(targets)}] if targets else []
+    build = run.experiment.label
+    return [*facts, *([{"label": "Server build", "value": build}] if build else [])]
 
 
 def _target(params: Mapping[str, Any]) -> str:

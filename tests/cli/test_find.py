@@ -77,7 +77,7 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni", "--price", "h100=2")
-    assert "vllm_omni gpu=h200 holds c=15: P90 TTFP 300 ms (300–300) ≤ 500 ms, continuity 100 %" in out
+    assert "vllm_omni gpu=h200 can handle c=15: P90 TTFP 300 ms (300–300) ≤ 500 ms, continuity 100 %" in out
     assert "; at 16 continuity 50 %" in out
     text = Path("results/bench-find/report.html").read_text()
     assert "these hold: vllm_omni gpu=h100 c=15, vllm_omni gpu=h200 c=15 (every one of 2 seeds)." in text
@@ -115,7 +115,7 @@ def test_what_nothing_meets_is_said(rehearse: Rehearse, fake: Callable) -> None:
     arguments = ["ttfp_p90<=0.1" if word.startswith("ttfp") else word for word in SMALL]
     status, out, err = rehearse(*arguments)
     assert status == 1 and err == "nothing meets the targets, down to c=1\n"
-    assert "liveserve holds not even c=1: P90 TTFP 200 ms" in out
+    assert "liveserve cannot handle even c=1: P90 TTFP 200 ms" in out
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
 def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -> None:
     fake(lambda point: point.params["c"] > 9 and point.engine == "liveserve")
     status, out, _ = rehearse(*SMALL)
-    assert status == 1 and "liveserve holds c=9" in out
+    assert status == 1 and "liveserve can handle at least c=9" in out
     assert "at 10 it could not be measured (the GPU <melted>)" in out
 
 

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -23,12 +25,14 @@ from tests.builders import web_server
 from tests.conftest import Rehearse
 from tests.reports.lived import live, measured
 from tests.reports.page import Page
+from workloads.errors import UserError
 from workloads.registry import make_trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unrendered")]
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
+LATEST = Path("results/live/localhost-8765/latest")
 LOOSE = ("--set", "slip_limit_ms=10000")
 """Of who really sends: nothing here is about how late a busy machine does."""
 
@@ -48,8 +52,11 @@ def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse:
     assert rehearse(*ask, "--out", "planned")[0] == 0
     points = expand(load_experiment(Path("planned/experiment.json")))
     assert [point.id for point in points] == [line.split("  ")[0] for line in out.splitlines()[:-1]]
-    # A seed's users are the same, whatever their number
-    assert len({point.trace_hash for point in points}) == 2
+    # A search plans for the same users, however far it may go
+    for up_to in ("8", "64"):
+        find = ("live", URL, *SMALL, "--find", "ttfp_p90<=1s", "--sessions", "4", "--up-to", up_to)
+        searched = rehearse(*find, "--duration", "10", "--repeats", "2", "--dry-run")[1]
+        assert searched.splitlines()[:-1] == out.splitlines()[2:4]
     assert {point.client_params["stop_after_s"] for point in points} == {10}
     assert {point.workload_params["network_ms"] for point in points} == {0}
     assert rehearse("run", "planned", "--dry-run")[1] == out
@@ -62,7 +69,7 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
 
     (slow, fast) = planned(URL, *SMALL, "--rate", "1,5", "--duration", "10")
     assert (slow.params["rate"], fast.params["rate"]) == (1, 5) and slow.params["c"] is None
-    assert slow.workload_params["sessions"] >= 50
+    assert slow.workload_params["sessions"] == 13 and fast.workload_params["sessions"] >= 50
     (frames,) = planned(URL, "--set", "workload=metronome", "--sessions", "3", "--duration", "8")
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")
@@ -105,13 +112,9 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         c = point.params["c"]
         asked.append(c)
         found = measured(point)
-        value = 0.5 if c <= 5 else 2.0
-        found.metrics["audio_ttfp_p90"] = {
-            "value": value + point.seed / 100,
-            "unit": "s",
-            "n": 9,
-            "missing": 0,
-        }
+        value = (0.5 if c <= 5 else 2.0) + point.seed / 100
+        found.metrics["audio_ttfp_p90"] = {"value": value, "unit": "s", "n": 9, "missing": 0}
+        found = replace(found, requests=found.requests.assign(audio_ttfp_s=value, spoken=True))
         if c > 12:
             raise InvalidPoint("the generator was late", found)
         return found
@@ -121,14 +124,16 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
-    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "5")
+    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "30")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
     said = out.splitlines()[0]
-    assert said.startswith(f"PASS: {URL} holds 5 calls: P90 TTFP 510 ms (500–520) ≤ 1,000 ms, failed ")
+    assert said.startswith(f"PASS: {URL} can handle 5 calls: P90 TTFP 510 ms (500–520) ≤ 1,000 ms, failed ")
     assert said.endswith("; at 6 P90 TTFP 2,010 ms (2,000–2,020).")
-    assert "passes" in out and "fails" in out and "ok in" in err
-    capacity = json.loads(Path("results/live/capacity.json").read_text())
+    table = [line.split() for line in out.splitlines()[2:]]
+    steps = {row[0]: row[-1] for row in table if row and row[0] in ("4", "5", "6", "8")}
+    assert steps == {"4": "PASS", "5": "PASS", "6": "FAIL", "8": "FAIL"} and "ok in" in err
+    capacity = json.loads((LATEST / "capacity.json").read_text())
     assert (capacity["holds"], capacity["breaks"]) == (5, 6) and [
         step["sessions"] for step in capacity["steps"]
     ] == [
@@ -137,11 +142,16 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
         6,
         8,
     ]
-    assert len(json.loads(Path("results/live/summary.json").read_text())) == 12
-    assert load_experiment(Path("results/live/experiment.json")).grid["c"] == [4, 5, 6, 8]
+    assert len(json.loads(Path("results/live/localhost-8765/latest/summary.json").read_text())) == 12
+    assert load_experiment(Path("results/live/localhost-8765/latest/experiment.json")).grid["c"] == [
+        4,
+        5,
+        6,
+        8,
+    ]
 
     answering.clear()
-    assert rehearse(*ask)[1].splitlines()[0] == said and answering == []  # all measured already
+    assert rehearse(*ask, "--resume")[1].splitlines()[0] == said and answering == []  # all measured already
 
 
 def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
@@ -152,36 +162,38 @@ def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
     )
     assert status == 3 and answering == [12] * 3 + [16] * 9
     said = out.splitlines()[0]
-    assert said.startswith(
-        f"INCONCLUSIVE: {URL} holds 12 calls at least, the most that were validly measured"
-    )
+    assert said.startswith(f"INCONCLUSIVE: {URL} can handle at least 12 calls, the most that passed: failed ")
     assert said.endswith("at 16 it could not be measured (INVALID: the generator was late).")
-    capacity = json.loads(Path("results/live/capacity.json").read_text())
+    capacity = json.loads((LATEST / "capacity.json").read_text())
     assert (capacity["holds"], capacity["unmeasured"], capacity["verdict"]) == (12, 16, "INCONCLUSIVE")
-    assert said in Path("results/live/report.html").read_text()
+    assert said in Path("results/live/localhost-8765/latest/report.html").read_text()
 
 
 def test_a_sweep_keeps_what_a_late_generator_measured_out_of_the_table(
     rehearse: Rehearse, answering: list[int]
 ) -> None:
     status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16", "--slo", "failed<=1000")
-    assert out.startswith(f"INCONCLUSIVE: {URL} holds 4 calls: PASS; 16: INCONCLUSIVE, INVALID: ")
+    assert out.startswith("INCONCLUSIVE at 16 calls: INVALID: the generator was late; 4: PASS.")
     assert status == 3 and answering == [4, 16]
     assert "0 of 1 INVALID" in out and "INVALID: the generator was late" in out
     assert "[2/2] endpoint c=16 seed=0: failed (INVALID: the generator was late)" in err
-    rows = json.loads(Path("results/live/summary.json").read_text())
+    rows = json.loads(Path("results/live/localhost-8765/latest/summary.json").read_text())
     assert [bool(row["metrics"]) for row in rows] == [True, False]
-    assert rehearse("report", "results/live")[0] == 0
-    status, out, _ = rehearse("compare", "results/live", "results/live")
+    assert rehearse("report", str(LATEST))[0] == 0
+    status, out, _ = rehearse("compare", str(LATEST), str(LATEST))
     assert status == 0 and "TTFP P90" in out and "failed points: 1 in A, 1 in B" in out
 
 
 @pytest.mark.parametrize(
     ("slo", "status", "words"),
     [
-        ("ttfp_p50<=20s failed<=1000", 0, "holds 8 calls at least, the most that were tried: P50 TTFP "),
-        ("ttfp_p50<=1ms", 1, "at 4 calls: FAIL, P50 TTFP "),
-        ("ttfp_p90<=20s", 3, "at 4 calls: INCONCLUSIVE, P90 TTFP "),
+        (
+            "ttfp_p50<=20s failed<=1000",
+            0,
+            ": {URL} can handle at least 8 calls, the most that were tried: P50 TTFP ",
+        ),
+        ("ttfp_p50<=1ms", 1, ": {URL} cannot handle 4 calls: P50 TTFP "),
+        ("ttfp_p90<=20s", 3, " at 4 calls: 18 turns, 36 needed; "),
     ],
 )
 def test_the_verdict_comes_first_and_is_the_exit_status(
@@ -191,9 +203,9 @@ def test_the_verdict_comes_first_and_is_the_exit_status(
     verdict = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE"}[status]
     found, out, _ = rehearse(*ask)
     first, *_ = out.splitlines()
-    assert found == status and first.startswith(f"{verdict}: {URL} ") and words in first
+    assert found == status and first.startswith(verdict + words.format(URL=URL))
     assert "--sessions 4,8 --duration 20 --workload voice" in out and "stop_after_s" not in out
-    assert first in Path("results/live/report.html").read_text().replace("&lt;", "<")
+    assert first in Path("results/live/localhost-8765/latest/report.html").read_text().replace("&lt;", "<")
 
     found, out, err = rehearse(*ask, "--json")
     told = json.loads(out)  # stdout is JSON alone
@@ -206,7 +218,7 @@ def test_the_verdict_comes_first_and_is_the_exit_status(
         for target in load["targets"]:
             assert target["n"] > 0 and target["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE")
     assert [row["settings"]["c"] for row in told["results"]] == [4, 8]
-    assert rehearse("report", "results/live")[1].splitlines()[0] == first
+    assert rehearse("report", str(LATEST))[1].splitlines()[0] == first
 
 
 def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
@@ -245,16 +257,17 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
         r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split())
     )
     assert found and "failed (all" in err
-    (folder,) = Path("results/live/points").iterdir()
+    (latest,) = Path("results/live").glob("127.0.0.1-*/latest")
+    (folder,) = (latest / "points").iterdir()
     record = load_record(folder)
     assert folder.name.endswith(".failed") and len(record.table("requests")) == int(found[1])
-    page = Page(Path("results/live/report.html").read_text())
+    page = Page((latest / "report.html").read_text())
     assert page.section("The load generator")[-1][-2:] == [found[1], "failed"]
     assert page.section("Failures by reason")[1] == ["http 500", found[1]]
 
     ask = ("live", broken, "--find", "ttft_p90<=1", "--sessions", "2", "--duration", "1", "--repeats", "1")
     status, out, _ = rehearse(*ask, *LOOSE, "--out", "find")
-    assert status == 1 and "holds not even 1 call: P90 TTFT ∞." in out.splitlines()[0], out
+    assert status == 1 and "cannot handle even 1 user: P90 TTFT ∞." in out.splitlines()[0], out
 
 
 BOARD = {
@@ -264,27 +277,110 @@ BOARD = {
     "continuity": [3, 4],
     "slip_p99_ms": 0.5,
     "sent": 10,
+    "came": 6,
     "reply_s": [],
 }
 
 
 def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     progress = RunProgress(8, "endpoint c=8 seed=0")
-    assert cells(progress)["TTFP P50"] == cells(progress)["continuity"] == cells(progress)["slip P99"] == "–"
+    assert (
+        cells(progress)["TTFP P50"]
+        == cells(progress)["continuity"]
+        == cells(progress)["send delay P99"]
+        == "–"
+    )
     progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
     progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
     shown = cells(progress)
-    assert shown["on line"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
+    assert shown["concurrent"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
-    assert shown["continuity"] == "75.0 %" and shown["slip P99"] == "2.50 ms"
+    assert shown["continuity"] == "75.0 %" and shown["send delay P99"] == "2.50 ms"
     assert line(progress).startswith(
-        "endpoint c=8 seed=0: 16 s, load: on line 7/8, turns 14, TTFP P50 300 ms"
+        "endpoint c=8 seed=0: 16 s, load: concurrent 7/8, turns 14, TTFP P50 300 ms"
     )
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(picture(progress))
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
     progress.lose(1)
-    assert cells(progress)["on line"] == "3/8" and cells(progress)["failed"] == "6"
+    assert cells(progress)["concurrent"] == "3/8" and cells(progress)["failed"] == "6"
+
+
+def test_an_open_loop_tells_what_is_in_flight_and_sent() -> None:
+    progress = RunProgress(37, "endpoint rate=2 seed=0", open_loop=True)
+    for shard in range(2):
+        progress.update(shard, {**BOARD, "t": 5.0, "sessions": 1, "ttfp_s": []})
+    assert "load: in flight 2, sent 12 of 37, turns 14" in line(progress)
+
+
+def test_a_run_leads_the_link_to_itself_and_none_that_could_not_begin_does(
+    rehearse: Rehearse, answering: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("live", URL, *SMALL, "--sessions", "4", "--slo", "failed<=1000")
+    for times in (1, 2):  # a finished run is measured again
+        assert rehearse(*ask)[0] == 0 and answering == [4] * times
+    folders = sorted(path.name for path in LATEST.parent.iterdir() if not path.is_symlink())
+    assert len(folders) == 2 and LATEST.readlink() == Path(folders[-1])
+
+    def nobody(*_: object) -> Measurement:
+        raise UserError("nothing can be reached")
+
+    monkeypatch.setattr(live_executor, "measure_live", nobody)
+    assert rehearse(*ask)[0] == 2 and LATEST.readlink() == Path(folders[-1])
+    assert len(list(LATEST.parent.iterdir())) == 3
+
+
+def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, answering: list[int]) -> None:
+    ask = ("live", URL, *SMALL, "--slo", "failed<=1000")
+    assert (
+        "there is no run of ws://localhost:8765/v1/realtime in results/live" in rehearse(*ask, "--resume")[2]
+    )
+    assert rehearse(*ask, "--sessions", "4,5")[0] == 0
+    assert "is finished, with 2 of 2 points measured" in rehearse(*ask, "--sessions", "4,5", "--resume")[2]
+    status, _, err = rehearse(*ask, "--sessions", "4", "--resume")
+    assert status == 2 and "was measured with --sessions 4,5 --duration 30" in err
+
+    shutil.rmtree(sorted((LATEST / "points").iterdir())[0])
+    answering.clear()
+    assert rehearse(*ask, "--sessions", "4,5", "--resume")[0] == 0 and len(answering) == 1
+    answering.clear()
+    assert rehearse(*ask, "--sessions", "4,5", "--resume", "--repeats", "2")[0] == 0  # adds runs
+    assert answering == [4, 5]
+    (LATEST.parent / "away").symlink_to(LATEST.resolve())
+    LATEST.unlink()
+    LATEST.symlink_to("../elsewhere")
+    assert "there is no run" in rehearse(*ask, "--sessions", "4,5", "--resume")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sessions", "8"), "8 calls: about 21 turns per minute, 73 needed: 3 min 40 s"),
+        (
+            ("--sessions", "8", "--repeats", "4"),
+            "8 calls: about 24 turns per minute, 73 needed: 4 runs of 50 s",
+        ),
+        (
+            ("--sessions", "1"),
+            "1 call: about 2 turns per minute, 73 needed: 8 min, which is the limit and leaves P90 TTFP ≤ 800 ms and "
+            "continuity ≥ 95 % undecided; --duration 1920 is long enough",
+        ),
+        (
+            ("--sessions", "8", "--duration", "60"),
+            "--duration 60 is too short for 8 calls: about 21 turns, 73 needed to decide P90 TTFP ≤ 800 ms and "
+            "continuity ≥ 95 %; --duration 220 is long enough.",
+        ),
+        (
+            ("--sessions", "64", "--slo", "continuity>=100%"),
+            "64 calls: no number of turns can show continuity ≥ 100 %; give a target that leaves room.",
+        ),
+    ],
+)
+def test_how_long_it_takes_is_said_before_anybody_calls(
+    rehearse: Rehearse, arguments: tuple[str, ...], said: str
+) -> None:
+    status, _, err = rehearse("live", URL, *arguments, "--dry-run")
+    assert status == 0 and err.splitlines()[0] == said
 
 
 def test_a_shard_counts_what_its_log_says() -> None:

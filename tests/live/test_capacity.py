@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ def step(sessions: int, *values: tuple[float | None, float | None], error: str =
 def find(most: int, up_to: int = 256, first: int = 8) -> tuple[Capacity, list[int]]:
     tried: list[int] = []
 
-    def measure(n: int) -> Step:
+    def measure(n: int, times: int = 1) -> Step:
         tried.append(n)
         return step(n, (n / most, 1.0), (n / most * 0.99, 1.0))
 
@@ -67,28 +68,28 @@ def test_the_answer_is_a_sentence() -> None:
         64,
     )
     assert answer(capacity) == (
-        "holds 48 calls: P90 TTFP 810 ms (780–840) ≤ 1,000 ms, continuity 99.2 % (99–99.4) ≥ 95 %; "
+        "can handle 48 calls: P90 TTFP 810 ms (780–840) ≤ 1,000 ms, continuity 99.2 % (99–99.4) ≥ 95 %; "
         "at 56 P90 TTFP 1,250 ms (1,200–1,300)."
     )
     assert answer(Capacity(TARGETS, (step(1, (math.inf, 0.2)),), 64)) == (
-        "holds not even 1 call: P90 TTFP ∞, continuity 20 %."
+        "cannot handle even 1 call: P90 TTFP ∞, continuity 20 %."
     )
     assert answer(Capacity(TARGETS, (step(64, (0.5, 1.0)),), 64)).startswith(
-        "holds 64 calls at least, the most that were tried"
+        "can handle at least 64 calls, the most that were tried"
     )
 
 
 def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
     late = Capacity(TARGETS, (step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: slip")), 64)
     assert (late.verdict, late.holds, late.breaks, late.unmeasured) == ("INCONCLUSIVE", 8, None, 16)
-    assert answer(late).startswith("holds 8 calls at least, the most that were validly measured and held: ")
+    assert answer(late).startswith("can handle at least 8 calls, the most that passed: ")
     assert answer(late).endswith("at 16 it could not be measured (INVALID: slip).")
     between = Capacity(TARGETS, (*late.steps, step(32, (2.0, 1.0))), 64)
     assert (between.verdict, between.breaks, between.unmeasured) == ("INCONCLUSIVE", 32, 16)
     assert answer(between).endswith("(INVALID: slip); at 32 P90 TTFP 2,000 ms.")
     never = Capacity(TARGETS, late.steps[1:], 64)
     assert never.verdict == "INCONCLUSIVE" and answer(never).startswith(
-        "was seen to hold nothing: at 16 calls "
+        "was not measured at any number: at 16 calls "
     )
     # A search of an earlier version went on past what it could not measure, and may have found the answer below it.
     found = Capacity(TARGETS, (step(8, (0.5, 1.0)), step(12, (2.0, 1.0)), *late.steps[1:]), 64)
@@ -96,11 +97,27 @@ def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
     assert Capacity(TARGETS, (step(1, (2.0, 1.0)),), 64).verdict == "FAIL"
 
 
+def test_a_number_that_stays_undecided_is_measured_twice_and_does_not_count() -> None:
+    tried: list[tuple[int, int]] = []
+
+    def measure(n: int, times: int) -> Step:
+        tried.append((n, times))
+        found = "passes" if n <= 16 else "fails" if n >= 20 or (n, times) == (19, 2) else "undecided"
+        return replace(step(n, (n / 20, 1.0)), verdict=found)
+
+    capacity = search(measure, TARGETS, 64, 16, "user")
+    assert tried == [(16, 1), (32, 1), (24, 1), (20, 1), (18, 1), (18, 2)]
+    assert (capacity.verdict, capacity.holds, capacity.undecided, capacity.breaks) == ("PASS", 16, [18], 20)
+    assert answer(capacity).startswith("can handle 16 users: P90 TTFP 800 ms")
+    assert answer(capacity).endswith("; 18: INCONCLUSIVE; at 20 it could not be measured (no value).")
+    assert Capacity(TARGETS, (replace(capacity.steps[1], sessions=1),), 64).verdict == "INCONCLUSIVE"
+
+
 def searched(bad: dict[int, int]) -> tuple[Capacity, list[int]]:
     """An endpoint that holds 20, called by a generator that is late so many times at each number of `bad`."""
     tried: list[int] = []
 
-    def measure(n: int) -> Step:
+    def measure(n: int, times: int = 1) -> Step:
         tried.append(n)
         late = "INVALID: late" if tried.count(n) <= bad.get(n, 0) else ""
         return step(n, (n / 20, 1.0), error=late)

@@ -1,6 +1,7 @@
 """`rehearse live` against a server whose times are known: the verdict, its exit status, and what keeps them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,13 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
 
     with NullServer("text", tmp_path / "null", "--first-s", str(FIRST_S)) as server:
         url = server.url if server.url.startswith("http") else f"http://{server.url.partition('//')[2]}"
-        many = (url, "--rate", "25", "--duration", "3", "--out", "many")
-        status, out = live(*many, "--slo", "ttft_p90<=9s", "--price", "3")
+        many = (url, "--rate", "25", "--duration", "3")
+        bounds = ("--slo", "ttft_p90<=9s", "--price", "3", "--label", "build 7", "--out", "many")
+        status, out = live(*many, *bounds)
         first = out.splitlines()[0]
-        assert status == 0 and first.startswith(f"PASS: {url} holds 25 requests a second: P90 TTFT "), out
+        assert status == 0 and first.startswith(f"PASS: {url} can handle 25 requests a second: P90 TTFT "), (
+            out
+        )
         assert "price a" in out
         kept = json.loads(Path("many/verdict.json").read_text())
         (target,) = kept["loads"][0]["targets"]
@@ -30,13 +34,23 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
         low, high = target["interval"]
         assert FIRST_S <= low <= target["value"] <= high <= 9
 
-        # Another target takes what is there; so does the report, by what was asked last.
-        status, out = live(*many, "--slo", f"ttft_p90<={1000 * FIRST_S - 20:g}ms")
+        assert ", server build build 7." in out.splitlines()[1]
+        assert rehearse("report", "many")[1].splitlines()[:2] == out.splitlines()[:2]
+
+        # A finished run is not an answer of today.
+        status, out, err = rehearse("live", *many, *bounds)
+        assert status == 2 and "many holds a run already; give a new folder with --out" in err and not out
+        status, out, err = rehearse("live", *many, *bounds, "--set", "slip_limit_ms=5000", "--resume")
+        assert status == 2 and "many is finished, with 1 of 1 points measured; leave --resume out" in err
+
+        strict = ("--slo", f"ttft_p90<={1000 * FIRST_S - 20:g}ms", "--out", "strict")
+        status, out = live(*many, *strict)
         first = out.splitlines()[0]
-        assert status == 1 and first.startswith(f"FAIL: {url} does not hold 25 requests a second: "), out
-        assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("many/report.html").read_text()
+        assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 25 requests a second: "), out
+        assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
 
         few = (url, "--rate", "4", "--duration", "1", "--out", "few")
         status, out = live(*few)
-        assert status == 3 and "where a P90 takes 36" in out.splitlines()[0], out
-        assert "is the default for text" in out and "Further turns like these would decide it" in out
+        said = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
+        assert status == 3 and re.fullmatch(said, out.splitlines()[0]), out
+        assert "is the default for text" in out and "INCONCLUSIVE" not in out.splitlines()[1]

@@ -160,9 +160,9 @@ UNBOUNDED = FieldInfo(annotation=int)
 def test_the_load_of_requests_comes_as_fast_as_requests_may_end():
     """Else the places of a closed loop stay empty until the next one comes."""
     for c in (8, 64):
-        _, fixed = TURNS.load("sharegpt", {"rate": UNBOUNDED, "requests": UNBOUNDED}, [c], None, 20.0, None)
+        _, fixed = TURNS.load("sharegpt", {"rate": UNBOUNDED, "requests": UNBOUNDED}, c, None, 20.0)
         assert fixed["requests"] / fixed["rate"] <= 20.0 + 1.0
-        _, fixed = TURNS.load("voice", {"rate": UNBOUNDED, "sessions": UNBOUNDED}, [c], None, 20.0, None)
+        _, fixed = TURNS.load("voice", {"rate": UNBOUNDED, "sessions": UNBOUNDED}, c, None, 20.0)
         assert fixed["rate"] == max(c / 2.0, 10.0)
 
 

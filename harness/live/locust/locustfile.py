@@ -74,7 +74,10 @@ class Run:
                     order=Order(tuple(points)),
                     measure=self._master.measure,
                 )
-                failed = self._points(executor, results.unfinished(points_dir, points))
+                todo = results.unfinished(points_dir, points)
+                if not todo:  # what was measured then says nothing about the server now
+                    raise UserError(f"{self._folder} is finished; write a new plan to measure again.")
+                failed = self._points(executor, todo)
                 results.write_summary(self._folder, [point.id for point in points])
             status = int(failed)
         except UserError as error:

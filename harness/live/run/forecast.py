@@ -1,18 +1,21 @@
-"""What a live run will be like, from its trace: how many are on line at once, and how long its phases take.
+"""What a live run will be like, from its trace: how many sessions are concurrent, how long its phases take, how many
+turns it counts.
 
 Of a server that answers at once: one that does not makes its users wait, and the run longer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.client.client_params import ClientParams
 from harness.client.turns import by_pool
 from harness.metrics.live_window import Window
+from workloads.registry import serves
 from workloads.trace import Session, Trace
 
 TOKEN_S = 0.02
@@ -56,12 +59,46 @@ def expected_phases(trace: Trace, client: ClientParams) -> Phases:
     return Phases(FLOOR_S, START_S, ramp_s, end_s - ramp_s, run_end_s - end_s)
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Of the turns that a run will count: all, those that nobody interrupts, those that somebody does."""
+
+    turns: int
+    whole: int
+    interrupted: int
+
+
+def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts:
+    """Of a server whose answers begin `wait_s` after each turn. Without pauses, of calls in frames, all frames."""
+    columns = trace.columns()
+    if serves(trace) == "frames":
+        return Counts(len(columns["session"]), len(columns["session"]), 0)
+    users = sorted(_users(trace), key=_arrival_s)
+    free_s, found = [0.0] * (client.c or len(users)), []
+    ramp_s = 0.0 if client.c is None else _arrival_s(users[min(client.c, len(users)) - 1])
+    for session in users:
+        begin_s = max(_arrival_s(session), heappop(free_s))
+        for turn in _turns(session, begin_s, client, wait_s):
+            begin_s = turn.end_s
+            found.append(turn)
+        heappush(free_s, begin_s)
+    end_s = inf if client.stop_after_s is None else client.stop_after_s
+    counted = [turn for turn in found if ramp_s <= turn.asked_s <= end_s]
+    interrupted = sum(turn.interrupted for turn in counted)
+    return Counts(len(counted), len(counted) - interrupted, interrupted)
+
+
 def phases_of(window: Window, floor_s: float, run_end_s: float, wall_s: float) -> Phases:
     """What they took, of `wall_s` in all: what was neither floor nor run was the start."""
     begin_s, end_s = np.clip([window.begin_s, window.end_s], 0.0, run_end_s).tolist()
     end_s = max(begin_s, end_s)
     start_s = max(0.0, wall_s - floor_s - run_end_s)
     return Phases(floor_s, start_s, begin_s, end_s - begin_s, run_end_s - end_s)
+
+
+def coming(trace: Trace, client: ClientParams) -> int:
+    """The sessions that begin before the duration of an open loop is over."""
+    return sum(client.begins(_arrival_s(session)) for session in trace.sessions)
 
 
 def on_line(trace: Trace) -> int:
@@ -93,6 +130,17 @@ def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
 
 def _end_s(session: Session, begin_s: float, client: ClientParams) -> float:
     """When the last turn is over that begins, of a session that begins at `begin_s`."""
+    return max((turn.end_s for turn in _turns(session, begin_s, client, 0.0)), default=begin_s)
+
+
+class _Turn(NamedTuple):
+    asked_s: float
+    end_s: float
+    interrupted: bool
+
+
+def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float) -> Iterator[_Turn]:
+    """The turns that begin, of a session that begins at `begin_s`."""
     end_s, interrupted = begin_s, True
     for turn in session.turns:
         if turn is not session.turns[0] and turn.arrival_s is not None:
@@ -103,9 +151,12 @@ def _end_s(session: Session, begin_s: float, client: ClientParams) -> float:
             break
         reply_s = turn.reply_audio_s or TOKEN_S * turn.output_tokens
         cut_s = inf if turn.barge_in_after_s is None else turn.barge_in_after_s
-        end_s = begin_s + (turn.audio_s or 0.0) + min(reply_s, cut_s)
+        if turn.event == "interruption":
+            cut_s = min(cut_s, turn.event_after_s or 0.0)
+        asked_s = begin_s + (turn.audio_s or 0.0)
+        end_s = asked_s + wait_s + min(reply_s, cut_s)
         interrupted = cut_s < reply_s
-    return end_s
+        yield _Turn(asked_s, end_s, interrupted)
 
 
 def _arrival_s(session: Session) -> float:

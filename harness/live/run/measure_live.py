@@ -20,7 +20,7 @@ from harness.live.batch_beside import batch_client, batch_target, batch_trace, i
 from harness.live.client.call_recorder import CALL, session_of
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
-from harness.live.run.forecast import expected_phases, on_line, phases_of
+from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
@@ -83,7 +83,11 @@ def measure_target(
     kind = kind_of(trace)
     expected = expected_phases(trace, client)
     progress = RunProgress(
-        client.c or len(trace.sessions), point.label, kind.first_answer(target, trace), expected
+        client.c or coming(trace, client),
+        point.label,
+        kind.first_answer(target, trace),
+        expected,
+        open_loop=client.c is None,
     )
     tell = show or (lambda progress: None)
     tell(progress)

@@ -1,9 +1,9 @@
 """What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
 
-A shard's status: t (s of the run), sessions (on line), turns (ended; of calls without pause, frames answered), failed,
-shed, ttfp_s (those of turns that first spoke since the last status; of text replies their TTFT, of frames their
-latency), reply_s (of those complete since then, from the end of the user's speech), continuity ([continuous, judged]),
-slip_p99_ms (of the sends since then; null: none), sent.
+A shard's status: t (s of the run), sessions (concurrent), came (sessions so far), turns (ended; of calls without pause,
+frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT,
+of frames their latency), reply_s (of those complete since then, from the end of the user's speech), continuity
+([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ WINDOW_S = 10.0
 """Over which the view's TTFP is taken. [chosen]"""
 
 _COUNTED = {
-    "session_start": "on_line",
+    "session_start": "came",
     "turn_done": "turns",
     "frame": "turns",
     "turn_failed": "failed",
@@ -46,7 +46,7 @@ class ShardProgress:
             for turn in session.turns
             if turn.reply_audio_s is not None
         }
-        self._counts: dict[str, int] = dict.fromkeys(("on_line", "turns", "failed", "shed"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(("came", "left", "turns", "failed", "shed"), 0)
         self._ends: dict[tuple[int, int], float] = {}
         self._players: dict[tuple[int, int], Playback] = {}
         self._cut: set[tuple[int, int]] = set()
@@ -68,7 +68,8 @@ class ShardProgress:
         reply_s, self._reply_s = self._reply_s, []
         return {
             "t": round(t_s, 3),
-            "sessions": self._counts["on_line"],
+            "sessions": self._counts["came"] - self._counts["left"],
+            "came": self._counts["came"],
             "turns": self._counts["turns"],
             "failed": self._counts["failed"],
             "shed": self._counts["shed"],
@@ -83,7 +84,7 @@ class ShardProgress:
         if kind in _COUNTED:
             self._counts[_COUNTED[kind]] += 1
         if kind == "session_end":
-            self._counts["on_line"] -= 1
+            self._counts["left"] += 1
         elif kind == "turn_end":
             self._ends[turn] = t
         elif kind == "frame" and turn in self._ends:
@@ -116,7 +117,7 @@ class RunProgress:
     """The newest status of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
 
     planned: int
-    """Sessions on line that the run is to have; in an open loop the sessions that come."""
+    """Concurrent sessions that the run is to have; in an open loop the sessions that come."""
     label: str = ""
     """Of the point."""
     first: str = "TTFP"
@@ -125,6 +126,7 @@ class RunProgress:
     """How long the run will take, before it."""
     taken: Phases | None = None
     """How long it took, after it."""
+    open_loop: bool = False
     stage: str = "floor"
     """What goes on before the first status: floor, then start."""
     t_s: float = 0.0
@@ -146,7 +148,7 @@ class RunProgress:
             self._statuses[shard] = {**status, "sessions": 0, "failed": status["failed"] + status["sessions"]}
 
     def total(self, name: str) -> int:
-        """A count over all shards: sessions, turns, failed, shed or sent."""
+        """A count over all shards: sessions, came, turns, failed, shed or sent."""
         return sum(status[name] for status in self._statuses.values())
 
     def ttfp(self, percentile: float) -> float | None:
