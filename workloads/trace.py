@@ -27,6 +27,7 @@ from workloads.columns.duplex_rules import rules as duplex_rules
 from workloads.columns.jobs import JOB_COLUMNS
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file
+from workloads.files.packed import check_parquet
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"
@@ -266,6 +267,7 @@ class Trace:
         """Read a file written by `save`; UserError when it is no trace, newer than this code, or damaged."""
         path = existing_file(path)
         try:
+            check_parquet(path)
             table = pq.read_table(path)
         except (pa.ArrowException, OSError):
             raise UserError(f"{path} is not a Parquet file; {_made_from(path)}.") from None

@@ -1,6 +1,5 @@
 """A JSON or YAML document of a tool, gzip or not, and values in it by name."""
 
-import gzip
 import math
 import zlib
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from workloads.errors import UserError, existing_file
 from workloads.files import yaml_file
 from workloads.files.json_file import parse, read_text
+from workloads.files.packed import open_packed
 
 
 def read_json(path: str | Path) -> Any:
@@ -22,7 +22,8 @@ def read_json(path: str | Path) -> Any:
 
 def _unpacked(path: Path) -> str:
     try:
-        return gzip.decompress(path.read_bytes()).decode("utf-8-sig")
+        with open_packed(path) as file:
+            return file.read().decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be unpacked ({error}); give a whole gzip file.") from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import csv
 import io
 import re
 import warnings
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from workloads.errors import UserError, printable
+from workloads.files.packed import open_packed
 from workloads.files.row_file import SHOWN, TOO_MANY, RowFile
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class CsvFile(RowFile):
 
     def _bytes(self) -> bytes:
         try:
-            data = self.path.read_bytes()
-            return gzip.decompress(data) if self.path.suffix == ".gz" else data
+            with open_packed(self.path) as file:
+                return file.read()
         except (EOFError, OSError, zlib.error) as error:
             raise UserError(f"{self.path} cannot be read: {error}; give a readable file.") from None
 
@@ -77,6 +78,7 @@ class CsvFile(RowFile):
                 assert end is not None
                 header = end.end()
                 names = list(pd.read_csv(io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False))
+                self._refuse_doubled(data[:header])
             data = data[:header] + b"," * (len(names) - 1) + b"\n" + data[header:]
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always", pd.errors.ParserWarning)
@@ -100,6 +102,15 @@ class CsvFile(RowFile):
             raise UserError(f"{self.path} is not a text file in UTF-8; give a CSV file.") from None
         skipped = [int(n) - 1 for warning in told for n in re.findall(r"Skipping line (\d+)", str(warning))]
         return frame.iloc[1:], skipped
+
+    def _refuse_doubled(self, header: bytes) -> None:
+        """UserError for a name that two columns have, of which pandas renames the second."""
+        cells = [cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")]), [])]
+        twice = next((cell for cell in cells if cell and cells.count(cell) > 1), None)
+        if twice is not None:
+            raise UserError(
+                f"{self.path} has two columns {printable(repr(twice), SHOWN)}; rename or remove one of them."
+            )
 
     def _explained(self, error: pd.errors.ParserError) -> str:
         told = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))

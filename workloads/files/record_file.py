@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from workloads.errors import UserError, existing_file, printable
 from workloads.files.json_file import parse
+from workloads.files.packed import open_packed
 from workloads.files.row_file import MAX_TOKENS, SHOWN
 
 
@@ -122,8 +123,8 @@ def _not_json(path: Path, number: int, error: ValueError) -> UserError:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Those with something in them, as they are read: a public trace is larger than what is made of it."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
+        with open_packed(path) as file:
+            for number, line in enumerate(io.TextIOWrapper(file, encoding="utf-8-sig"), 1):
                 if line.strip():
                     yield number, line
     except UnicodeDecodeError:

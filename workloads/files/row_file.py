@@ -4,9 +4,11 @@ Rows are counted as in the file. A loader asks for columns, which checks them; a
 rows passed every check and `notes` what happened to the others, so that no row is lost in silence.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,14 @@ MAX_TOKENS = 10_000_000  # no model reads as much at once, so that a longer requ
 MAX_S = 1e10  # three hundred years, or a time since 1970 in s
 
 
+_log = logging.getLogger(__name__)
+
+
+@cache
+def _report(path: Path, names: str) -> None:
+    _log.warning("%s: columns that are not used: %s.", path, names)
+
+
 class RowFile(ABC):
     """Columns of a file as checked arrays of shape (rows,); `skip_bad` goes on past bad rows."""
 
@@ -31,6 +41,7 @@ class RowFile(ABC):
         self.numbers_of_rows = np.zeros(0, np.int64)
         self.good = np.zeros(0, bool)
         self.skipped: Counter[str] = Counter()
+        self.used: set[str] = set()
 
     def _holds(self, numbers_of_rows: np.ndarray) -> None:
         """To be called by the reader once it knows its rows, which stand at these places of the file."""
@@ -55,7 +66,18 @@ class RowFile(ABC):
 
     def find(self, names: Sequence[str]) -> str | None:
         """The first of these column names that the file has, or None."""
-        return next((name for name in names if name in self.columns), None)
+        found = next((name for name in names if name in self.columns), None)
+        if found is not None:
+            self.used.add(found)
+        return found
+
+    def unused(self, harmless: Sequence[str] = ()) -> list[str]:
+        """The columns that nobody has asked for, but for those that say nothing about a request. Reported once, as they
+        may carry what a replay then lacks, such as images."""
+        names = [name for name in self.columns if name and name not in self.used and name not in harmless]
+        if names:
+            _report(self.path, printable(", ".join(names)))
+        return names
 
     def require(self, names: Sequence[str]) -> str:
         """Finds as `find` does; raises UserError with the names found when the file has none of them."""
@@ -74,9 +96,9 @@ class RowFile(ABC):
         self.refuse(values < 0, column, "is negative")
         return np.where(np.isfinite(values) & (values >= 0), values, 0.0)
 
-    def times(self, column: str) -> np.ndarray:
-        """A column of times or durations in s, float64."""
-        values = self.numbers(column)
+    def times(self, column: str, unit_s: float = 1.0) -> np.ndarray:
+        """A column of times or durations in units of `unit_s`, as s, float64."""
+        values = self.numbers(column) * unit_s
         self.refuse(values > MAX_S, column, "is too large for a time in s")
         return np.minimum(values, MAX_S)
 

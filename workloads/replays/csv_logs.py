@@ -4,9 +4,10 @@ Azure LLM inference traces of 2023 and 2024; single requests) and `sessions` (an
 import numpy as np
 import pandas as pd
 
+from workloads.errors import UserError
 from workloads.files.csv_file import CsvFile
 from workloads.files.row_file import MAX_S
-from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
+from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history, times
 from workloads.trace import Trace
 
 # Columns of `sessions`: our names first, then those of RAGPulse's sessions_derived.csv.
@@ -33,13 +34,13 @@ def read_burstgpt(params: ReplayParams, notes: list[str]) -> Rows:
     file = CsvFile(params.path, params.limit, params.skip_bad)
     session = file.find(["Session ID", "SessionID"])  # as the files and as their description call it
     rows = Rows(
-        time_s=file.times(file.require(["Timestamp"])),
+        time_s=times(file, file.require(["Timestamp"]), params, "s"),
         session=file.text(session) if session else np.full(len(file), "", object),
         input_tokens=file.counts(file.require(["Request tokens"])),
         output_tokens=file.counts(file.require(["Response tokens"])),
         history_tokens=None,
     )
-    return clean(rows, file, notes)
+    return clean(rows, file, notes, ["Model", "Elapsed time", "Total tokens", "Log Type"])
 
 
 def azure(params: ReplayParams, seed: int) -> Trace:
@@ -50,6 +51,8 @@ def azure(params: ReplayParams, seed: int) -> Trace:
 
 def read_azure(params: ReplayParams, notes: list[str]) -> Rows:
     """The answered requests of a file, times in s since 1970."""
+    if params.unit is not None:
+        raise UserError(f"unit={params.unit}: the times of azure are dates, which have none; leave unit out.")
     file = CsvFile(params.path, params.limit, params.skip_bad)
     time = file.require(["TIMESTAMP"])
     # Seven decimals, and in the traces of 2024 a time zone in some rows.
@@ -80,7 +83,7 @@ def read_sessions(params: ReplayParams, notes: list[str]) -> Rows:
     retrieved passages, system prompt) is new. Else the query is new and the session's own turns are its history.
     """
     file = CsvFile(params.path, params.limit, params.skip_bad)
-    time_s = file.times(file.require(TIME))
+    time_s = times(file, file.require(TIME), params, "s")
     session = file.text(file.require(SESSION))
     output_tokens = file.counts(file.require(OUTPUT))
     whole, past = file.find(INPUT), file.find(HISTORY)

@@ -5,21 +5,28 @@ The conversation trace was recorded with a clock of about 3 s: 10 requests share
 it stands makes bursts that no user made. Each request is moved by a uniform draw within the step of the
 clock; the header says so. A trace whose stamps differ is left alone.
 
-There are no session ids, but `hash_ids` name the blocks of 512 tokens of each prompt, and equal ids mean
-equal content up to there: `workloads.replays.conversations` finds those who continue an earlier request. What other
-sessions share (a system prompt, a document) is not kept: the notes say how much reuse that was.
+Mooncake names no sessions, but `hash_ids` name the blocks of 512 tokens of each prompt, and equal ids mean equal
+content up to there: `workloads.replays.conversations` finds those who continue an earlier request. What other sessions
+share (a system prompt, a document) is not kept: the notes say how much reuse that was.
+
+Alibaba Cloud's traces (github.com/alibaba-edu/qwen-bailian-usagetraces-anon) have the same columns with times in s,
+blocks of 16 tokens and, in `chat_id` and `parent_chat_id`, the request that each continues.
 """
 
 import numpy as np
 from pydantic import Field
 
+from workloads.errors import UserError
 from workloads.files.json_file import JsonFile
 from workloads.replays.conversations import Log, Rule, follow
-from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history
+from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history, times
 from workloads.seeds import stream
 from workloads.trace import Trace
 
 BLOCK = 512  # tokens per hash id (Mooncake, FAST'25 release)
+LINKED_BLOCK = 16  # and in Alibaba Cloud's (qwen-bailian-usagetraces-anon), which name the request before
+LINKS = "chat_id", "parent_chat_id"
+_SIZES = [2**n for n in range(3, 14)]
 SHARED_STAMPS = 0.5  # choice: quantised when more than half of the requests share the stamp of the one before
 
 
@@ -31,6 +38,13 @@ class MooncakeParams(ReplayParams):
         ge=0,
         le=3600,
         description="move each request by up to so much, s; default: the step of the clock",
+    )
+    block_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        exclude_if=lambda value: value is None,
+        description="tokens that an id of hash_ids stands for; default: 512, or 16 where requests name the one before",
     )
     conversations: Rule = Field(
         "strict",
@@ -50,7 +64,8 @@ def mooncake(params: MooncakeParams, seed: int) -> Trace:
 def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
     """The answered requests of a file in the order of time; their input holds the conversation so far."""
     file = JsonFile(params.path, params.limit, params.skip_bad)
-    time_s = file.times(file.require(["timestamp"])) / 1000
+    linked = all(name in file.columns for name in LINKS)
+    time_s = times(file, file.require(["timestamp"]), params, "s" if linked else "ms")
     inputs = file.counts(file.require(["input_length"]))
     outputs = file.counts(file.require(["output_length"]))
     session = np.full(len(file), "", object)
@@ -58,13 +73,71 @@ def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
     if column:
         blocks = [ids if _is_list_of_ids(ids) else None for ids in file.values(column, list, "a list")]
         file.refuse(np.array([ids is None for ids in blocks]), column, "is not a list of whole numbers")
-        few = np.array(
-            [ids is not None and len(ids) > -(-n // BLOCK) for ids, n in zip(blocks, inputs, strict=True)]
-        )
-        file.refuse(few, column, "has more blocks than the input has")
+        counts = np.array([len(ids or ()) for ids in blocks])
+        block = params.block_tokens or (LINKED_BLOCK if linked else BLOCK)
+        if params.block_tokens is None:
+            _check_blocks(file, counts, inputs, block)
+        file.refuse(counts > -(-inputs // block), column, "has more blocks than the input has")
         blocks = [ids if ids and good else [] for ids, good in zip(blocks, file.good, strict=True)]
-        session = _conversations(blocks, inputs, outputs, time_s, params.conversations, notes)
-    return clean(Rows(time_s, session, inputs, outputs, None), file, notes)
+        if not linked:
+            session = _conversations(blocks, inputs, outputs, time_s, block, params.conversations, notes)
+    if linked:
+        session = _linked(file, time_s, params.conversations, notes)
+    return clean(Rows(time_s, session, inputs, outputs, None), file, notes, ["turn"])
+
+
+def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block: int) -> None:
+    """UserError where blocks of another size fit the inputs and those of `block` tokens do not."""
+
+    def share(size: int) -> float:
+        """Of the requests with blocks, those that have as many as their input fills, or begins."""
+        n, tokens = counts[file.good & (counts > 0)], inputs[file.good & (counts > 0)]
+        return float(np.mean((n == tokens // size) | (n == -(-tokens // size)))) if len(n) else 1.0
+
+    if share(block) >= 0.5:
+        return
+    best = max(_SIZES, key=share)
+    if share(best) > 0.9:
+        raise UserError(
+            f"{file.path}: blocks of {block} tokens do not fit the inputs: are they of {best} tokens? "
+            f"--set block_tokens={best} (or --set block_tokens={block}, if not)."
+        )
+
+
+def _linked(file: JsonFile, time_s: np.ndarray, rule: Rule, notes: list[str]) -> np.ndarray:
+    """Name of the conversation of each request, by the request that it says it continues."""
+    ids, parents = (file.optional(file.require([name])) for name in LINKS)
+    known = [isinstance(each, int | str) for each in ids]
+    file.refuse(~np.array(known), LINKS[0], "is not a number or a text")
+    place: dict[object, int] = {}
+    for row in np.flatnonzero(file.good).tolist():
+        if place.setdefault(ids[row], row) != row:
+            file.refuse(np.arange(len(ids)) == row, LINKS[0], "is that of an earlier request, too")
+    conversation, continued = np.arange(len(ids)), set[int]()
+    forks = lost = joined = 0
+    for row in np.argsort(time_s, kind="stable").tolist():
+        parent = parents[row]
+        if rule == "never" or not file.good[row] or parent in (None, "", -1, "-1"):
+            continue
+        before = place.get(parent) if isinstance(parent, int | str) else None
+        if before is None or not file.good[before] or time_s[before] >= time_s[row]:
+            lost += 1
+        elif before in continued:
+            forks += 1
+        else:
+            conversation[row] = conversation[before]
+            continued.add(before)
+            joined += 1
+    notes.append(f"conversations: {joined} of {len(ids)} requests continue the one that {LINKS[1]} names")
+    if lost:
+        notes.append(
+            f"{lost} requests name one that is not in the file before them: they begin a conversation"
+        )
+    if forks:
+        notes.append(
+            f"{forks} requests continue one that another continues already: they begin a conversation"
+        )
+    return conversation.astype(str).astype(object)
 
 
 def _is_list_of_ids(value: object) -> bool:
@@ -76,11 +149,12 @@ def _conversations(
     inputs: np.ndarray,
     outputs: np.ndarray,
     time_s: np.ndarray,
+    block: int,
     rule: Rule,
     notes: list[str],
 ) -> np.ndarray:
     """Name of the conversation of each request."""
-    full = [min(tokens // BLOCK, len(ids)) for tokens, ids in zip(inputs.tolist(), blocks, strict=True)]
+    full = [min(tokens // block, len(ids)) for tokens, ids in zip(inputs.tolist(), blocks, strict=True)]
     found = follow(Log(blocks, full, inputs.tolist(), outputs.tolist(), time_s.tolist()), rule)
     notes.append(
         f"conversations={rule}: {found.joined} of {len(blocks)} requests joined to an earlier one whose full blocks "

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from workloads.distributions import arrivals, speech
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 from workloads.files.row_file import RowFile
 from workloads.seeds import Streams
 from workloads.trace import Trace
@@ -25,6 +25,11 @@ class ReplayParams(ReplyParams):
     limit: int | None = Field(None, ge=1, description="replay only the first so many rows of the file")
     skip_bad: bool = Field(
         False, description="go on past bad rows, and note how many of which kind there were"
+    )
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="unit of the file's times; default: that of its format, unless the times look wrong",
     )
     start_s: float | Literal["busiest"] = Field(
         0.0,
@@ -84,11 +89,49 @@ class Rows:
         )
 
 
-def clean(rows: Rows, file: RowFile, notes: list[str]) -> Rows:
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_FASTEST_RPS, _SLOWEST_S, _FEWEST = 100.0, 1000.0, 4
+"""[chosen] More requests per second than the first in a unit below s, or fewer than one in so many seconds, look like
+another unit; with fewer gaps than the last nothing can be said."""
+
+
+def times(file: RowFile, column: str, params: ReplayParams, unit: Literal["s", "ms"]) -> np.ndarray:
+    """A column of times, s. `unit`: of this format. UserError where the times look like those of another one, unless
+    the user says which it is."""
+    scale = UNITS[params.unit or unit]
+    time_s = file.times(column, scale)
+    seen = np.sort(time_s[file.good])
+    span_s, gaps = float(np.ptp(seen)) if len(seen) else 0.0, len(seen) - 1
+    if params.unit is not None or gaps < _FEWEST or span_s == 0:
+        return time_s
+    units = list(UNITS)
+    if scale < 1 and (
+        gaps / span_s > _FASTEST_RPS or np.any(np.abs(seen / scale - np.round(seen / scale)) > 1e-3)
+    ):
+        other = units[units.index(unit) + 1]
+        raise _other_unit(file, f"{gaps / span_s:,.6g} requests/s", unit, other)
+    if span_s / gaps > _SLOWEST_S:
+        other = units[units.index(unit) - 1]
+        raise _other_unit(file, f"one request in {span_s / gaps:,.0f} s", unit, other)
+    return time_s
+
+
+_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+
+
+def _other_unit(file: RowFile, found: str, unit: str, other: str) -> UserError:
+    return UserError(
+        f"{file.path}: {found}: are the times in {_NAMES[other]}? --set unit={other} (or --set unit={unit}, if not)."
+    )
+
+
+def clean(rows: Rows, file: RowFile, notes: list[str], harmless: Sequence[str] = ()) -> Rows:
     """Drop bad rows and failures (no input or no output tokens) and order by time, equal times as in the
-    file.
+    file. `harmless`: columns that say nothing which a replay lacks.
     """
     notes += file.notes()
+    if unused := file.unused(harmless):
+        notes.append(f"columns that are not used: {printable(', '.join(unused))}")
     if not file.good.any():
         raise file.nothing_left()
     rows = rows.keep(file.good)

@@ -1,0 +1,57 @@
+"""Files that may be packed (.gz), read as far as honest data goes: a small one can unpack to more than any memory."""
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow.parquet as pq
+
+from workloads.errors import UserError
+
+FREE_BYTES, MOST_TIMES = 64 * 2**20, 100
+"""[chosen] Any file may unpack to the first, and a larger one to so many times its size: logs of requests take 5 to
+30."""
+
+
+def open_packed(path: Path) -> BinaryIO:
+    """The bytes of a file, unpacked where its name ends in .gz. Reading raises UserError where they are too many."""
+    if path.suffix != ".gz":
+        return path.open("rb")
+    return io.BufferedReader(_Counted(path), 2**20)
+
+
+def check_parquet(path: Path) -> None:
+    """UserError for a table that takes more memory than its file can honestly hold; errors of pyarrow pass."""
+    found = pq.read_metadata(path)
+    groups = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+    _check(path, max(groups, 8 * found.num_rows * found.num_columns), 16 * FREE_BYTES)
+
+
+def _check(path: Path, unpacked: int, free: int) -> None:
+    size = path.stat().st_size
+    if unpacked > max(free, MOST_TIMES * size):
+        raise UserError(
+            f"{path} has {size:,} bytes and unpacks to {unpacked / 2**20:,.0f} MiB or more, which no honest file does; "
+            "give another one."
+        )
+
+
+class _Counted(io.RawIOBase):
+    """Unpacks a file, and counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self._read = path, gzip.GzipFile(path, "rb"), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self._read += count
+        _check(self._path, self._read, FREE_BYTES)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
