@@ -12,8 +12,7 @@ next run. One that was measured and is INVALID keeps its tables and its summary 
     log.txt          everything that the worker printed
 
 The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them; its
-point has the id that the record is named after, and each of its files is among those listed. Records of versions that
-wrote no sums are checked as far as they can be: JSON parses, and each table has its Parquet footer.
+point has the id that the record is named after, and each of its files is among those listed.
 
 The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
 sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
@@ -38,14 +37,14 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
 from harness.metrics.stages import renamed
 from harness.records.log import COMPRESSION
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
@@ -107,13 +106,15 @@ class _Sums(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """What every manifest has; `files` only since sizes and sums are written."""
+    """What every manifest has."""
 
     status: Literal["ok", "failed"]
     id: str = ""
     point: Point
     error: str = ""
-    files: dict[str, _Sums] = {}
+    started: AwareDatetime
+    finished: AwareDatetime
+    files: dict[str, _Sums]
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,14 @@ def load_record(folder: Path) -> Record:
     try:
         check_schema(stored["schema_version"], folder)
         manifest = _Manifest.model_validate(stored)
-    except (KeyError, TypeError, ValidationError):
+    except ValidationError as error:
+        wrong = ".".join(map(str, error.errors()[0]["loc"]))
+        raise _damaged(folder, f"{MANIFEST} is not what was written ({printable(wrong, 60)})") from None
+    except (KeyError, TypeError):
         raise _damaged(folder, f"{MANIFEST} is not what was written") from None
     _check_id(folder, manifest.id, stored["point"])
-    if manifest.files:
-        _check_listed(folder, manifest.files, finished=manifest.status == "ok")
-        _check_sums(folder, manifest.files)
-    else:
-        _check_footers(folder, finished=manifest.status == "ok")
+    _check_listed(folder, manifest.files, finished=manifest.status == "ok")
+    _check_sums(folder, manifest.files)
     metrics, counters = {}, {}
     if manifest.status == "ok" or (folder / SUMMARY).exists():
         results = _read_json(folder / SUMMARY)
@@ -179,7 +180,7 @@ def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
 def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> None:
     """Damaged where the list of files lacks one that is there, or that every finished record has."""
     there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
-    always = {SUMMARY, *_always()} if finished else set()
+    always = {SUMMARY, TRACE, *(f"{name}.parquet" for name in TABLES)} if finished else set()
     lacking = sorted((there | always) - files.keys())
     if lacking:
         raise _damaged(folder, f"{MANIFEST} does not list {lacking[0]}")
@@ -197,20 +198,6 @@ def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
             if _sha256(path, found.st_size, found.st_mtime_ns) != written.sha256:
                 raise _damaged(folder, f"{name} has another SHA-256 than when it was written")
         except OSError as error:
-            raise _unreadable(path, error) from None
-
-
-def _always() -> tuple[str, ...]:
-    """The tables of every finished record."""
-    return (TRACE, *(f"{name}.parquet" for name in TABLES))
-
-
-def _check_footers(folder: Path, finished: bool) -> None:
-    always = _always() if finished else ()
-    for path in sorted({folder / name for name in always} | set(folder.glob("*.parquet"))):
-        try:
-            pq.read_metadata(path)
-        except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from None
 
 

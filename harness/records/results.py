@@ -14,14 +14,14 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.experiments.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
-from harness.records.record import SUMMARY, Damaged, Record, failed, load_record, write_json
+from harness.experiments.experiment import SCHEMA_VERSION, STORED, Experiment, Point, check_schema
+from harness.records.record import MANIFEST, SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
@@ -150,17 +150,90 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
         raise UserError(f"{path} is not a results directory (no {EXPERIMENT}); give the --out of a run.")
     if not (path / SUMMARY).is_file():
         raise UserError(f"{path} has no {SUMMARY} yet; run the experiment to its end first.")
-    rows = _read_json(path / SUMMARY)
+    experiment, rows = _read_owner(path / EXPERIMENT, Experiment), _read_json(path / SUMMARY)
     try:
-        for row in rows:
+        for row in _checked(path, experiment, rows):
             record = load_record(
                 path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
             )
             if row != _row(record):
                 raise _damaged(path / SUMMARY, f"says something else of {row['point']} than its record")
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         raise _damaged(path / SUMMARY) from None
-    return _read_owner(path / EXPERIMENT, Experiment), rows
+    return experiment, rows
+
+
+def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What has some of the experiment's seeds and lacks others, for people."""
+    seeds: dict[str, set[int]] = {}
+    for row in rows:
+        seeds.setdefault(" ".join([row["engine"], *_cell(experiment, row)]), set()).add(row["seed"])
+    return [
+        f"{cell} seed={seed}"
+        for cell, found in seeds.items()
+        for seed in experiment.seeds
+        if seed not in found
+    ]
+
+
+def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, Any]]:
+    """The rows of a summary: Damaged unless they are those of the experiment that have a record, each once."""
+    if not isinstance(rows, list):
+        raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
+    found: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        if not _is_asked(experiment, row):
+            raise _damaged(
+                path / SUMMARY, f"has the point {row['point']}, which {EXPERIMENT} does not ask for"
+            )
+        cell = (row["engine"], row["seed"], *_cell(experiment, row))
+        if cell in found:
+            raise _damaged(
+                path / SUMMARY, f"has {' '.join(map(str, cell))} twice, as {found[cell]} and {row['point']}"
+            )
+        found[cell] = row["point"]
+    # An earlier program's record of the same cell has another id.
+    for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
+        try:
+            stored = _read_json(folder / MANIFEST)["point"]
+        except UserError:
+            continue  # one that cannot be read is named where a row is about it
+        groups = [stored.get(group, {}) for group in dict.fromkeys(STORED.values())]
+        point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
+        if _is_asked(experiment, point):
+            cell = (point["engine"], point["seed"], *_cell(experiment, point))
+            if cell not in found:
+                raise _damaged(path / SUMMARY, f"lacks the point {folder.name}, which has a record")
+    return rows
+
+
+def _is_asked(experiment: Experiment, row: Mapping[str, Any]) -> bool:
+    """Whether the experiment has a point with this engine, seed and these parameters."""
+    asked = {**{name: [value] for name, value in experiment.set.items()}, **experiment.grid}
+    return (
+        row["engine"] in experiment.engines
+        and row["workload"] == experiment.workload
+        and row["seed"] in experiment.seeds
+        and all(
+            any(_same(value, row["params"][name]) for value in values)
+            for name, values in asked.items()
+            if name in row["params"]
+        )
+    )
+
+
+def _same(asked: Any, stored: Any) -> bool:
+    """Whether a parameter holds what was asked, as its model reads and writes it."""
+    if asked is None or asked == stored or isinstance(asked, list | dict):
+        return True
+    try:
+        return float(asked) == float(stored)
+    except (TypeError, ValueError):
+        return os.path.normpath(str(asked)) == os.path.normpath(str(stored))
+
+
+def _cell(experiment: Experiment, row: Mapping[str, Any]) -> list[str]:
+    return [f"{axis}={row['params'][axis]}" for axis in experiment.grid if axis in row["params"]]
 
 
 def read_collection(path: Path) -> Collection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, tell, wide
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from reports.live.live_verdict import Asked, LiveVerdict
 
 
+_log = logging.getLogger(__name__)
 _WIDE = 150
 """From so many characters on a table has ranges."""
 
@@ -46,7 +48,7 @@ def report(
     `rehearse report results/live --export llm-d` (or aiperf): in their format
     """
     form = form_of(as_json, as_csv)
-    from harness.records.results import COLLECTION, read_results
+    from harness.records.results import COLLECTION, read_results, unmeasured
     from reports.cli.claims import present_group
 
     asked = asked_metrics(columns)
@@ -64,6 +66,10 @@ def report(
         present_group(folder, form=form)
         return
     experiment, rows = read_results(folder)
+    if lacking := unmeasured(experiment, rows):
+        _log.warning(
+            "%s: %d points are not measured yet: %s.", folder, len(lacking), printable(", ".join(lacking))
+        )
     present(experiment, rows, folder, form, asked)
 
 

@@ -99,13 +99,13 @@ def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None
 
 def without(name: str, metric: str, lacks: Callable[[dict], bool]) -> None:
     """Take the metric out of the records of the points that `lacks` says."""
-    written.changeable(Path(name))
     rows = json.loads(Path(name, "summary.json").read_text())
     for row in filter(lacks, rows):
         summary = Path(name, "points", row["point"], "summary.json")
         data = json.loads(summary.read_text())
         data["metrics"][metric] |= {"value": None, "n": 0}
         summary.write_text(json.dumps(data))
+    written.resealed(Path(name))
     write_summary(Path(name), [row["point"] for row in rows])
 
 

@@ -1,5 +1,6 @@
 """Stand-ins for a measurement, importable in a worker; vLLM is not loaded."""
 
+import hashlib
 import json
 import os
 import signal
@@ -15,15 +16,19 @@ import pyarrow as pa
 
 from harness.executors import Outcome
 from harness.experiments.experiment import Experiment, Point, expand
-from harness.records.record import MANIFEST, InvalidPoint, Measurement, load_record
+from harness.records.record import ERROR, LOG, MANIFEST, InvalidPoint, Measurement, load_record
 from harness.worker import point_progress
 from workloads.registry import make_trace
 
 
-def without_sums(record: Path) -> Path:
-    """The record as earlier versions left it, with neither sizes nor sums of its files in the manifest."""
+def sealed(record: Path) -> Path:
+    """The record with the sums of its files as they are now, so that a test's changes are not taken for damage."""
     manifest = json.loads((record / MANIFEST).read_text())
-    del manifest["files"]
+    files = [path for path in record.iterdir() if path.name not in (MANIFEST, LOG, ERROR)]
+    manifest["files"] = {
+        path.name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in files
+    }
     (record / MANIFEST).write_text(json.dumps(manifest))
     return record
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,32 +185,21 @@ def test_a_copy_of_a_record_has_any_name_and_a_point_any_axes(tmp_path: Path) ->
     assert load_record(copy).point.id == read.point.id
 
 
-def test_a_record_without_sums_is_read(tmp_path: Path) -> None:
-    read = load_record(fakes.without_sums(record(tmp_path).folder))
-    assert len(read.table("events")) == 2 and read.metrics and read.trace().sessions
-
-
-@pytest.mark.parametrize("name", BYTES)
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:-20], lambda content: None])
-def test_of_a_record_without_sums_what_can_be_seen_is_noticed(
-    tmp_path: Path, name: str, damage: Callable[[bytes], bytes | None]
-) -> None:
-    path = fakes.without_sums(record(tmp_path).folder) / name
-    damaged = damage(path.read_bytes())
-    path.unlink()
-    if damaged is not None:
-        path.write_bytes(damaged)
-    with pytest.raises(Damaged, match=name):
-        load_record(path.parent)
-
-
-def test_of_a_record_without_sums_a_table_is_noticed_when_it_is_read(tmp_path: Path) -> None:
-    path = fakes.without_sums(record(tmp_path).folder) / "events.parquet"
-    content = path.read_bytes()
-    path.write_bytes(content[:4] + b"\xff" * 200 + content[204:])
-    read = load_record(path.parent)
-    with pytest.raises(Damaged, match=r"events\.parquet"):
-        read.table("events")
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"files": None}, "files"),
+        ({"files": {}}, "does not list"),
+        ({"started": "2999-01-01"}, "started"),
+        ({"finished": "2999-01-01T00:00:00"}, "finished"),
+    ],
+)
+def test_a_manifest_without_sums_or_time_zones_is_refused(tmp_path: Path, change: dict, wrong: str) -> None:
+    folder = record(tmp_path).folder
+    manifest = {**json.loads((folder / MANIFEST).read_text()), **change}
+    (folder / MANIFEST).write_text(json.dumps({k: v for k, v in manifest.items() if v is not None}))
+    with pytest.raises(Damaged, match=f"{MANIFEST} .*{wrong}.*; run its experiment again"):
+        load_record(folder)
 
 
 def test_a_file_that_the_system_refuses_is_not_taken_for_damaged(tmp_path: Path) -> None:

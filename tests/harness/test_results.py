@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from harness.records.results import (
     read_results,
     record_folders,
     unfinished,
+    unmeasured,
     write_summary,
 )
 from tests.harness import fakes
@@ -165,6 +167,47 @@ def test_a_summary_that_says_something_else_than_a_record_is_not_trusted(tmp_pat
     (tmp_path / "summary.json").write_text(json.dumps(rows))
     with pytest.raises(Damaged, match=rf"summary\.json says something else of {points[1].id}"):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: rows[:1], "summary.json lacks the point"),
+        (lambda rows: [], "summary.json lacks the point"),
+        (lambda rows: [*rows, rows[0]], "summary.json has vllm_omni 0 twice, as"),
+        (lambda rows: {}, "summary.json is damaged: it holds no list of points"),
+    ],
+)
+def test_a_summary_has_each_point_once(tmp_path: Path, change: Callable, said: str) -> None:
+    measured(tmp_path, 2)
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    (tmp_path / "summary.json").write_text(json.dumps(change(rows)))
+    with pytest.raises(Damaged, match=f"{said}.*; run its experiment again"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"set": {"sessions": 999}},
+        {"engines": ["liveserve"]},
+        {"seeds": [7]},
+        {"grid": {"p": [0.3]}},
+    ],
+)
+def test_rows_are_of_the_experiment(tmp_path: Path, change: dict) -> None:
+    measured(tmp_path, 1)
+    stored = json.loads((tmp_path / "experiment.json").read_text())
+    (tmp_path / "experiment.json").write_text(json.dumps({**stored, **change}))
+    with pytest.raises(Damaged, match=r"has the point \w{16}, which experiment\.json does not ask for; run"):
+        read_results(tmp_path)
+
+
+def test_seeds_that_were_not_measured_are_named(tmp_path: Path) -> None:
+    measured(tmp_path, 2)
+    stored = json.loads((tmp_path / "experiment.json").read_text())
+    (tmp_path / "experiment.json").write_text(json.dumps({**stored, "seeds": [0, 1, 5]}))
+    assert unmeasured(*read_results(tmp_path)) == ["vllm_omni seed=5"]
 
 
 def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(

@@ -24,7 +24,7 @@ from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page, terminal
-from tests.reports.written import changeable
+from tests.reports.written import resealed
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -224,12 +224,12 @@ def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
     folder: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "run"
-    changeable(shutil.copytree(folder, copy))
+    shutil.copytree(folder, copy)
     for point in load_run(copy).points:
         if point.params["c"] != 4:
             (point.record.folder / "sends.parquet").unlink()
             (point.record.folder / "failures.parquet").unlink()
-    run = load_run(copy)
+    run = load_run(resealed(copy))
     assert [dict(load.cell)["c"] for load in live.loads(run)] == [4]
     assert len(live.generator(run)) == 1
 
@@ -309,13 +309,13 @@ def test_a_last_poll_right_after_another_makes_no_burst() -> None:
 
 def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
-    changeable(shutil.copytree(folder, copy))
+    shutil.copytree(folder, copy)
     for point in load_run(copy).points:
         rows = scraped(
             (0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01)
         )
         rows.to_parquet(point.record.folder / "scrape.parquet")
-    left_out = live_scrape.draw(load_run(copy))
+    left_out = live_scrape.draw(load_run(resealed(copy)))
     assert isinstance(left_out, LeftOut) and "never answered" in left_out.reason
 
 
@@ -419,7 +419,7 @@ def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
 @pytest.mark.usefixtures("unrendered")
 def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: Path) -> None:
     """Frames over sockets: the user's view and the deadline stay, the pool and the wait cap are not made up."""
-    calls = changeable(framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0])))
+    calls = framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0]))
     sends, ids = load_run(folder).points[0].record.table("sends"), []
     for point in load_run(calls).points:
         sends.to_parquet(point.record.folder / "sends.parquet")
@@ -429,7 +429,7 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
         stored["id"] = id_of(stored["point"])
         manifest.write_text(json.dumps(stored))
         ids.append(point.record.folder.rename(calls / "points" / stored["id"]).name)
-    write_summary(calls, ids)
+    write_summary(resealed(calls), ids)
     html = write_report(calls).read_text()
     page = Page(html)
     assert "dashboard_and_user" in page.ids and "send_slip" in page.ids

@@ -14,7 +14,7 @@ from harness.metrics.metric import Metric
 from harness.records.provenance import environment
 from harness.records.record import Measurement, failed, write_failure, write_record
 from harness.records.results import claim, write_summary
-from tests.harness.fakes import without_sums
+from tests.harness.fakes import sealed
 from workloads.trace import Trace
 
 Measure = Callable[[Point], Measurement]
@@ -53,10 +53,10 @@ def write_run(folder: Path, experiment: Experiment, measure: Measure, fails: Fai
     return folder
 
 
-def changeable(folder: Path) -> Path:
-    """The same results without the sums of their files, so that what a test changes there is not taken for damage."""
+def resealed(folder: Path) -> Path:
+    """The same results with the sums of their files as they are now."""
     for record in (folder / "points").iterdir():
-        without_sums(record)
+        sealed(record)
     return folder
 
 
