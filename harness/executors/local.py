@@ -30,6 +30,7 @@ from harness.records.record import ERROR, MANIFEST, failed, is_failure, publish,
 from harness.worker import fork_server, isolation, vllm_release
 from harness.worker.point_progress import Share
 from workloads.atomic_file import is_full
+from workloads.errors import UserError
 
 
 @dataclass
@@ -95,7 +96,13 @@ class LocalExecutor(WorkerExecutor):
                 args=(self.work, self.points_dir, point, environment, share),
                 name=point.label,
             )
-            process.start()  # returns once the server has forked, so its own imports are not counted
+            try:
+                process.start()  # returns once the server has forked, so its own imports are not counted
+            except (EOFError, ConnectionError):
+                raise UserError(
+                    "the process that workers are forked from has ended (out of memory?); run the same command again: "
+                    "what is finished stays."
+                ) from None
             self._running.append(
                 _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
             )
@@ -130,6 +137,10 @@ class LocalExecutor(WorkerExecutor):
             process.kill()
         process.join()
         wall_s = time.monotonic() - worker.begin
+        if not self.points_dir.is_dir():
+            raise UserError(
+                f"{self.points_dir} is gone: it was removed or moved while the run went on; run the same command again."
+            )
         record, failure = self.points_dir / point.id, failed(self.points_dir, point.id)
         if failure.exists():
             shutil.rmtree(failure)

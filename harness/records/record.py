@@ -281,7 +281,7 @@ def write_failure(
 
     `measurement`: what an INVALID point measured; it is kept.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     for path in folder.iterdir():  # a worker may have been stopped while it wrote them
         if path.name != LOG:
             path.unlink()

@@ -56,6 +56,8 @@ def run_point(
     try:
         _run_point(work, folder, points_dir / point.id, point, environment)
     except OSError as error:
+        if not points_dir.is_dir():
+            os._exit(1)  # the run's folder is gone, which the command says
         if not is_full(error):
             raise
         shutil.rmtree(folder, ignore_errors=True)
@@ -64,7 +66,7 @@ def run_point(
 
 def _run_point(work: Work, folder: Path, target: Path, point: Point, environment: dict[str, Any]) -> None:
     started = datetime.now(UTC)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     send_output_to(folder / LOG)
     try:
         measurement = work(point, folder)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -47,6 +48,12 @@ def experiment(seeds: int, **grid: list) -> Experiment:
         grid=grid,
         seeds=list(range(seeds)),
     )
+
+
+def remove_results(point: Point, folder: Path) -> Measurement:
+    """The results directory vanishes meanwhile."""
+    shutil.rmtree(folder.parent)
+    return measure(point, folder)
 
 
 def measure_once_seen(seen: Path, point: Point, folder: Path) -> Measurement:

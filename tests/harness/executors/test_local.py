@@ -2,6 +2,7 @@
 
 import functools
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from harness.records.results import claim, unfinished, write_summary
 from tests.harness import fakes
 from tests.selftest.kills import measured, running
 from tests.waiting import wait_until
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +34,25 @@ def run(
 ) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
     return list(LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=()).run(points))
+
+
+def test_results_that_vanish_end_the_run_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"points is gone: it was removed or moved while the run went on; run"
+    ):
+        run(tmp_path / "points", fakes.points(2), fakes.remove_results)
+    assert not (tmp_path / "points").exists()
+
+
+def test_a_fork_server_that_ends_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*_: object) -> None:
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(multiprocessing.get_context("forkserver").Process, "start", end)
+    with pytest.raises(
+        UserError, match=r"workers are forked from has ended \(out of memory\?\); run the same command"
+    ):
+        run(tmp_path, fakes.points(1), fakes.measure)
 
 
 def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
