@@ -20,6 +20,8 @@ def number(name: str, help: str, least: int = 1, metavar: str | None = "N", **mo
 
     def parse(text: str | int) -> int:
         try:
+            if "_" in str(text):  # Python's own way to group digits
+                raise ValueError
             value = int(text)
         except ValueError:
             raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None

@@ -103,7 +103,7 @@ def _value(line: str) -> Any:
 
 def _number(value: Any) -> float:
     """A JSON number, or a number in quotes, as float; NaN for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or "_" in str(value):
         return np.nan
     try:
         return float(value)
