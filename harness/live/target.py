@@ -131,7 +131,7 @@ class TargetParams(BaseModel):
         10.0, gt=0, le=300, description="a connection that takes longer failed, s"
     )
     slip_limit_ms: float = Field(
-        20.0, gt=0, description="a point is INVALID when the P99 of its send slip exceeds this, ms"
+        20.0, gt=0, description="a send may be so late, ms; a point with more than 5 % later ones is INVALID"
     )
     shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")
     token_env: str | None = Field(

@@ -148,7 +148,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     ),
     "batch_slip_p99": Definition(
         "s",
-        "P99 of the send slip of batch documents; a point where it exceeds slip_limit_ms is INVALID",
+        "P99 of the send delay of batch requests; a point with more than 5 % of them late is INVALID",
         "over all documents",
         "lower",
     ),
