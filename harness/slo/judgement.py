@@ -67,8 +67,8 @@ _LAST_SENDS = ("commit", "request", "text")
 def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
     """How much later than due the send that ended each turn went, s; 0 where it is not known."""
     last = sends.loc[sends["kind"].isin(_LAST_SENDS)]
-    last = (last if len(last) else sends)[["session", "due_s", "slip_s"]].dropna().sort_values("due_s")
-    turns = requests[["session", "turn_start_s", "turn_end_s"]].reset_index(drop=True)
+    last = (last if len(last) else sends).filter(["session", "due_s", "slip_s"]).dropna().sort_values("due_s")
+    turns = requests.filter(["session", "turn_start_s", "turn_end_s"]).reset_index(drop=True)
     known = turns.dropna(subset=["turn_end_s"]).sort_values("turn_end_s").reset_index()
     known["until_s"] = known["turn_end_s"] + 1e-3  # times of a trace and of a clock differ by rounding
     types = {"session": "int64"}

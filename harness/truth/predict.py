@@ -86,8 +86,8 @@ def predict(
     show: Show = lambda what, done, total: None,
 ) -> tuple[list[Prediction], list[Failed]]:
     """Each run by itself, in a process of its own, a core each. `gpu`: of runs that do not say theirs. `model`: name or
-    file, in the place of what they say; UserError where one of the two is not known. A run that cannot be predicted is
-    among the failed ones, with the reason, and the others are predicted."""
+    file, in the place of what they say. A run that cannot be predicted is among the failed ones, with the reason; the
+    others are predicted. UserError where `gpu` or `model` is not known, or where no run can be predicted."""
     load_gpu(gpu)
     if model is not None:
         load_model(model)
@@ -101,6 +101,9 @@ def predict(
                 failed.append(Failed(run.name, str(error)))
             else:
                 planned[i] = _plan(run, out, gpu, model)
+    if not planned and failed:
+        none = "" if len(runs) == 1 else f"none of {len(runs)} runs can be predicted: "
+        raise UserError(none + failed[0].reason)
     found: dict[int, Prediction] = {}
     show("runs", 0, len(planned))
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -97,8 +97,8 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     with parts() as show:
         predictions, failed = predict(runs, out, gpu, model, step_times, show)
     for each in failed:
-        skipped = f"skipped: {each.run}: {each.reason}"
-        typer.echo(f"failed: {each.run}: {each.reason}; see {each.log}" if each.log else skipped, err=True)
+        failure = f"failed: {each.run}: {each.reason}; see {each.log}"
+        typer.echo(failure if each.log else f"skipped: {each.reason}", err=True)
     if not predictions:
         raise typer.Exit(1)
     report = report_of(predictions, failed, CALIBRATED_ON)

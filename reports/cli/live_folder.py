@@ -57,7 +57,7 @@ def lengths(experiment: Experiment) -> dict[float, float]:
         if name in experiment.along:
             return dict(zip(next(iter(experiment.grid.values())), experiment.along[name], strict=True))
         if name in experiment.set:
-            return dict.fromkeys(next(iter(experiment.grid.values()), []), experiment.set[name])
+            return {each: experiment.set[name] for each in next(iter(experiment.grid.values()), [])}
     return {}
 
 

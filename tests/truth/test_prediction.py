@@ -82,9 +82,9 @@ def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
 
 def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_replayed(folder, tmp_path) -> None:
     made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG + "max_model_len: 64\n"})
-    predictions, (skipped,) = predict(read_truth(made), tmp_path, "h100")
-    assert not predictions and skipped.log is None
-    assert re.search(r"run has a request of 105 tokens.* takes 64 .max_model_len", skipped.reason)
+    with pytest.raises(UserError, match=r"^run has a request of 105 tokens.* takes 64 .max_model_len"):
+        predict(read_truth(made), tmp_path, "h100")
+    assert not (tmp_path / "points").exists()
 
 
 def a_run(measured: list[float | None], name: str = "a") -> TruthRun:
@@ -278,7 +278,7 @@ def test_planning_ahead_is_as_stated_or_as_the_version_does(vllm, stated, expect
     assert asynchronous(Server("m", vllm=vllm, async_scheduling=stated)) is expected
 
 
-def test_runs_that_cannot_be_predicted_are_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Path) -> None:
     for server, said in (
         (
             Server("nobody/NoModel", "H100"),
@@ -288,8 +288,10 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_the_reason(tmp_path: Pat
         (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is no GPU known here"),
     ):
         run = TruthRun("r", server, (), (("all", 0, 0),), None, "")
-        predictions, (skipped,) = predict([run], tmp_path, "h100")
-        assert not predictions and skipped.reason.startswith(said) and skipped.log is None
+        with pytest.raises(UserError, match="^" + re.escape(said)):
+            predict([run], tmp_path, "h100")
+        with pytest.raises(UserError, match="^none of 2 runs can be predicted: " + re.escape(said)):
+            predict([run, run], tmp_path, "h100")
     assert not list(tmp_path.iterdir()), "nothing was begun"
     for gpu, model in (("h1000", None), ("h100", "llama_nine")):
         with pytest.raises(UserError, match="unknown"):
@@ -307,7 +309,7 @@ def test_an_unknown_model_is_skipped_and_the_others_are_predicted(folder, tmp_pa
     out = tmp_path / "out"
     ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
     assert ran.exit_code == 1
-    assert "skipped: bad: bad served nobody/NoModel, whose sizes are not known here" in ran.output
+    assert "skipped: bad served nobody/NoModel, whose sizes are not known here" in ran.output
     requests = pd.read_parquet(out / REQUESTS).set_index("run")
     assert set(requests.index) == {"good", "own"}
     assert requests.loc["own", "predicted_e2e"].tolist() == requests.loc["good", "predicted_e2e"].tolist()
