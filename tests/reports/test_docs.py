@@ -1,5 +1,6 @@
 """The papers' pages say what their committed claims say, and these are the cards' own."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from docs.cards import labelled
 from docs.claims import PAGES, filled, judged, kept, shown
 from reports.cards.card import group
+from reports.claims.claim import CALIBRATED, DIRECTION, NOT_REPRODUCED, REPRODUCED
 
 MEASURED = sorted(PAGES.glob("*.json"))
 MARKED = [page for page in sorted(PAGES.glob("*.md")) if shown(page)]
@@ -38,6 +40,24 @@ def test_a_page_opens_with_what_came_out_and_not_with_commands(page: Path) -> No
     assert run and "```console" not in before
     first = text.index("\n## ")
     assert text.index("<!-- verdicts -->") < first and "reproduced" in text[:first]
+
+
+def test_the_readme_counts_verdicts_as_the_pages_do() -> None:
+    readme = (PAGES.parents[1] / "README.md").read_text()
+    sums: Counter[str] = Counter()
+    for claims in MEASURED:
+        verdicts = Counter(each.verdict for each in judged(claims) if not each.claim.own)
+        cells = [
+            verdicts.total(),
+            *(verdicts[each] for each in (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED)),
+        ]
+        assert f"(docs/papers/{claims.stem}.md) | " + " | ".join(map(str, cells)) + " |" in readme
+        sums.update(verdicts)
+    good, partly, bad = (sums[each] for each in (REPRODUCED, DIRECTION, NOT_REPRODUCED))
+    said = (
+        f"Of {good + partly + bad} published results, {good} reproduce, {partly} reproduce in direction only"
+    )
+    assert f"{said}, and {bad} do not." in " ".join(readme.split())
 
 
 def test_cells_of_a_table_are_named_by_their_columns() -> None:
