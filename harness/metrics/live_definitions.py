@@ -35,6 +35,13 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "over all requests that clients sent",
         "lower",
     ),
+    "early_replies": Definition(
+        "1",
+        "replies that began before the caller had finished speaking, as the server took a pause for the end; they have "
+        "no time to first audio",
+        "over the turns that metrics are over",
+        "lower",
+    ),
     "tokens_stated": Definition(
         "1",
         "share of written replies whose number of tokens the server states; in times between tokens a message of any "
@@ -71,7 +78,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         None,
     ),
     "on_line_mean": Definition(
-        "1", "sessions on line, on average", "over the time of the steady window, at the client", None
+        "1", "concurrent sessions, on average", "over the time of the steady window, at the client", None
     ),
     "sessions_rps": Definition(
         "1/s",
@@ -126,7 +133,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     ),
     "lost_sessions": Definition(
         "1",
-        "sessions on line when their load generator was lost; the turn under way of each, or its next one, counts as "
+        "sessions open when their load generator was lost; the turn under way of each, or its next one, counts as "
         "failed",
         "over the run",
         "lower",

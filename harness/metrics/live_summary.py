@@ -53,6 +53,7 @@ def summarise_live(
         "sends": (float(slips.size), slips.size, 0),
         "sends_late": (float((slips > late_s).sum()), slips.size, 0),
         "requests_repeated": _repeated(sends),
+        "early_replies": _early(events, None if requests is None else counted(requests)),
         "tokens_stated": _stated(events, None if requests is None else counted(requests)),
         "connect_p50": _quantile(connects, 0.5, came),
         "connect_p99": _quantile(connects, 0.99, came),
@@ -77,6 +78,13 @@ def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
 def _repeated(sends: pd.DataFrame) -> Measured:
     kinds = sends["kind"].astype(str).to_numpy()
     return float((kinds == "repeat").sum()), int((kinds == "request").sum()), 0
+
+
+def _early(events: pd.DataFrame, requests: pd.DataFrame | None) -> Measured:
+    if requests is None:
+        return None, 0, 0
+    early = events.loc[events["kind"].to_numpy() == "early_reply"]
+    return float(np.isin(turn_keys(requests), turn_keys(early)).sum()), len(requests), 0
 
 
 def _stated(events: pd.DataFrame, requests: pd.DataFrame | None) -> Measured:

@@ -30,7 +30,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "turn_end_s": ("float64", "time of the scheduled end of the user's turn"),
     "completion_s": ("float64", "time at which the reply was received in full, or of the barge-in"),
     "send_lag_s": ("float64", "actual send of the end of the turn behind its schedule"),
-    "audio_ttfp_s": ("float64", "turn_end_s to the first non-empty audio packet"),
+    "audio_ttfp_s": (
+        "float64",
+        "turn_end_s to the first non-empty audio packet; missing where the reply began before turn_end_s",
+    ),
     "ttft_s": ("float64", "turn_end_s to the first text token"),
     "tbt_mean_s": ("float64", "mean time between text tokens; those of one message arrive together"),
     "tbt_max_s": ("float64", "longest time between two text messages"),
@@ -92,6 +95,7 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
     "finish": (("value", "sum"),),
     "abort": (("value", "sum"),),
     "heard": (("value", "max"),),
+    "early_reply": (("t", "count"),),
     "preempt": (("t", "count"),),
     "load_start": (("t", "min"),),
     "load_end": (("t", "max"), ("value", "sum")),
@@ -383,7 +387,7 @@ def _audio(turns: _Turns) -> dict[str, np.ndarray]:
             underrun_fixed_s[row] = player.underrun_fixed_s + cut_gap_s
     whole = np.where(turns.completed, audio_s, np.nan)
     return {
-        "audio_ttfp_s": first_s - turns.end_s,
+        "audio_ttfp_s": np.where(turns.has("early_reply"), np.nan, first_s - turns.end_s),
         "rtf": (last_s - turns.end_s) / whole,
         "rtf_gen": np.where(packets > 1, last_s - first_s, np.nan) / whole,
         "audio_s": audio_s,

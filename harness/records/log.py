@@ -5,8 +5,9 @@ included); session_start; turn_start (the user begins); turn_end (at the *schedu
 the line was lost before; value = how much later it was sent, s; missing for one that was not); first_text and text
 (text tokens at the client; value = count, 1 for a message of a server that states none); audio (a packet; value =
 seconds of audio); reply_done; barge_in (value = seconds heard); barge_in_missed (the reply ended before the drawn
-cut); late_audio (live; a packet of a reply that the user has already cut; value = seconds of audio); playback_done
-(value = seconds played); shed (the server did not let the session in); turn_done; turn_failed; turn_aborted (by the
+cut); late_audio (live; a packet of a reply that the user has already cut; value = seconds of audio); early_reply (live;
+the reply to a turn began before the user had finished; value = seconds of audio before the end); playback_done (value =
+seconds played); shed (the server did not let the session in); turn_done; turn_failed; turn_aborted (by the
 pool it is of, when the last session of none has ended); pool_dry (of its last session: a slot of the pool stays
 empty, as the trace holds no more; value = sessions that are under way); session_end.
 

@@ -132,13 +132,13 @@ JOBS = (
 """How long jobs of agents take, beside how long they took when they were recorded."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
-    Column("send_slip_p99", "slip P99", "ms", 1000, 2, first=False),
+    Column("send_slip_p99", "send delay P99", "ms", 1000, 2, first=False),
     Column("shed", "shed", "sessions", 1, 0, first=False),
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
 """Over real sockets: whether the load generator kept time, and whom the server let down."""
 COMPLETED = "completed_rps"
-ON_LINE = Column("on_line_mean", "on line", "mean", 1, 1, first=False)
+ON_LINE = Column("on_line_mean", "concurrent", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
 """At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
@@ -149,7 +149,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
     """What a reader of a live run's numbers must know, in sentences. `loads`: the metrics of each one's runs."""
     known = {
         name: {load: [v for run in runs if (v := run.get(name)) is not None] for load, runs in loads.items()}
-        for name in ("tokens_stated", "requests_repeated")
+        for name in ("tokens_stated", "requests_repeated", "early_replies")
     }
     notes = []
     parts = [f"{load}{100 * min(each):.0f} %" for load, each in known["tokens_stated"].items() if each]
@@ -163,6 +163,12 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         notes.append(
             "Requests that were sent again, because the server had just closed the kept connection: "
             f"{', '.join(parts)}."
+        )
+    parts = [f"{load}{sum(each):.0f}" for load, each in known["early_replies"].items() if sum(each)]
+    if parts:
+        notes.append(
+            "Replies that began before the caller had finished, so they have no TTFP: "
+            f"{', '.join(parts)}. --workload duplex measures who talks over whom."
         )
     return notes
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from harness.metrics.live_summary import summarise_live
 from tests.live.scripted import Peer, greet, play, reply, spoken, table
 
 
@@ -96,3 +97,26 @@ def test_a_server_s_vad_interrupts_for_the_user():
     assert out.failures.empty and not out.calls[0].of("response.cancel")
     assert table(out)["status"].tolist() == ["barged_in", "completed"]
     assert out.values("abort", "talker") == [60]
+
+
+def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for _ in range(8):
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "early"})
+        await peer.audio("early", 0.1)
+        for _ in range(20):
+            await peer.expect("input_audio_buffer.append")
+        await peer.audio("early", 0.2)
+        await peer.done("early", "completed", audio=9)
+        await peer.drain()
+
+    out = play(spoken(), script, dialect="rehearsal", turn_detection="server")
+    assert out.failures.empty
+    rows = table(out)
+    assert rows["status"].tolist() == ["completed"] and rows["audio_ttfp_s"].isna().all()
+    assert out.events.loc[out.events["kind"] == "early_reply", "value"].tolist() == [0.1]
+    assert (
+        summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)["early_replies"].value == 1
+    )

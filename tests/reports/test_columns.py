@@ -63,6 +63,10 @@ def test_what_else_is_to_know_of_a_live_run_is_said() -> None:
         "for c=8: 100 %, c=16: 25 % of the replies.",
         "Requests that were sent again, because the server had just closed the kept connection: c=16: 3.",
     ]
+    assert live_notes({"c=1: ": [{"early_replies": 2.0}, {"early_replies": 0.0}]}) == [
+        "Replies that began before the caller had finished, so they have no TTFP: c=1: 2. --workload duplex measures "
+        "who talks over whom."
+    ]
 
 
 def test_any_metric_can_be_asked_for_by_name() -> None:

@@ -77,6 +77,10 @@ class TurnConnection(Connection):
         self.turn, speech = turn.turn, self._speech
         self._speech = self._speaking = None
         self.await_reply(turn.turn)
+        if self._reply is not None and self._reply.received_s:
+            # Its first audio came during the speech, so a time from the end of the speech would mean nothing.
+            early_s = self._reply.received_s
+            self.context.log.event(self._loop.time(), "early_reply", self.session, turn.turn, value=early_s)
 
         def end(ready_s: float) -> None:
             if speech is None:
