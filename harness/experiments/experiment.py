@@ -543,9 +543,7 @@ def never_on_line(points: Iterable[Point], traces: Traces) -> str | None:
     if not short:
         return None
     c, sessions = max(short)
-    return (
-        f"c={c} and {sessions} sessions: never so many are on line at once; set sessions={c}, or a smaller c."
-    )
+    return f"c={c} and {sessions} sessions: never so many are concurrent; set sessions={c}, or a smaller c."
 
 
 def _understood(experiment: Experiment) -> set[str]:

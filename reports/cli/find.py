@@ -196,7 +196,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
         sessions = min(len(trace.sessions) for trace in space.traces.values())
         if last is not None and last > sessions:
             raise UserError(
-                f"--to {last:g}: the workload has {sessions} sessions, and no more can be on line at once; give --to "
+                f"--to {last:g}: the workload has {sessions} sessions, and no more can be concurrent; give --to "
                 f"{sessions}, or more sessions where the workload has that parameter."
             )
         space.bounds = bounds = replace(

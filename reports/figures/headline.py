@@ -130,7 +130,7 @@ def _from_zero(axes: Axes, column: Column) -> None:
 
 def _axis_name(over: str) -> str:
     names: dict[str, Any] = {
-        "c": "callers on line at once, c",
+        "c": "concurrent callers, c",
         "rate": "sessions a second",
         "sessions": "calls",
         "p": "share of replies that users interrupt, p",

@@ -94,7 +94,7 @@ def _left_out(axes: Axes, point: Measured) -> None:
 def _sessions(axes: Axes, point: Measured, colour: str) -> None:
     open_ = on_line(point)
     axes.fill_between(open_.index, open_, step="post", color=colour, alpha=0.18, lw=0)
-    axes.step(open_.index, open_, where="post", color=colour, lw=1.6, label="sessions on line")
+    axes.step(open_.index, open_, where="post", color=colour, lw=1.6, label="concurrent sessions")
     end_s = float(np.asarray(open_.index, float).max(initial=0.0))
     for kind, name, line in (
         ("shed", "turned away, in all", ":"),

@@ -226,8 +226,8 @@ class LiveVerdict:
             notes.append(f"No --slo was given: {targets} is the default for {self.default_for}.")
         if max((load.runs for load in self.loads), default=0) == 1:
             notes.append(
-                "One run of each load: an interval says what chance may have done to its turns, not how far another "
-                f"run would differ; --repeats {MIN_FOR_INTERVAL} tells."
+                "One run of each load: the interval covers chance between its turns, not how far another "
+                f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
             )
         close = [
             load.name

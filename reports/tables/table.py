@@ -145,7 +145,7 @@ def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
         if all(known):
             ramp, drain = map(median, known)
             told.append(f"{where}: {ramp:g} + {drain:g}")
-    said = f"turns left out, as they were asked in the ramp + in the drain: {', '.join(told)}"
+    said = f"excluded turns (ramp-up + drain): {', '.join(told)}"
     return [Text(each, "dim") for each in [*([said] if told else []), *live_notes(loads)]]
 
 

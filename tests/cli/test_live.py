@@ -228,7 +228,7 @@ def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
     told = json.loads(out)
     assert told["targets"] == ["P90 TTFP ≤ 800 ms", "continuity ≥ 95 %"] and not told["targets_given"]
     assert "is the default for voice" in " ".join(told["notes"])
-    assert "--repeats 3 tells" in " ".join(told["notes"])  # one run cannot say how far runs differ
+    assert "--repeats 3 shows that" in " ".join(told["notes"])  # one run cannot say how far runs differ
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     assert status == 1
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
     assert row == ["endpoint", "2", *["–"] * 6, "0", "of", "1"]
-    for heading in ("TTFT P50", "TTFT P90", "slip P99", "shed", "failed"):
+    for heading in ("TTFT P50", "TTFT P90", "send delay", "shed", "failed"):
         assert heading in out
     found = re.search(
         r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split())

@@ -139,7 +139,7 @@ def test_so_are_a_late_and_a_lost_load_generator():
         check_machines(run(["completed"]), sent(6), TARGET)
     check_machines(run(["completed"]), sent(6), TARGET.model_copy(update={"slip_limit_ms": 30.0}))
     with pytest.raises(
-        InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 sessions on line were lost"
+        InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 open sessions were lost"
     ):
         check_machines(run(["completed"]), merged(_1=Loss(2.0, "died")), TARGET)
 

@@ -72,11 +72,11 @@ def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path, r
     lines = [line.split() for line in lines if line.strip().startswith("endpoint")]
     assert [line[:2] for line in lines] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
     failed, *asked = ({c: f"{median(left_out(run, c)[i]):g}" for c in (4, 8)} for i in range(3))
-    assert lines[0][-4:] == ["0.80", "3", failed[4], "2"]  # slip P99 in ms, turned away, failed, runs
+    assert lines[0][-4:] == ["0.80", "3", failed[4], "2"]  # send delay P99 in ms, turned away, failed, runs
     told = ", ".join(f"c={c}: {asked[0][c]} + {asked[1][c]}" for c in (4, 8))
-    assert f"in the ramp + in the drain: {told}" in " ".join(said.split())
+    assert f"excluded turns (ramp-up + drain): {told}" in " ".join(said.split())
     assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and lines[2][2] == "–"
-    assert "slip P99" in said and "shed" in said and "wasted audio" in said
+    assert "send delay" in said and "shed" in said and "wasted audio" in said
     assert said.count(ERROR.split(",")[0]) == 2
 
 

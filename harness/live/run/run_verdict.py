@@ -78,7 +78,7 @@ def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams)
             f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
             for index, loss in sorted(merged.lost.items())
         )
-        return f"{told}: {len(merged.lost_sessions)} sessions on line were lost, and count as failed"
+        return f"{told}: {len(merged.lost_sessions)} open sessions were lost, and count as failed"
     late = late_share(merged, target)
     if late > MOST_LATE:
         return (
