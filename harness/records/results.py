@@ -196,11 +196,12 @@ def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, An
     for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
         try:
             stored = _read_json(folder / MANIFEST)["point"]
-        except UserError:
+            groups = [stored.get(group, {}) for group in dict.fromkeys(STORED.values())]
+            point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
+            asked = _is_asked(experiment, point)
+        except (UserError, AttributeError, KeyError, TypeError):
             continue  # one that cannot be read is named where a row is about it
-        groups = [stored.get(group, {}) for group in dict.fromkeys(STORED.values())]
-        point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
-        if _is_asked(experiment, point):
+        if asked:
             cell = (point["engine"], point["seed"], *_cell(experiment, point))
             if cell not in found:
                 raise _damaged(path / SUMMARY, f"lacks the point {folder.name}, which has a record")

@@ -227,7 +227,7 @@ def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) ->
 
 def test_a_list_without_a_kind_says_which_there_are(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("list")
-    kinds = ("engines", "workloads", "devices", "deployments", "cards")
+    kinds = ("engines", "workloads", "devices", "deployments", "cards", "metrics")
     assert status == 0 and all(kind in out for kind in kinds)
     assert [row["name"] for row in csv.DictReader(io.StringIO(rehearse("list", "--csv")[1]))] == list(kinds)
 
