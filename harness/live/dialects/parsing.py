@@ -176,10 +176,6 @@ def _own(*about: Any) -> AudioFormat:
     return stated({**fields, "format": json.loads(format)})
 
 
-class _Type(msgspec.Struct):
-    type: str = ""
-
-
 class _Id(msgspec.Struct):
     id: str | None = None
 
