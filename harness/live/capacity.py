@@ -80,7 +80,7 @@ class Capacity:
 
     @property
     def undecided(self) -> list[float]:
-        """The numbers above `holds`, below the smallest that failed, of which too few turns decide."""
+        """The numbers between `holds` and the smallest that failed that had too few turns to decide."""
         most = self.breaks or float("inf")
         return [
             step.sessions

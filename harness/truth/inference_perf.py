@@ -132,7 +132,9 @@ def read_stages(
     path = Path(path)
     loads = stages(profile, str(path))
     if not loads:
-        raise UserError(f"{path} is a summary of unknown load; put profile.yaml with load.stages beside it.")
+        raise UserError(
+            f"{path} is a summary of unknown load; put profile.yaml with load.stages into its folder."
+        )
     files = [path.with_name(f"stage_{at}_lifecycle_metrics.json") for at in range(len(loads))]
     if path not in files and not all(file.is_file() for file in files):
         return [_experiment(path, profile, name, workload, server, loads)]

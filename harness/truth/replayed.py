@@ -103,7 +103,7 @@ def _assumed(
     if server.kv_tokens is None:
         share = limits["memory_share"]
         stated = "" if server.gpu_memory_utilization else " (assumed)"
-        yield f"The KV cache is what gpu_memory_utilization {share:g}{stated} leaves beside the weights."
+        yield f"The KV cache is what gpu_memory_utilization {share:g}{stated} leaves after the weights."
     if server.async_scheduling is None and server.vllm is None:
         yield "vLLM's version is 0.14 or later, which plans a step while the one before runs."
     if client_s is None:

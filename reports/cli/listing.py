@@ -139,7 +139,7 @@ def _components(row: Row, choices: Sequence[str]) -> Row:
 
 
 def _show_one(row: Row, hidden: Sequence[str]) -> None:
-    """`hidden`: groups of parameters of which only it is said how to see them."""
+    """`hidden`: groups of parameters that are not shown; a line says how to see them."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

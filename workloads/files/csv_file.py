@@ -104,7 +104,7 @@ class CsvFile(RowFile):
         return frame.iloc[1:], skipped
 
     def _refuse_doubled(self, header: bytes) -> None:
-        """UserError for a name that two columns have, of which pandas renames the second."""
+        """UserError if two columns have one name: pandas would rename the second."""
         cells = [cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")]), [])]
         twice = next((cell for cell in cells if cell and cells.count(cell) > 1), None)
         if twice is not None:

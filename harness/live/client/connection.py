@@ -91,7 +91,7 @@ class Connection:
         self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
         self._undone = 0
-        """Messages that interrupt, to each of which the server may still object without naming it."""
+        """Interruptions that we sent. The server may still object to each one without naming it."""
 
     @property
     def due_s(self) -> float:

@@ -37,7 +37,7 @@ from workloads.trace import Turn
 
 class _Reply(Reply):
     """`first_s`, `last_s`: when the first and the last sound of it came from the server. `over`: it will say no more,
-    or is not listened to any more. `rest`: the bytes of a sample of which the others are to come."""
+    or is not listened to any more. `rest`: the first bytes of a sample that is not complete yet."""
 
     __slots__ = ("first_s", "last_s", "number", "over", "rest")
 

@@ -284,7 +284,7 @@ def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
 
 
 def reason_of(value: Any, sure: bool = False) -> str:
-    """Why a reply failed, of which `value` is what the server says instead; empty where it states no error."""
+    """Why a reply failed, from what the server sent instead (`value`); empty if it states no error."""
     found = stated_error(value, sure)
     return "" if found is None else f"error: {found[0] or found[1] or 'unknown'}"
 
