@@ -39,8 +39,8 @@ def read_yaml(path: str | Path, mend: str = "correct it") -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What `text` holds. yaml.YAMLError, also for a key that stands twice in a mapping, where PyYAML keeps the last, and
-    for a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
+    """What `text` holds. yaml.YAMLError for a key that stands twice in a mapping (PyYAML would keep the last), and for
+    a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
