@@ -1,6 +1,7 @@
 """One client's interaction session: audio that never stops, cut into frames, and an answer to each."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -36,6 +37,8 @@ class FrameSession(BaseSession):
         self._next = 0
         self._hints: dict[int, tuple[int | None, int | None]] = {}
         self._complete_s: OrderedDict[int, float] = OrderedDict()
+        # Model time may lag, and a frame that was dated by it would have waited longer than it was here.
+        self._real_time: Callable[[], float] = getattr(context.loop, "real_time", context.loop.time)
         self._said = 0
         self._response_id, self._item_id = f"resp_{number}", f"item_{number}"
 
@@ -78,9 +81,9 @@ class FrameSession(BaseSession):
                 content_index=0,
                 delta=text,
             )
-        waited_s = self._gateway.fed_s(self.number) - self._complete_s[frame]
+        waited_s = max(0.0, self._gateway.fed_s(self.number) - self._complete_s[frame])
         self.send("rehearsal.frame.done", frame=frame, tokens=tokens, waited_ms=int(1000 * waited_s))
-        now = self.now()
+        now = self._real_time()
         while self._complete_s and next(iter(self._complete_s)) <= frame:
             self.context.stats.frame_s.add(now - self._complete_s.popitem(last=False)[1])
 
@@ -152,6 +155,6 @@ class FrameSession(BaseSession):
             content=content,
         )
         self.context.audio_store.put(turn, pcm, self.settings.input_rate)
-        self._complete_s[frame] = now
+        self._complete_s[frame] = self._real_time()
         self._next += 1
         self._gateway.append(turn)

@@ -75,6 +75,10 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
         """Model time, in seconds since the loop was made; it never goes back."""
         return self._now
 
+    def real_time(self) -> float:
+        """Real time from the same origin, s: model time that lags by nothing."""
+        return monotonic() - self._origin
+
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         if context is not None:
             callback = partial(context.run, callback)
@@ -96,10 +100,10 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
             heappop(timers)
         idle, timeout = not ready, 0.0
         if idle and not self._stopping:  # type: ignore[attr-defined]
-            timeout = max(0.0, timers[0][0] - self._real()) if timers else None
+            timeout = max(0.0, timers[0][0] - self.real_time()) if timers else None
         events = self._selector.select(timeout)  # type: ignore[attr-defined]
         if idle:
-            real_s = self._real()
+            real_s = self.real_time()
             due = bool(timers) and timers[0][0] <= real_s
             self._now = max(self._now, timers[0][0] if due else real_s)
             self._process_events(events)  # type: ignore[attr-defined]
@@ -120,6 +124,3 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
             self.jumps += 1
             self._now = real_s
         timer._run()
-
-    def _real(self) -> float:
-        return monotonic() - self._origin

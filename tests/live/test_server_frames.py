@@ -8,6 +8,7 @@ import pytest
 from engines.endpoint.frame_session import MOST_BEHIND
 from engines.endpoint.server_sessions import Sessions
 from engines.server import ServerParams
+from harness.clocks import clock
 from tests.live.calls import Caller, call, play
 
 FRAME_ENGINES = ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling")
@@ -42,6 +43,25 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
     assert caller.sessions.stats.tokens["thinker"] == tokens
     assert caller.sessions.stats.frame_s.count == 8
     assert caller.sessions.open == 0 and not caller.sessions.server.gateway.admitted
+
+
+@pytest.mark.parametrize(("lag_s", "waited_ms"), [(0.1, 600), (0.8, 0)])
+def test_a_frame_waits_from_the_real_time_it_came_where_model_time_lags(
+    monkeypatch: pytest.MonkeyPatch, lag_s: float, waited_ms: int
+) -> None:
+    """Dated by model time it would have waited 700 ms: longer than it was here, so its latency could be negative."""
+    loop = clock.VirtualClockLoop
+    monkeypatch.setattr(loop, "real_time", lambda self: self.time() + lag_s, raising=False)
+
+    async def script(caller: Caller) -> None:
+        await asyncio.sleep(0.3)
+        for _ in range(3):
+            await caller.speak(hush(1.0))
+        await asyncio.sleep(2.5)
+        caller.connection.end()
+
+    answers = call("metronome", script, frame_s=1.0).of("rehearsal.frame.done")
+    assert [answer["waited_ms"] for answer in answers[:3]] == pytest.approx([waited_ms] * 3, abs=1)
 
 
 def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
