@@ -106,7 +106,7 @@ def _load(progress: RunProgress) -> dict[str, str]:
     if progress.open_loop:
         sent = f"{progress.total('came')} of {progress.planned}"
         return {"in flight": str(progress.total("sessions")), "sent": sent}
-    return {"concurrent": f"{progress.total('sessions')}/{progress.planned}"}
+    return {"users": f"{progress.total('sessions')}/{progress.planned}"}
 
 
 def line(progress: RunProgress) -> str:

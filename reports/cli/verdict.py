@@ -32,7 +32,7 @@ def _table(verdict: LiveVerdict) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading, justify in (
         ("load", "left"),
-        ("concurrent", "right"),
+        ("users", "right"),
         *([("price a\ncall-minute", "right")] if priced else []),
         ("target", "left"),
         ("measured", "right"),

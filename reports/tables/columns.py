@@ -138,7 +138,7 @@ LIVE = (
 )
 """Over real sockets: whether the load generator kept time, and whom the server let down."""
 COMPLETED = "completed_rps"
-ON_LINE = Column("on_line_mean", "concurrent", "mean", 1, 1, first=False)
+ON_LINE = Column("on_line_mean", "users", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
 """At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")

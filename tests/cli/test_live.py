@@ -293,17 +293,17 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
     progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
     shown = cells(progress)
-    assert shown["concurrent"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
+    assert shown["users"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
     assert shown["continuity"] == "75.0 %" and shown["send delay P99"] == "2.50 ms"
     assert line(progress).startswith(
-        "endpoint c=8 seed=0: 16 s, load: concurrent 7/8, turns 14, TTFP P50 300 ms"
+        "endpoint c=8 seed=0: 16 s, load: users 7/8, turns 14, TTFP P50 300 ms"
     )
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(picture(progress))
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
     progress.lose(1)
-    assert cells(progress)["concurrent"] == "3/8" and cells(progress)["failed"] == "6"
+    assert cells(progress)["users"] == "3/8" and cells(progress)["failed"] == "6"
 
 
 def test_an_open_loop_tells_what_is_in_flight_and_sent() -> None:
