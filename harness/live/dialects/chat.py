@@ -118,8 +118,10 @@ class ChatReply:
             self._end(why or "error: unknown")
             return []
         try:
-            chunk = _decode(data)
+            chunk = None if data == b"[DONE]" else _decode(data)
         except _BROKEN:
+            chunk = None
+        if chunk is None:
             tokens = self._unusual(name, data, last)
             return [tokens] if tokens else []
         choices = chunk.choices

@@ -1,6 +1,7 @@
 """The events of a `text/event-stream`, cut anywhere (HTML standard, section 9.2.6)."""
 
 BOM = b"\xef\xbb\xbf"
+LF, CR = b"\n\r"
 
 Event = tuple[bytes, bytes]
 """The name, empty where the server gives none, and the data."""
@@ -19,10 +20,10 @@ class EventStream:
     def single(self, chunk: bytes) -> bytes | None:
         """Returns the data of `chunk` where it is one event of one line without a name, as most are, and nothing else;
         if it is None, `feed` reads it."""
-        line_end = chunk.find(b"\n")
-        if self._between and line_end == len(chunk) - 2 and chunk[:6] == b"data: " and chunk[-1] == 10:
-            return chunk[6:line_end] if chunk.find(b"\r") < 0 else None
-        return None
+        line, end, rest = chunk.partition(b"\n\n")
+        if rest or not end or not self._between or line[:6] != b"data: " or LF in line or CR in line:
+            return None
+        return line[6:]
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Returns the events that end in `chunk`."""
