@@ -296,9 +296,7 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     assert shown["users"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
     assert shown["continuity"] == "75.0 %" and shown["send delay P99"] == "2.50 ms"
-    assert line(progress).startswith(
-        "endpoint c=8 seed=0: 16 s, load: users 7/8, turns 14, TTFP P50 300 ms"
-    )
+    assert line(progress).startswith("endpoint c=8 seed=0: 16 s, load: users 7/8, turns 14, TTFP P50 300 ms")
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(picture(progress))
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
