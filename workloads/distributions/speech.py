@@ -23,9 +23,14 @@ def audio_tokens(audio_s: np.ndarray) -> np.ndarray:
     return np.ceil(audio_s * AUDIO_TOKENS_PER_S).astype(np.int64)
 
 
-def speech_rate(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Seconds of speech per text token of n speakers: lognormal, median 0.28 s, 15 % spread."""
-    return SPEECH_S_PER_TOKEN * np.exp(SPEECH_RATE_SIGMA * rng.standard_normal(n))
+def speech_rate(
+    rng: np.random.Generator, n: int, median_s: float | None = None, sigma: float | None = None
+) -> np.ndarray:
+    """Seconds of speech per text token of n speakers: lognormal, unless said otherwise with a median of 0.28 s and 15 %
+    spread."""
+    median_s = SPEECH_S_PER_TOKEN if median_s is None else median_s
+    sigma = SPEECH_RATE_SIGMA if sigma is None else sigma
+    return median_s * np.exp(sigma * rng.standard_normal(n))
 
 
 def utterances(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray:

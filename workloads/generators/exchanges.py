@@ -48,6 +48,21 @@ class ExchangeParams(ReplyParams):
         None, ge=1, le=1_000_000, description="longest reply (default 512 spoken, 4096 as text)"
     )
 
+    speech_s_per_token: float | None = Field(
+        None,
+        gt=0,
+        le=60,
+        exclude_if=lambda seconds: seconds is None,
+        description="seconds of speech of a text token of the reply, median of the sessions (default 0.28)",
+    )
+    speech_sigma: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        exclude_if=lambda sigma: sigma is None,
+        description="log-spread of that over sessions (default 0.15)",
+    )
+
     def prompts(self) -> Lengths:
         """The law of prompts."""
         return self._prompt_law().adjusted(self.prompt_tokens, self.prompt_sigma, self.max_prompt_tokens)
@@ -99,7 +114,9 @@ def exchange_columns(
         columns["audio_s"] = np.round(content.prompt_tokens * rates, 6)
         columns["input_tokens"] = speech.audio_tokens(columns["audio_s"])
     if params.reply == "speech":
-        rates = speech.speech_rate(streams("reply_speech_rate"), n_sessions)[session]
+        rates = speech.speech_rate(
+            streams("reply_speech_rate"), n_sessions, params.speech_s_per_token, params.speech_sigma
+        )[session]
         columns["reply_audio_s"] = content.reply_tokens * rates
         columns["barge_in_after_s"] = speech.barge_ins(
             streams("barge_in"),
