@@ -24,6 +24,7 @@ class StageRequest:
     context at which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions,
     ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
     the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
+    `hands_over`: the hidden states of its prompt go to another stage.
 
     `who`: session and turn as two doubles, for rows of the log.
 
@@ -52,6 +53,7 @@ class StageRequest:
     pooled: bool = False
     image_tokens: int = 0
     encoded_at: int = 0
+    hands_over: bool = False
     id: str = field(init=False)
     who: bytes = field(init=False, repr=False)
     arrive_s: float = 0.0

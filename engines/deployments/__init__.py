@@ -14,17 +14,23 @@ from workloads.files.yaml_file import read_yaml, shipped_yaml
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request. `hop_s`: between
-    stages. `orchestrator_s`: per message through the orchestrator, one after the other."""
+    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request; `preprocess_text_s`: the
+    same of a typed turn, None: as long. `hop_s`: between stages. `orchestrator_s`: per message through the
+    orchestrator, one after the other. `fetch_s`: from the end of a talker's step until the next token of text is there
+    for the request; until then it takes part in no step. 0: it is always there."""
 
     preprocess_s: float
     hop_s: float
     orchestrator_s: float
+    fetch_s: float = 0.0
+    preprocess_text_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model's stages on GPUs. `in_turn`, `waves`: how steps are priced (`Roofline`)."""
+    """A model's stages on GPUs. `in_turn`, `waves`: how steps are priced (`Roofline`). `async_chunk`: text goes to the
+    talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
+    `known_error`: how far predictions for it were from public runs, in words; empty: nobody knows."""
 
     name: str
     title: str
@@ -34,6 +40,8 @@ class Deployment:
     overheads: Overheads
     in_turn: bool = False
     waves: bool = False
+    async_chunk: bool = True
+    known_error: str = ""
 
     @property
     def speaks(self) -> bool:
@@ -149,6 +157,8 @@ def _read(name: str) -> Deployment:
         overheads=Overheads(**values(facts["overheads"])),
         in_turn=facts.get("roofline") in ("operations", "waves"),
         waves=facts.get("roofline") == "waves",
+        async_chunk=facts.get("async_chunk", True),
+        known_error=facts.get("known_error", ""),
     )
     used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
     if used != sorted(set(used)):
@@ -167,8 +177,10 @@ def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
 def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
     """One stage, with its `gpus`, or `roles`: of each how many `replicas` it has on how many `gpus` each, and in what
     else it differs from the stage."""
+    limits = dict(limits)
+    decoder = replace(model.stages[name], **values(limits.pop("host", {})))
     if "roles" not in limits:
-        return Stage(name=name, decoder=model.stages[name], **_fields(limits) | _placed(limits["gpus"]))
+        return Stage(name=name, decoder=decoder, **_fields(limits) | _placed(limits["gpus"]))
     common = _fields({key: value for key, value in limits.items() if key != "roles"})
     gpus: dict[str, list[list[int]]] = {}
     of_role: dict[str, dict[str, Any]] = {}
@@ -181,7 +193,7 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
         of_role[role] = _fields(own)
     first = next(iter(of_role.values()))
     shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
-    return Stage(name=name, decoder=model.stages[name], **common, **shared, **_placed(gpus), of_role=of_role)
+    return Stage(name=name, decoder=decoder, **common, **shared, **_placed(gpus), of_role=of_role)
 
 
 def _fields(facts: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Work:
     query-key pairs summed over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample.
     `prompts`: rows of more than one new token; of these alone `prompt_tokens`, `prompt_squares` (of each one's new
     tokens), `prompt_kv` and `prompt_pairs`. `clips`/`audio_s`: input audio to encode. `frames`: codec frames to turn
-    into a waveform. `images`: tokens of each image to encode.
+    into a waveform. `images`: tokens of each image to encode. `states`: prompt tokens whose hidden states another stage
+    gets.
     """
 
     requests: int = 0
@@ -51,6 +52,7 @@ class Work:
     audio_s: float = 0.0
     frames: int = 0
     images: tuple[int, ...] = ()
+    states: int = 0
 
     @classmethod
     def of(
@@ -223,7 +225,7 @@ class Roofline:
         timed = factor * slower
         layer = [self._part(f / self._flops, b / self._bandwidth, timed, blocks, i) for f, i, b in operations]
         layer.append(Part(fixed_s=shared_s * factor))
-        before = [Part(fixed_s=(decoder.host_s + decoder.host_s_per_request * work.requests) * factor)]
+        before = [Part(fixed_s=self._host_s(work) * factor)]
         before.append(self._part(self._audio_encoder_s(work), 0.0, factor))
         before += [part for image in work.images for part in self._image_parts(image, factor)]
         after = [self._part(decoder.decoder_s_per_frame * work.frames, 0.0, factor)]
@@ -280,13 +282,18 @@ class Roofline:
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""
         decoder = self.decoder
-        before = decoder.host_s + decoder.host_s_per_request * work.requests
+        before = self._host_s(work)
         if work.clips or work.images:
             before += self.encoder_s(work)
         after = decoder.decoder_s_per_frame * work.frames
         if work.samples:
             after += self.sampling_s(work.samples)
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
+
+    def _host_s(self, work: Work) -> float:
+        decoder = self.decoder
+        seconds = decoder.host_s + decoder.host_s_per_request * work.requests
+        return seconds + decoder.host_s_per_state * work.states if work.states else seconds
 
     def sampling_s(self, samples: int) -> float:
         """Seconds behind the layers for rows that sample: the output head, and the code predictor of a talker."""

@@ -213,6 +213,8 @@ class VirtualStage:
         work = Work.of(rows, self.reach, self.reach_share, quiet)
         for row in rows:
             request = requests[row.request_id]
+            if request.hands_over and row.tokens > 1:
+                work.states += row.tokens
             if request.chunk_starts:
                 clips = _begin_in(row, request.chunk_starts)
                 work.clips += clips

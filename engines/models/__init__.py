@@ -119,6 +119,7 @@ class Decoder:
     decoder_s_per_frame: float = 0.0
     host_s: float = 0.0
     host_s_per_request: float = 0.0
+    host_s_per_state: float = 0.0
     code_predictor: "Decoder | None" = None
     steps: int = 1
     audio_encoder: AudioEncoder | None = None

@@ -187,7 +187,9 @@ class Gateway:
         if self.audio_encoder is not None and _spoken_s(turn):
             self._to_encode.put_nowait(turn)
             return
-        self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
+        overheads, spoken = self.deployment.overheads, turn.modality == "audio"
+        after_s = overheads.preprocess_s if spoken else overheads.preprocess_text_s
+        self._loop.call_later(overheads.preprocess_s if after_s is None else after_s, self._start, turn)
 
     async def encode(self) -> None:
         """Encode the sound of committed turns one after the other, for ever; whoever started the task cancels it."""

@@ -8,10 +8,8 @@ without a talker is a pipeline of one stage.
 """
 
 import asyncio
-import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engines.core.engine import StageEngine
 from engines.core.replica import Replica
@@ -22,11 +20,16 @@ from engines.core.together import Told
 from engines.deployments import Deployment
 from engines.speaking.decode_queue import DecodeQueue
 from engines.speaking.hook import Hook
-from engines.speaking.reply import Reply, ReplyRequest, SpeechView
+from engines.speaking.orchestrator import Orchestrator
+from engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.trace import Turn
 
 CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
+
+WHOLE_FRAMES = 300
+"""Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context
+(vllm-omni 0.20.0, qwen3_omni_code2wav.py 196-240)."""
 
 
 class Egress(Protocol):
@@ -47,79 +50,6 @@ class Egress(Protocol):
     def audio(self, reply: Reply, frames: int) -> None: ...
 
     def reply_done(self, reply: Reply) -> None: ...
-
-
-class Orchestrator:
-    """A single server that passes messages on, `service_s` each: one of every source that has any, in turn.
-
-    What one step of a replica puts out is one message, whoever it is for, and each replica has its own queue
-    (vLLM-Omni polls one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead
-    lies waiting, and audio passes it by.
-    """
-
-    def __init__(self, service_s: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._service_s = service_s
-        self._waiting: dict[object, deque[_Message]] = {}
-        self._passing = False
-        self._polled: object = None
-        self._polled_s = -math.inf
-
-    def pass_on(self, source: object, deliver: Callable[..., None], *content: object) -> None:
-        """Queue a message of `source`; `deliver(*content)` is called when it has been passed on."""
-        if not self._service_s:
-            deliver(*content)
-            return
-        self._message(source).parts.append((deliver, content))
-
-    def poll(self, source: object) -> None:
-        """What `source` has put out is for nobody, and takes its time all the same: no timer is set for it unless
-        something else comes before that is over."""
-        now = self._loop.time()
-        if self._polled_s == now and self._polled is source:
-            return
-        if self._passing or now < self._polled_s + self._service_s:
-            self._message(source)
-        else:
-            self._polled, self._polled_s = source, now
-
-    def _message(self, source: object) -> "_Message":
-        """That of the step of `source` which ends now."""
-        now = self._loop.time()
-        if now < self._polled_s + self._service_s:
-            self._begin(self._polled, self._polled_s)
-            self._polled_s = -math.inf
-        queue = self._waiting.get(source)
-        if queue is not None and queue[-1].put_s == now:
-            return queue[-1]
-        if not self._passing:
-            return self._begin(source, now)
-        message = _Message(now, [])
-        self._waiting.setdefault(source, deque()).append(message)
-        return message
-
-    def _begin(self, source: object, now: float) -> "_Message":
-        """Nothing else waits: it is passed on at once."""
-        message = _Message(now, [])
-        self._waiting[source], self._passing = deque([message]), True
-        self._loop.call_at(now + self._service_s, self._passed, source)
-        return message
-
-    def _passed(self, source: object) -> None:
-        queue = self._waiting.pop(source)
-        message = queue.popleft()
-        if queue:
-            self._waiting[source] = queue  # behind the others that wait
-        for deliver, content in message.parts:
-            deliver(*content)
-        self._passing = bool(self._waiting)
-        if self._passing:
-            self._loop.call_at(self._loop.time() + self._service_s, self._passed, next(iter(self._waiting)))
-
-
-class _Message(NamedTuple):
-    put_s: float
-    parts: list[tuple[Callable[..., None], tuple[object, ...]]]
 
 
 class Pipeline:
@@ -151,6 +81,9 @@ class Pipeline:
         """Replies that were cut off while text of theirs was still to leave."""
         self.hooks: list[Hook] = []
         self._entry = deployment.entry
+        self._async_chunk = deployment.async_chunk
+        self._fetch_s = deployment.overheads.fetch_s
+        self._wakes: dict[StageEngine, float] = {}
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
         self._last: dict[str, dict[int, int]] = {}
@@ -215,6 +148,7 @@ class Pipeline:
             slo=turn.slo,
             due_s=reply.due_s,
             pooled=turn.pool is not None,
+            hands_over=reply.progress.spoken,
         )
         reply.text_ids = request.output
         if not any([hook.admitted(reply, request) for hook in self.hooks]):  # all are asked
@@ -234,10 +168,11 @@ class Pipeline:
             engine.abort(request)
         reply.live.clear()
 
-    @staticmethod
-    def text_ready(request: ReplyRequest) -> bool:
+    def text_ready(self, request: ReplyRequest) -> bool:
         """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
         progress = request.reply.progress
+        if progress.frames < request.reply.text_total and self._loop.time() < progress.fetched_s:
+            return False
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
     def takes(self, request: StageRequest) -> bool:
@@ -265,6 +200,10 @@ class Pipeline:
         self.orchestrator.pass_on(reply.live[self._entry][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
+        if not self._async_chunk:
+            if reply.progress.text_tokens < reply.text_total:
+                return
+            first, tokens = True, reply.text_total
         if first:
             # By replies, not requests: segments that are held back would count as load.
             reply.talker = self.engines["talker"][self._route("talker", reply, request)]
@@ -360,8 +299,18 @@ class Pipeline:
             self._spoken(talker, request.reply, frames)
             return
         self.orchestrator.poll(talker)
-        if progress.frames == progress.chunk_end:
+        if self._fetch_s and progress.frames < request.reply.text_total:
+            self._fetch(talker, progress)
+        if progress.frames == progress.chunk_end and self._async_chunk:
             self._send_chunk(request.reply)
+
+    def _fetch(self, talker: StageEngine, progress: Progress) -> None:
+        """The next token of text is fetched once a step has ended, so that the request sits out a step that begins at
+        once (vllm-omni 0.22.0, chunk_transfer_adapter.py 548-575, `_process_chunk_queue_legacy`)."""
+        progress.fetched_s = self._loop.time() + self._fetch_s
+        if self._wakes.get(talker) != progress.fetched_s:
+            self._wakes[talker] = progress.fetched_s
+            self._loop.call_at(progress.fetched_s, talker.wake)
 
     def _frames_done(self, request: ReplyRequest) -> None:
         reply = request.reply
@@ -379,7 +328,7 @@ class Pipeline:
         progress.frames_sent = progress.frames
         progress.chunk_end = progress.frames + CHUNK_FRAMES
         name = f"vocoder.{progress.frames_sent}"
-        decoded = frames + context
+        decoded = frames + context + CHUNK_FRAMES * ((frames - 1) // WHOLE_FRAMES)
         request = reply.request(name, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s
         self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.index], request)

@@ -18,7 +18,7 @@ class Progress:
     tokens that reached the talker. frames: codec frames produced by the talker. frames_sent: those handed to the
     vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: text tokens of a
     segment, where the talker speaks such as a whole; text_voiced: text tokens of those it has. voiced: the talker has
-    made all its audio, and takes no more text.
+    made all its audio, and takes no more text. fetched_s: when the talker has the text of its next frame.
     """
 
     spoken: bool
@@ -31,6 +31,7 @@ class Progress:
     segments: int = 0
     text_voiced: int = 0
     voiced: bool = False
+    fetched_s: float = 0.0
 
     @property
     def text_consumed(self) -> int:

@@ -39,6 +39,7 @@ COSTLESS = {
     "encoder_s_per_audio_s",
     "host_s",
     "host_s_per_request",
+    "host_s_per_state",
     "vision_encoder",
 }
 """Fields of a decoder on which its kernels do not depend."""

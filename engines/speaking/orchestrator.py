@@ -1,0 +1,80 @@
+"""The one process through which everything passes that stages put out: a queue, polled source by source."""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Orchestrator:
+    """A single server that passes messages on, `service_s` each: one of every source that has any, in turn.
+
+    What one step of a replica puts out is one message, whoever it is for, and each replica has its own queue
+    (vLLM-Omni polls one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead
+    lies waiting, and audio passes it by.
+    """
+
+    def __init__(self, service_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._service_s = service_s
+        self._waiting: dict[object, deque[_Message]] = {}
+        self._passing = False
+        self._polled: object = None
+        self._polled_s = -math.inf
+
+    def pass_on(self, source: object, deliver: Callable[..., None], *content: object) -> None:
+        """Queue a message of `source`; `deliver(*content)` is called when it has been passed on."""
+        if not self._service_s:
+            deliver(*content)
+            return
+        self._message(source).parts.append((deliver, content))
+
+    def poll(self, source: object) -> None:
+        """What `source` has put out is for nobody, and takes its time all the same: no timer is set for it unless
+        something else comes before that is over."""
+        now = self._loop.time()
+        if self._polled_s == now and self._polled is source:
+            return
+        if self._passing or now < self._polled_s + self._service_s:
+            self._message(source)
+        else:
+            self._polled, self._polled_s = source, now
+
+    def _message(self, source: object) -> "_Message":
+        """That of the step of `source` which ends now."""
+        now = self._loop.time()
+        if now < self._polled_s + self._service_s:
+            self._begin(self._polled, self._polled_s)
+            self._polled_s = -math.inf
+        queue = self._waiting.get(source)
+        if queue is not None and queue[-1].put_s == now:
+            return queue[-1]
+        if not self._passing:
+            return self._begin(source, now)
+        message = _Message(now, [])
+        self._waiting.setdefault(source, deque()).append(message)
+        return message
+
+    def _begin(self, source: object, now: float) -> "_Message":
+        """Nothing else waits: it is passed on at once."""
+        message = _Message(now, [])
+        self._waiting[source], self._passing = deque([message]), True
+        self._loop.call_at(now + self._service_s, self._passed, source)
+        return message
+
+    def _passed(self, source: object) -> None:
+        queue = self._waiting.pop(source)
+        message = queue.popleft()
+        if queue:
+            self._waiting[source] = queue  # behind the others that wait
+        for deliver, content in message.parts:
+            deliver(*content)
+        self._passing = bool(self._waiting)
+        if self._passing:
+            self._loop.call_at(self._loop.time() + self._service_s, self._passed, next(iter(self._waiting)))
+
+
+class _Message(NamedTuple):
+    put_s: float
+    parts: list[tuple[Callable[..., None], tuple[object, ...]]]
