@@ -50,7 +50,11 @@ def facts(
             for fact in served.get("reached", ()):
                 usual.pop(fact, None)
         model = model or str(served["model"])
-        parts = {model: model_facts or _read(model), "hardware": used, deployment: served}
+        modelled = model_facts or _read(model)
+        for stage, limits in served["stages"].items():
+            for fact in limits.get("host", ()):
+                modelled["stages"].get(stage, {}).pop(fact, None)
+        parts = {model: modelled, "hardware": used, deployment: served}
     except KeyError:
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]

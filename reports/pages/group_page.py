@@ -23,7 +23,7 @@ from reports.figures.picture import LeftOut, Picture, counted, seed_list, settin
 from reports.figures.style import name_systems, named, style
 from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
-from reports.pages.provenance import deployment_titles, program, time
+from reports.pages.provenance import deployment_titles, program, time, voice_errors
 from reports.pages.templates import render
 from reports.runs.policies import totals
 from workloads.atomic_file import cannot_write, own_folder, replacing
@@ -116,6 +116,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         ],
         provenance=[
             {"label": "Deployments", "value": "; ".join(titles)},
+            *voice_errors(names),
             *program(group.points),
             {"label": "Time", "value": time(group.points)},
         ],

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from engines.deployments import load_deployment
+from engines.deployments import Deployment, load_deployment
 from engines.devices.names import DEVICES
 from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
@@ -60,6 +60,7 @@ def _target(params: Mapping[str, Any]) -> str:
     return f"{params['url']}, dialect {params['dialect']}{model}"
 
 
+ERROR = "Error against real servers"
 PUT_IN = ("gpu", "model", "model_facts")
 """Parameters that put something in the place of what a deployment says, as `reports.pages.facts` takes them."""
 
@@ -85,8 +86,13 @@ def deployment_titles(run: Run) -> list[str]:
 
 
 def _deployment_title(name: str) -> str | None:
+    deployment = _loaded(name)
+    return None if deployment is None else deployment.title
+
+
+def _loaded(name: str) -> Deployment | None:
     try:
-        return load_deployment(name).title
+        return load_deployment(name)
     except UserError:
         return None  # of a record from a version that had it
 
@@ -151,9 +157,22 @@ def _known_errors(run: Run) -> list[Fact]:
             deployment = resolve(ServerParams.of(point.point.server_params))
         except UserError:
             continue  # of a record from a version that had the deployment
-        if deployment.gpu.name != "cpu_core":
+        if deployment.speaks:
+            said[voice_error(deployment)] = None
+        elif deployment.gpu.name != "cpu_core":
             said[known_error(deployment.model.name, deployment.gpu.name)] = None
-    return [{"label": "Error against real servers", "value": "; ".join(said)}] if said else []
+    return [{"label": ERROR, "value": "; ".join(said)}] if said else []
+
+
+def voice_errors(names: Iterable[str]) -> list[Fact]:
+    """The same of deployments that speak, by their names."""
+    said = [voice_error(each) for each in map(_loaded, names) if each is not None and each.speaks]
+    return [{"label": ERROR, "value": "; ".join(said)}] if said else []
+
+
+def voice_error(deployment: Deployment) -> str:
+    """How far predictions for a server that speaks were from real ones."""
+    return deployment.known_error or f"of {deployment.name} none is known: no public run was held against it"
 
 
 def _held_out(stage: StageProfile) -> str:

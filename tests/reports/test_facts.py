@@ -2,6 +2,7 @@
 
 from engines.deployments import deployment_names
 from reports.pages.facts import CHOSEN, FITTED, facts
+from reports.pages.provenance import voice_errors
 
 
 def test_fitted_constants_come_first_and_each_has_a_source() -> None:
@@ -14,7 +15,8 @@ def test_fitted_constants_come_first_and_each_has_a_source() -> None:
 
 def test_the_constants_are_those_of_the_deployment() -> None:
     found = {(fact.where, fact.name): fact for fact in facts("qwen3_omni_2gpu")}
-    talker = found["qwen3_omni_30b_a3b", "stages talker host_s"]
+    talker = found["qwen3_omni_2gpu", "stages talker host host_s"]
+    assert ("qwen3_omni_30b_a3b", "stages talker host_s") not in found  # this server has its own
     assert talker.kind == FITTED and float(talker.value) > 0
     assert ("hardware", "h200 pcie_bandwidth") in found
     assert not any(name.startswith("h100") for _, name in found)
@@ -37,3 +39,12 @@ def test_what_gpus_were_seen_to_reach_stands_in_the_place_of_what_they_usually_d
     assert ("hardware", "h100 pcie_bandwidth") not in own
     other = {(fact.where, fact.name) for fact in facts(name, "h200")}
     assert reached not in other and usual in other
+
+
+def test_every_server_that_speaks_states_its_error_or_that_none_is_known() -> None:
+    ((known,), (unknown,), text) = map(
+        voice_errors, (["qwen3_omni_2gpu"], ["ming_flash_omni_4gpu"], ["llama_8b_h100"])
+    )
+    assert "RTF within" in known["value"] and "fitted at 4 and 16" in known["value"]
+    assert unknown["value"].startswith("of ming_flash_omni_4gpu none is known")
+    assert text == []

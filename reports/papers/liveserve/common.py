@@ -26,7 +26,7 @@ CALIBRATED = (
     "baseline; see liveserve-calibration"
 )
 
-QWEN, MING = "qwen3_omni_2gpu", "ming_flash_omni_4gpu"
+QWEN, MING = "qwen3_omni_2gpu_april", "ming_flash_omni_4gpu"
 """The smallest parts of the paper's servers that have their proportions of thinkers to talkers."""
 
 PER_REQUEST = 4.2

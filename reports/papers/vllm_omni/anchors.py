@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     engines=["vllm_omni"],
     workload="poisson",
     set={
-        "deployment": "qwen3_omni_2gpu",
+        "deployment": "qwen3_omni_2gpu_april",
         "playback": "none",
         "modality": "text",
         "requests": 48,

@@ -1,0 +1,65 @@
+"""What tells the servers of several months apart: when the talker has its text, what handing a prompt over costs."""
+
+from dataclasses import replace
+
+import pytest
+
+from engines.deployments import load_deployment
+from engines.devices.roofline import Roofline, Work
+from tests.builders import turn
+from tests.engines.replays import run
+from workloads.trace import Trace
+
+TEXT, FRAMES = 40, 100
+AUGUST, JULY, JUNE, MAY, APRIL = (
+    f"qwen3_omni_2gpu{month}" for month in ("", "_july", "_june", "_may", "_april")
+)
+
+
+def replayed(callers: int, deployment: str):
+    """So many typed prompts at once, each answered in speech whose text ends after 40 of 100 frames."""
+    said = {"modality": "text", "audio_s": None, "input_tokens": 50, "output_tokens": TEXT}
+    turns = [turn(session=each, reply_audio_s=0.08 * FRAMES, **said) for each in range(callers)]
+    done = run(Trace.from_turns(turns), server={"deployment": deployment}, client={"playback": "none"})
+    return done.events.to_pandas().astype({"kind": str, "stage": str})
+
+
+def steps_to_the_end_of_text(events) -> float:
+    """Steps of the talker from a request's first frame until its text has ended, on average a frame."""
+    frames = events.query("stage == 'talker' and kind == 'token'")
+    times = sorted(set(frames["t"]))
+    first = frames.query("session == 0")["t"].iloc[:TEXT]
+    return sum(first.iloc[0] < t <= first.iloc[-1] for t in times) / (TEXT - 1)
+
+
+@pytest.mark.parametrize(("deployment", "steps"), [(APRIL, 1.0), (JUNE, 2.0), (AUGUST, 2.0)])
+def test_a_request_sits_out_a_step_while_its_text_is_fetched(deployment: str, steps: float):
+    """Alone it takes every step; with others, who are then in the step, every second one until the text has ended."""
+    assert steps_to_the_end_of_text(replayed(1, deployment)) == 1
+    assert steps_to_the_end_of_text(replayed(6, deployment)) == pytest.approx(steps, abs=0.15)
+
+
+def test_without_async_chunks_each_stage_gets_a_reply_whole():
+    events = replayed(2, MAY).query("session == 0")
+    text, frames, sound = (
+        events.query("stage == @stage and kind == 'token'")["t"] for stage in ("thinker", "talker", "vocoder")
+    )
+    assert (len(text), len(frames), len(sound)) == (TEXT, FRAMES, 1)
+    assert text.max() < frames.min() and frames.max() < sound.min()
+
+
+def test_hidden_states_cost_host_time_only_where_they_are_handed_over():
+    decoder = load_deployment(AUGUST).stages["thinker"].decoder
+    steps = Roofline(replace(decoder, host_s_per_state=1e-5), load_deployment(AUGUST).gpu)
+    kept, handed = Work(1, 1000, 1000), Work(1, 1000, 1000, states=1000)
+    assert steps.step(handed).before_s - steps.step(kept).before_s == pytest.approx(0.01)
+
+
+def test_months_share_the_constants_that_their_mechanisms_share():
+    talkers = {name: load_deployment(name).stages["talker"].decoder for name in (AUGUST, JULY, JUNE)}
+    assert talkers[AUGUST].host_s == talkers[JULY].host_s < talkers[JUNE].host_s
+    assert (
+        talkers[AUGUST].host_s_per_request
+        < talkers[JULY].host_s_per_request
+        == talkers[JUNE].host_s_per_request
+    )
