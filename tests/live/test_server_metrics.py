@@ -30,9 +30,9 @@ def test_a_listener_that_reports_nothing_is_taken_for_the_player_of_the_reports(
     assert estimate.played_s(now + later_s) == pytest.approx(player.played(now + later_s), abs=1e-9)
 
 
-@pytest.mark.parametrize(("callers", "gaps"), [(2, False), (160, True)])
+@pytest.mark.parametrize(("callers", "gaps"), [(1, False), (160, True)])
 def test_gaps_are_those_that_callers_sit_through(callers: int, gaps: bool):
-    """With so many at once that the talker cannot keep up, and with few."""
+    """With so many at once that the talker cannot keep up, and with one."""
     there: list[Caller] = []
 
     async def script(sessions: Sessions) -> None:
