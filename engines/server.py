@@ -256,7 +256,9 @@ def resolve(params: ServerParams) -> Deployment:
         stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
     if params.sm_shares is not None:
         stages = with_shares(deployment, stages, parse_shares(params.sm_shares))
-    pools = {entry: params.kv_pool_blocks, "talker": params.talker_pool_blocks}
+    pools = {"talker": params.talker_pool_blocks}
+    if params.kv_pool_blocks is not None:
+        pools[entry] = params.kv_pool_blocks
     if params.talker_history:
         stages["talker"] = _with_history(
             deployment, stages["talker"] if deployment.speaks else None, stages[entry]
@@ -274,8 +276,9 @@ def resolve(params: ServerParams) -> Deployment:
 
 def _with_history(deployment: Deployment, talker: Stage | None, entry: Stage) -> Stage:
     """UserError where no talker reads on from turn to turn."""
-    if talker is None or deployment.model.segment_tokens:
-        why = "has no talker" if talker is None else "has one that speaks each segment by itself"
+    if talker is None or deployment.model.segment_tokens or deployment.speech_only:
+        piece = "segment" if deployment.model.segment_tokens else "text"
+        why = "has no talker" if talker is None else f"has one that speaks each {piece} by itself"
         raise UserError(f"talker_history=true, and deployment {deployment.name!r} {why}; leave it out.")
     return replace(talker, prefix_caching=True, host_kv_gb=entry.host_kv_gb)
 

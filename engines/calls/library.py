@@ -39,7 +39,11 @@ class Calls:
             )
 
     def check_deployment(self, params: CallParams, deployment: Deployment) -> None:
-        """Any that has a thinker will do."""
+        """UserError for one without a thinker."""
+        if deployment.speech_only:
+            raise UserError(
+                f"deployment {deployment.name!r} only speaks, and calls are answered in text; set another deployment."
+            )
 
     def unused(self, params: CallParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {

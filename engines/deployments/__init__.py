@@ -49,6 +49,11 @@ class Deployment:
         return "talker" in self.stages
 
     @property
+    def speech_only(self) -> bool:
+        """Whether it speaks a text that comes whole with the request, and writes none."""
+        return self.entry == "talker"
+
+    @property
     def hears(self) -> bool:
         """Whether a stage takes sound itself on a real device; else, and on a modelled one, sound is counted."""
         return any(stage.decoder.audio_encoder is not None for stage in self.stages.values())
@@ -59,8 +64,8 @@ class Deployment:
         return next(iter(self.stages))
 
     def role(self, stage: str) -> str:
-        """What a stage is there for: `ENTRY`, whatever its name, or as later ones are called."""
-        return ENTRY if stage == self.entry else stage
+        """What a stage is there for: `ENTRY`, whatever its name, where it makes text, or as later ones are called."""
+        return ENTRY if stage == self.entry and not self.speech_only else stage
 
     def stage(self, name: str) -> Stage:
         """UserError when it has no such stage."""

@@ -204,6 +204,8 @@ class Model:
     `frame_s`: seconds of audio per codec frame; None where the model does not speak. `segment_tokens`: text tokens
     that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
     `chunk_extra_tokens`: tokens around each chunk of audio that streams in, beside those of its sound.
+    `left_context_frames`: frames before a chunk that the vocoder decodes again with it. `frame_lag_steps`: steps of the
+    talker by which each frame comes later than its first code.
     `max_model_len`: tokens of one request at most, prompt and output; 0 where nothing is said.
     """
 
@@ -216,6 +218,8 @@ class Model:
     hidden_state_bytes_per_token: int
     segment_tokens: int = 0
     chunk_extra_tokens: int = 0
+    left_context_frames: int = 25
+    frame_lag_steps: int = 0
     max_model_len: int = 0
 
     def whole_tokens(self, seconds: float) -> int:
@@ -294,6 +298,8 @@ def _model(name: str, written: dict[str, Any]) -> Model:
         hidden_state_bytes_per_token=facts.get("hidden_state_bytes_per_token", 0),
         segment_tokens=audio.get("segment_tokens", 0),
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
+        left_context_frames=audio.get("left_context_frames", 25),
+        frame_lag_steps=audio.get("frame_lag_steps", 0),
         max_model_len=facts.get("max_model_len", 0),
     )
 

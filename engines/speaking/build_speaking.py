@@ -53,8 +53,8 @@ def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str
     the name `decode` to the others."""
     replicas = {role: [engine.replica for engine in each] for role, each in engines.items()}
     rules: dict[str, Routing] = {ENTRY: chosen["routing"], "talker": chosen["talker_routing"]}
-    entry = replicas[ENTRY]
-    if entry[0].stage.roles:
+    entry = replicas.get(ENTRY, ())
+    if entry and entry[0].stage.roles:
         rules["decode"] = chosen["decode_routing"]
         for role, part in ((ENTRY, "prefill"), ("decode", "decode")):
             replicas[role] = [each for each in entry if each.stage.role == part]

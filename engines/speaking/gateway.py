@@ -229,8 +229,8 @@ class Gateway:
             turn, cut = reply.turn, self._cut(reply, played_s)
             self._remember(state, reply, cut)
             self._truncate(session, state)
-        self.recorder.event(now, "heard", turn.session, turn.turn, self.deployment.entry, cut.text)
-        self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
+        for stage, heard in {self.deployment.entry: cut.text, "talker": cut.frames}.items():
+            self.recorder.event(now, "heard", turn.session, turn.turn, stage, heard)
         self._returning(session)
         return cut
 
@@ -348,21 +348,26 @@ class Gateway:
         model = self.deployment.model
         audio_s = _spoken_s(turn)
         user_tokens = turn.input_tokens
-        if audio_s:
+        if self.deployment.speech_only:  # what it reads is what it is to say
+            user_tokens = turn.output_tokens + model.talker_prompt_extra_tokens
+        elif audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
         said = self._said(turn, "user", user_tokens)
         if audio is not None:
             said = audio.token_ids + said[: turn.visual_tokens or 0]
         text, frames = self._reply_length(turn)
         history, features = session.history, session.features
-        if turn.history_tokens not in (None, len(history) - len(self._system)):
+        if self.deployment.speech_only:
+            history, features = [], []
+        elif turn.history_tokens not in (None, len(history) - len(self._system)):
             # The source states another context than this session has had: it was cut, or came from elsewhere.
             history, features = self._system + self._stated(turn, turn.history_tokens), []
         if audio is not None:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
         prompt = history + said
-        room = self.deployment.stages[self.deployment.entry].max_model_len - text
+        room = self.deployment.stages[self.deployment.entry].max_model_len
+        room -= frames + model.frame_lag_steps if self.deployment.speech_only else text
         if len(prompt) > room:
             self.truncated_prompts += 1
             if features:

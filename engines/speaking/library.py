@@ -102,6 +102,12 @@ class Speaking:
                     f"deployment {deployment.name!r} has a stage {stage!r} behind {deployment.entry!r}, where replies "
                     f"go to {' and '.join(LATER)} alone; set another deployment, or an engine that is made for it."
                 )
+        for name in ("prefill", "window", "system_tokens") if deployment.speech_only else ():
+            if value := getattr(params, name):
+                raise UserError(
+                    f"{name}={value} is for a stage that reads what was said before, and deployment "
+                    f"{deployment.name!r} only speaks; leave it out, or set another deployment."
+                )
         if params.prefill is not None and params.decode is not None:
             deployment.divided(deployment.entry, {"prefill": params.prefill, "decode": params.decode})
 

@@ -4,7 +4,7 @@ Each stage replica has its own engine loop and vLLM scheduler. The thinker's tex
 (the talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short
 first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker
 that speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model
-without a talker is a pipeline of one stage.
+without a talker is a pipeline of one stage; one that only speaks begins with the talker, and its text is whole.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.trace import Turn
 
 CHUNK_FRAMES = 25
-"""Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
+"""Codec frames of every packet but the first (2.0 s)."""
 
 WHOLE_FRAMES = 300
 """Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context
@@ -55,7 +55,8 @@ class Egress(Protocol):
 class Pipeline:
     """Takes replies through stage replicas, which `connect` gives it: the graph to which components attach.
 
-    Stages go by their roles (`Deployment.role`): the text comes of the `ENTRY`, whatever it is called.
+    Stages go by their roles (`Deployment.role`): the text comes of the `ENTRY`, whatever it is called, or with the
+    request, where there is none.
     `transfer(source, target, bytes)` queues a copy between the GPUs of two replicas and returns its arrival time (s).
     """
 
@@ -72,15 +73,19 @@ class Pipeline:
         self.routers: Mapping[str, Router] = {}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
-        self.talkers_remember = deployment.speaks and deployment.stages["talker"].prefix_caching
+        self.talkers_remember = (
+            deployment.speaks and not deployment.speech_only and deployment.stages["talker"].prefix_caching
+        )
         self.on_prefilled = {ENTRY: self._prefilled}
-        self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
+        self.ready = {} if self.segment_tokens or deployment.speech_only else {"talker": self.text_ready}
         self.on_token = {ENTRY: self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {ENTRY: self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
         self.cancelled = 0
         """Replies that were cut off while text of theirs was still to leave."""
         self.hooks: list[Hook] = []
         self._entry = deployment.entry
+        self._first = deployment.role(deployment.entry)
+        self._lag = deployment.model.frame_lag_steps
         self._async_chunk = deployment.async_chunk
         self._fetch_s = deployment.overheads.fetch_s
         self._wakes: dict[StageEngine, float] = {}
@@ -107,13 +112,13 @@ class Pipeline:
 
     def at(self, role: str) -> list[StageEngine]:
         """The engines of a role; where the entry is divided, also of those that `prefill` or `decode`."""
-        entry = self.engines[ENTRY]
+        entry = self.engines.get(ENTRY, ())
         return [*self.engines.get(role, [each for each in entry if each.replica.stage.role == role])]
 
     def entry(self, session: int) -> StageEngine | None:
         """The entry's replica that has the session's KV, or will have; None before its first request, where its router
-        does not bind it to one."""
-        home = self._homes[ENTRY](session)
+        does not bind it to one, and where no stage makes text."""
+        home = self._homes[ENTRY](session) if ENTRY in self._homes else None
         return None if home is None else self.engines[ENTRY][home]
 
     def talker(self, session: int) -> StageEngine | None:
@@ -136,11 +141,11 @@ class Pipeline:
     def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
         """Send a complete turn to its session's replica of the entry. `audio_s`: sound to encode, which begins at that
         place in its prompt."""
-        turn = reply.turn
+        turn, speech_only = reply.turn, self.deployment.speech_only
         request = reply.request(
             self._entry,
             reply.prompt,
-            reply.text_total,
+            reply.frames_total + self._lag if speech_only else reply.text_total,
             audio_s=audio_s,
             image_tokens=turn.visual_tokens or 0,
             encoded_at=encoded_at,
@@ -148,9 +153,13 @@ class Pipeline:
             slo=turn.slo,
             due_s=reply.due_s,
             pooled=turn.pool is not None,
-            hands_over=reply.progress.spoken,
+            hands_over=reply.progress.spoken and not speech_only,
         )
-        reply.text_ids = request.output
+        if speech_only:
+            reply.progress.text_tokens = reply.progress.text_arrived = reply.text_total
+            reply.text_passed = True
+        else:
+            reply.text_ids = request.output
         if not any([hook.admitted(reply, request) for hook in self.hooks]):  # all are asked
             self.send(reply, request)
 
@@ -229,13 +238,14 @@ class Pipeline:
         """The talker's one request, with the first of the text."""
         if text_before:
             return []
-        room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+        tokens = reply.frames_total + self._lag
+        room = self.deployment.stages["talker"].max_model_len - tokens
         if self.talkers_remember:
-            request = reply.request("talker", reply.talker_prompt[-room:], reply.frames_total)
+            request = reply.request("talker", reply.talker_prompt[-room:], tokens)
             reply.talker_prompt, reply.frame_ids = request.prompt, request.output
             return [request]
         prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
-        return [reply.request("talker", prompt, reply.frames_total)]
+        return [reply.request("talker", prompt, tokens)]
 
     def _segments(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
         """A request for each segment whose text is complete now, with the frames that voice it."""
@@ -291,8 +301,13 @@ class Pipeline:
         self.orchestrator.pass_on(engine, self._text_passed, reply)
 
     def _frames(self, request: ReplyRequest, frames: int) -> None:
+        if len(request.output) <= self._lag:
+            return
         progress = request.reply.progress
         progress.frames += frames
+        if self.deployment.speech_only:
+            for hook in self.hooks:
+                hook.produced(request.reply)
         talker, _ = request.reply.live[request.name]
         if progress.segments:
             progress.text_voiced, progress.frames_sent = request.text_end, progress.frames
@@ -318,13 +333,17 @@ class Pipeline:
         if reply.progress.frames == reply.frames_total:
             reply.progress.voiced = True
             self._leave("talker", reply)
+            if self.deployment.speech_only:
+                for hook in self.hooks:
+                    hook.closed(reply)
         if reply.progress.frames > reply.progress.frames_sent:
             self._send_chunk(reply)
 
     def _send_chunk(self, reply: Reply) -> None:
         progress, talker = reply.progress, reply.talker
         assert talker is not None
-        frames, context = progress.frames - progress.frames_sent, min(CHUNK_FRAMES, progress.frames_sent)
+        frames = progress.frames - progress.frames_sent
+        context = min(self.deployment.model.left_context_frames, progress.frames_sent)
         progress.frames_sent = progress.frames
         progress.chunk_end = progress.frames + CHUNK_FRAMES
         name = f"vocoder.{progress.frames_sent}"
@@ -355,8 +374,10 @@ class Pipeline:
             self.egress.reply_done(reply)
 
     def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
-        """To one of the entry's replicas, as its router says; `among`: to one of these."""
-        entry = self.engines[ENTRY][self._route(ENTRY, reply, request, among)]
+        """To one of the first stage's replicas, as its router says; `among`: to one of these."""
+        entry = self.engines[self._first][self._route(self._first, reply, request, among)]
+        if self.deployment.speech_only:
+            reply.talker = entry
         self._visited.setdefault(reply.turn.session, set()).add(entry)
         self.orchestrator.pass_on("front", self._submit, entry, request)
 

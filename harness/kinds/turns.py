@@ -180,6 +180,11 @@ class Turns(LiveTurns):
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
                 f"where the workload has it, or deployment to one of: {_deployments(lambda d: d.speaks)}."
             )
+        if deployment.speech_only and not np.isfinite(trace.columns()["reply_audio_s"]).all():
+            raise UserError(
+                f"deployment {deployment.name!r} only speaks, but the workload has replies in text; set reply=speech "
+                f"where the workload has it, or deployment to one of: {_deployments(lambda d: not d.speech_only)}."
+            )
         if (trace.columns()["audio_s"] > 0).any() and not deployment.model.input_tokens_per_s:
             hearing = _deployments(lambda d: d.model.input_tokens_per_s > 0)
             raise UserError(
@@ -201,7 +206,8 @@ class Turns(LiveTurns):
 
     def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
         """The part of the run that metrics are over: all of it."""
-        return replace(WHOLE, entry=resolve(server).entry)
+        deployment = resolve(server)
+        return WHOLE if deployment.speech_only else replace(WHOLE, entry=deployment.entry)
 
     def measure(
         self,

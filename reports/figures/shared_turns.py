@@ -140,4 +140,4 @@ class ReplyLog:
 
 
 def _cumulative(times: np.ndarray, speech_s: np.ndarray) -> Curve:
-    return np.r_[times[:1], times], np.r_[0.0, speech_s.cumsum()]
+    return np.r_[times[:1], times], np.r_[np.zeros(len(times[:1])), speech_s.cumsum()]
