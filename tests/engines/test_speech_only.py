@@ -1,0 +1,128 @@
+"""A deployment without a thinker: the talker gets the text whole, with the request."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engines.deployments import load_deployment
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from harness.client.client_params import ClientParams
+from harness.kinds import kind_of
+from tests.builders import turn, typed_turn
+from tests.engines.replays import replay, run
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+TTS = {"deployment": "qwen3_tts_2gpu", "first_chunk_frames": 1}
+TEXT, FRAMES, FRAME_S = 20, 60, 0.08
+TURN: dict[str, Any] = {
+    "modality": "text",
+    "audio_s": None,
+    "output_tokens": TEXT,
+    "reply_audio_s": FRAMES * FRAME_S,
+}
+MODEL = load_deployment("qwen3_tts_2gpu").model
+
+
+def texts(users: int, turns: int = 1, **more: Any) -> Trace:
+    """So many users at once."""
+    each = [turn(session=user, index=k, **TURN | more) for user in range(users) for k in range(turns)]
+    return Trace.from_turns(each)
+
+
+def events_of(trace: Trace, engine: str = "vllm_omni_wo", **client: Any):
+    done = run(trace, engine, server=TTS, client=client)
+    return done, done.events.to_pandas().astype({"kind": str, "stage": str})
+
+
+def test_a_text_is_read_whole_and_spoken_frame_by_frame():
+    """What was said before is not read again, and the first frame needs a step after that of the prompt."""
+    done, events = events_of(texts(1, turns=3), playback="none")
+    steps = done.steps.to_pandas().query("stage == 'talker'")
+    prompts = steps.query("prefill_tokens > 0")
+    assert prompts["prefill_tokens"].tolist() == [TEXT + MODEL.talker_prompt_extra_tokens] * 3
+    frames = events.query("stage == 'talker' and kind == 'token' and turn == 0")["t"]
+    assert len(frames) == FRAMES + MODEL.frame_lag_steps
+    packets = events.query("kind == 'audio' and turn == 0")
+    assert packets["value"].tolist() == pytest.approx([0.08, 2.0, 2.0, 0.72])
+    decoded = events.query("stage == 'vocoder' and kind == 'arrive' and turn == 0")["t"]
+    assert frames.iloc[1] < decoded.iloc[0] < frames.iloc[2]
+
+
+def test_the_vocoder_decodes_a_chunk_with_the_frames_that_its_window_reaches():
+    done, _ = events_of(texts(1, reply_audio_s=150 * FRAME_S), playback="none")
+    chunks = done.steps.to_pandas().query("stage == 'vocoder' and tokens > 0")["tokens"]
+    assert chunks.tolist() == [1, 26, 51, 76, 97, 97, 96]
+
+
+def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():
+    _, events = events_of(texts(11), playback="none")
+    first = events.query("kind == 'audio'").groupby("session")["t"].min().sort_values()
+    last = events.query("kind == 'finish' and stage == 'talker'")["t"].min()
+    assert first.iloc[9] < last < first.iloc[10]
+
+
+def test_metrics_are_those_of_a_talker():
+    trace, params = texts(4), ServerParams.of(TTS)
+    kind, done = kind_of(trace), run(texts(4), server=TTS)
+    model = ENGINES["vllm_omni"].model({})
+    requests, metrics = kind.measure(
+        trace,
+        pd.DataFrame(trace.columns()),
+        done.events.to_pandas(),
+        done.steps.to_pandas(),
+        done.run_end_s,
+        kind.timing(model(), params, trace),
+    )
+    assert requests["generated_talker"].tolist() == [FRAMES + 1] * 4
+    assert requests["generated_entry"].isna().all() and requests["ttft_s"].isna().all()
+    assert metrics["audio_ttfp_p50"].value > 0 and metrics["kv_occupancy_talker_mean"].value > 0
+    assert metrics["ttft_p50"].value is None
+
+
+WHOLE = [name for name in sorted(ENGINES) if ENGINES[name].kind == "turns" and name != "distserve_p"]
+"""Systems for turns that do not divide their replicas."""
+
+
+@pytest.mark.parametrize("engine", WHOLE)
+def test_every_system_speaks_and_stops_when_it_is_interrupted(engine: str):
+    trace = texts(12, turns=2, barge_in_after_s=1.0)
+    done = replay(engine, {}, TTS, {}, trace, seed=7)
+    events = done.events.to_pandas().astype({"kind": str, "stage": str})
+    heard = events.query("kind == 'heard'")
+    assert len(heard) == 24 and set(heard["stage"]) == {"talker"} and heard["value"].between(1, 13).all()
+
+
+@pytest.mark.parametrize(
+    ("trace", "says"),
+    [
+        (
+            Trace.from_turns([typed_turn()]),
+            "only speaks, but the workload has replies in text; set reply=speech",
+        ),
+        (Trace.from_turns([turn()]), "takes text, but the workload's users speak; set modality=text"),
+    ],
+)
+def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
+    kind = kind_of(trace)
+    with pytest.raises(UserError, match=says):
+        kind.check(
+            ENGINES["vllm_omni"].model({})(), ClientParams.model_validate({}), ServerParams.of(TTS), trace
+        )
+
+
+@pytest.mark.parametrize("given", [{"prefill": 1, "decode": 1}, {"window": 64}, {"system_tokens": 9}])
+def test_settings_of_what_reads_conversations_are_refused(given: dict[str, int]):
+    system, deployment = ENGINES["vllm_omni_wo"], resolve(ServerParams.of(TTS))
+    with pytest.raises(UserError, match=f"{next(iter(given))}=.* deployment 'qwen3_tts_2gpu' only speaks"):
+        system.check_deployment(system.Params.model_validate(given), deployment)
+
+
+def test_what_needs_a_thinker_is_refused():
+    with pytest.raises(UserError, match="has one that speaks each text by itself"):
+        resolve(ServerParams.of(TTS | {"talker_history": True}))
+    system, deployment = ENGINES["metronome"], resolve(ServerParams.of(TTS))
+    with pytest.raises(UserError, match="'qwen3_tts_2gpu' only speaks, and calls are answered in text"):
+        system.check_deployment(system.Params.model_validate({}), deployment)
