@@ -1,7 +1,8 @@
 """Servers of four months, each fitted at two loads and predicted at the others: `measured.yaml` has the public runs.
 
-The audio of a reply is as long as in those runs (E2E over RTF: some 160 s of 900 tokens), with a spread that leaves as
-many requests under way on average (0.89 of c in May).
+The audio of a reply of Qwen3-Omni is as long as in those runs (E2E over RTF: some 160 s of 900 tokens), with a spread
+that leaves as many requests under way on average (0.89 of c in May). Texts for Qwen3-TTS last 5.6 s on average: as
+11.1 s of audio a second at 2 requests a second say.
 """
 
 from pathlib import Path
@@ -9,16 +10,28 @@ from pathlib import Path
 from reports.papers.prelude import *
 from workloads.files.yaml_file import read_yaml
 
-TITLE = "Qwen3-Omni on two H100: four months of vLLM-Omni, predicted and measured, over concurrency"
+TITLE = "Qwen3-Omni and Qwen3-TTS on two H100: vLLM-Omni of four months, predicted and measured"
 
 PAPER: list[dict[str, Any]] = read_yaml(str(Path(__file__).with_name("measured.yaml")))
 _LOADS = [1, 4, 8, 16, 32]
+_TTS = "qwen3_tts_2gpu"
+_TTS_LOADS: dict[int | str, dict[str, Any]] = {
+    1: {"c": 1, "requests": 20},
+    8: {"c": 8, "requests": 80},
+    16: {"c": 16, "requests": 128},
+    64: {"c": 64, "requests": 128},
+    "2/s": {"rate": 2, "requests": 100},
+}
 _KV_BLOCKS = 6400
 """[derived] vLLM takes 0.9 of the 85.0 GB that an H100 reports; 63.4 GB are weights, some 3 GB activations."""
 
 
 def _servers(c: int) -> list[str]:
-    return [run["server"] for run in PAPER if any(c in values for values in run["values"].values())]
+    return [
+        run["server"]
+        for run in PAPER
+        if run["server"] != _TTS and any(c in values for values in run["values"].values())
+    ]
 
 
 EXPERIMENTS = {
@@ -49,12 +62,35 @@ EXPERIMENTS = {
         timeout_s=900,
     )
     for c in _LOADS
+} | {
+    f"speech {load}": Experiment(
+        name=f"voice-truth-speech-{str(load).replace('/', '-')}",
+        engines=["vllm_omni"],
+        workload="poisson",
+        set={
+            "deployment": _TTS,
+            "first_chunk_frames": 1,
+            "playback": "none",
+            "modality": "text",
+            "rate": 1000,
+            "reply_tokens": 20,
+            "reply_sigma": 0.3,
+            "network_ms": 0.5,
+            **chosen,
+        },
+        seeds=[0, 1, 2],
+    )
+    for load, chosen in _TTS_LOADS.items()
 }
 QUICK = {"deployment": "qwen3_omni_2gpu,qwen3_omni_2gpu_june"}
 
 
 def _mean(column: str) -> Quantity:
     return lambda point: float(point.requests[column].to_numpy(float).mean())
+
+
+def _median(column: str) -> Quantity:
+    return lambda point: float(np.nanmedian(point.requests[column].to_numpy(float)))
 
 
 def _throughput(point: Measured) -> float:
@@ -75,6 +111,8 @@ class _Shown(NamedTuple):
 
 _QUANTITIES = {
     "rtf": _Shown("mean RTF", _mean("rtf"), "", 0.10),
+    "rtf_p50": _Shown("median RTF", _median("rtf"), "", 0.15),
+    "ttfp_p50": _Shown("median TTFP", "audio_ttfp_p50", "ms", 0.30),
     "ttft": _Shown("mean TTFT", _mean("ttft_s"), "ms", 0.20),
     "ttft_p50": _Shown("median TTFT", "ttft_p50", "ms", 0.20),
     "tbt": _Shown("mean time per token", _mean("tbt_mean_s"), "ms", 0.20),
@@ -88,27 +126,28 @@ class _Row(NamedTuple):
 
     run: Mapping[str, Any]
     name: str
-    c: int
+    load: int | str
     measured: float
 
     @property
     def fitted(self) -> bool:
-        return self.c in self.run.get("fitted", {}).get(self.name, [])
+        return self.load in self.run.get("fitted", {}).get(self.name, [])
 
     @property
     def ours(self) -> Measure:
-        where = of(f"c={self.c}", "vllm_omni", deployment=self.run["server"])
+        panel = f"speech {self.load}" if self.run["server"] == _TTS else f"c={self.load}"
+        where = of(panel, "vllm_omni", deployment=self.run["server"])
         return value(_QUANTITIES[self.name].quantity, where)
 
 
 ROWS = [
-    _Row(run, name, c, measured)
+    _Row(run, name, load, measured)
     for run in PAPER
     for name, values in run["values"].items()
-    for c, measured in values.items()
+    for load, measured in values.items()
 ]
 
-_WHY = {
+_WHY: dict[tuple[str, str, int | str], str] = {
     (
         "qwen3_omni_2gpu_june",
         "ttft",
@@ -116,35 +155,47 @@ _WHY = {
     ): "{ms:.0f} ms: the seven prompts of its second step took another half a second "
     "there, which four, sixteen and 32 requests do not show; not explained",
     ("qwen3_omni_2gpu_july", "ttft", 8): "{ms:.0f} ms: as in June, by half as much; not explained",
+    (
+        _TTS,
+        "audio_throughput",
+        64,
+    ): "{ours:.4g}: this value is of July (PR 5231), whose RTF was worse than June's; "
+    "with ten requests at once it cannot be a quarter more than at 16",
 }
 
 
 def _claim(row: _Row) -> Claim:
     shown = _QUANTITIES[row.name]
     return claim(
-        f"{row.run['label']}, {row.c} at once: {shown.words}",
+        f"{row.run['label']}, {f'{row.load} at once' if isinstance(row.load, int) else row.load}: {shown.words}",
         level(row.measured, shown.unit, within=shown.within * row.measured),
         row.ours,
-        _WHY.get((row.run["server"], row.name, row.c), "{ours:.4g}"),
+        _WHY.get((row.run["server"], row.name, row.load), "{ours:.4g}"),
         calibrated="the server's host times were fitted to this load" if row.fitted else "",
         remark=row.run["source"],
     )
 
 
 CLAIMS = {
-    f"{row.run['server'].removeprefix('qwen3_omni_')}-{row.name}-{row.c}".replace("_", "-"): _claim(row)
+    f"{row.run['server'].removeprefix('qwen3_omni_')}-{row.name}-{row.load}".translate(
+        {95: "-", 47: "-"}
+    ): _claim(row)
     for row in ROWS
 }
 
-_AXES = {"RTF": ("rtf",), "first token, s": ("ttft", "ttft_p50"), "time per token, s": ("tbt",)}
+_AXES = {
+    "RTF": ("rtf", "rtf_p50"),
+    "first token, s": ("ttft", "ttft_p50"),
+    "time per token, s": ("tbt",),
+    "first packet, s": ("ttfp_p50",),
+}
+_COLOURS = "#999999", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
 
 
-@picture(TITLE, 1, 3)
+@picture(TITLE, 1, 4)
 def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Predicted over measured; what was fitted is hollow."""
-    colours = dict(
-        zip([run["server"] for run in PAPER], ("#999999", "#d55e00", "#0072b2", "#009e73"), strict=True)
-    )
+    colours = dict(zip([run["server"] for run in PAPER], _COLOURS, strict=True))
     for axis, (title, names) in zip(axes, _AXES.items(), strict=True):
         reach = max(row.measured for row in ROWS if row.name in names)
         for row in ROWS:
@@ -158,9 +209,10 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
         axis.plot(ends, ends, color=INK, lw=0.9, zorder=1)
         axis.fill_between(ends, 0.9 * ends, 1.1 * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
         axis.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel="predicted")
+        axis.tick_params(axis="x", which="minor", labelbottom=False)
     handles, labels = axes[0].get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    axes[0].figure.legend(unique.values(), unique.keys(), loc="outside lower left", ncols=4)
+    axes[0].figure.legend(unique.values(), unique.keys(), loc="outside lower left", ncols=5)
     return (
         "Each point is one public run, a mean or a median of it. Hollow: a constant was fitted to this load; filled: "
         "predicted. Grey: within 10 %."
