@@ -1,12 +1,14 @@
 """The body of a chat completion: a subset of OpenAI's, with vLLM's `priority`."""
 
 import re
+from typing import TypeVar
 
 import msgspec
 
 from engines.endpoint.lengths import MOST_INPUT, typed_tokens
 from engines.endpoint.protocol import Refusal
 
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 _FIELD = re.compile(r" - at `\$\.(\w+)")
 
 
@@ -56,17 +58,20 @@ class ChatRequest(msgspec.Struct):
         return max(1, sum(typed_tokens(message.text) for message in self.messages))
 
 
-def chat_request(body: bytes) -> ChatRequest:
-    """Raises Refusal, whose `param` names the field that is wrong."""
+def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
+    """Raises Refusal, whose `param` names the field that is wrong. `what`: what `kind` is, in words."""
     try:
-        asked = msgspec.json.decode(body, type=ChatRequest)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         field = _FIELD.search(str(error))
-        raise Refusal(
-            f"this is no chat completion: {error}", "invalid_value", field[1] if field else None
-        ) from None
+        raise Refusal(f"this is no {what}: {error}", "invalid_value", field[1] if field else None) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
+
+
+def chat_request(body: bytes) -> ChatRequest:
+    """Raises Refusal, whose `param` names the field that is wrong."""
+    asked = read_body(body, ChatRequest, "chat completion")
     if not asked.messages:
         raise Refusal("messages is empty; say something.", param="messages")
     if asked.n != 1:

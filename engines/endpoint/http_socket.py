@@ -1,4 +1,4 @@
-"""One client's HTTP connection whose requests have bodies: chat completions, one after the other.
+"""One client's HTTP connection whose requests have bodies: chat completions or texts to speak, one after the other.
 
 The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connection over here at its first byte.
 """
@@ -7,30 +7,43 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httptools
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from engines.endpoint.chat_request import ChatRequest, chat_request
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import GOING, Refusal, error_body
 
 REQUEST_BYTES = 16_384
 """Of a request with all its headers: [chosen] browsers send 2 KiB."""
 
-_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+COMPLETIONS_PATH, SPEECH_PATH = "/v1/chat/completions", "/v1/audio/speech"
+
+_STREAM = "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nTransfer-Encoding: chunked\r\n\r\n"
 _GONE, _DONE = 1006, 1000
 """Close codes, by which ends of sessions are counted."""
 
 
-class Completion(Protocol):
-    """Parses a `chat_completion.ChatCompletion`."""
+class Answer(Protocol):
+    """An `http_reply.HttpReply`, or what answers instead."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+
+class Posted(NamedTuple):
+    """What a server answers requests with bodies by. `read(body)`: what is asked, which says whether to `stream`;
+    raises Refusal. `begin(stream, asked)`: the answer, which counts as a session. `content_type`: of one that is
+    streamed. `only`: whether nothing else is served."""
+
+    path: str
+    content_type: str
+    read: Callable[[bytes], Any]
+    begin: Callable[["HttpSocket", Any], Answer]
+    only: bool = False
 
 
 class CompletionOwner(Protocol):
@@ -38,6 +51,7 @@ class CompletionOwner(Protocol):
 
     limits: Limits
     buffer: bytearray
+    posted: Posted | None
 
     @property
     def full(self) -> bool: ...
@@ -59,13 +73,13 @@ class CompletionOwner(Protocol):
         """A request was refused for it."""
         ...
 
-    def begin_completion(self, client: "HttpSocket", asked: ChatRequest) -> Completion: ...
+    def begin_completion(self, client: "HttpSocket", asked: Any) -> Answer: ...
 
     def session_ended(self, code: int) -> None: ...
 
 
 class HttpSocket(asyncio.BufferedProtocol):
-    """Implements `chat_completion.Stream`; httptools calls the `on_` methods."""
+    """Implements `http_reply.Stream`; httptools calls the `on_` methods."""
 
     def __init__(self, server: CompletionOwner, transport: asyncio.Transport) -> None:
         self._server = server
@@ -79,9 +93,9 @@ class HttpSocket(asyncio.BufferedProtocol):
         """When the request that comes in began."""
         self._waits = self._parsed_head = self._eof = False
         """Whether a whole request waits for its turn, one's head has come, and the client has said its last."""
-        self._reply: Completion | None = None
+        self._reply: Answer | None = None
         self._streams = False
-        """Whether the reply under way is told in events."""
+        """Whether the reply under way is told piece by piece."""
         self._used_s = self._loop.time()
         self._closed_s: float | None = None
 
@@ -100,8 +114,11 @@ class HttpSocket(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size()
 
     def event(self, data: bytes) -> None:
+        self.piece(b"data: %s\n\n" % data)
+
+    def piece(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data))
+            self._transport.write(b"%x\r\n%s\r\n" % (len(data), data))
             if self.queued_bytes > self._limits.queue_bytes:
                 self._transport.abort()
 
@@ -233,10 +250,11 @@ class HttpSocket(asyncio.BufferedProtocol):
                 why = f"{self._limits.max_sessions} sessions are on line; try again later."
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why, "full", leave=False)
             else:
-                asked = chat_request(body)
+                assert server.posted is not None
+                asked = server.posted.read(body)
                 self._streams = asked.stream
                 if asked.stream:
-                    self._transport.write(_STREAM)
+                    self._transport.write(_STREAM.format(server.posted.content_type).encode())
                 self._reply = server.begin_completion(self, asked)
                 self._reply.begin()
         except Refusal as refusal:

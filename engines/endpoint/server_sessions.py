@@ -3,7 +3,7 @@ their sockets."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,12 +14,14 @@ from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.base_session import SessionContext
-from engines.endpoint.chat_completion import ChatCompletion, Stream
-from engines.endpoint.chat_request import ChatRequest
+from engines.endpoint.chat_completion import ChatCompletion
+from engines.endpoint.chat_request import chat_request
 from engines.endpoint.detokenizer import Detokenizer, detokenizer_of
 from engines.endpoint.frame_session import FrameSession
+from engines.endpoint.http_socket import COMPLETIONS_PATH, SPEECH_PATH, HttpSocket, Posted
 from engines.endpoint.protocol import Outbox, Session
 from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.speech import CONTENT_TYPE, Speech, speech_request
 from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
@@ -92,9 +94,21 @@ class Sessions:
         return session
 
     @property
-    def complete(self) -> Callable[[Stream, ChatRequest], ChatCompletion] | None:
-        """What makes a chat completion for each request; None where frames are served."""
-        return None if isinstance(self.server.gateway, TickGateway) else self._completion
+    def posted(self) -> Posted | None:
+        """What answers requests with bodies: speech where nothing else is made, else chat completions; None where
+        frames are served."""
+        deployment, gateway = self.context.deployment, self.server.gateway
+        if isinstance(gateway, TickGateway):
+            return None
+
+        def begin(kind: Any, stream: HttpSocket, asked: Any) -> Any:
+            number, self._opened = self._opened, self._opened + 1
+            return kind(self.context, number, stream, gateway, asked)
+
+        if deployment.speech_only:
+            read = partial(speech_request, deployment=deployment)
+            return Posted(SPEECH_PATH, CONTENT_TYPE, read, partial(begin, Speech), only=True)
+        return Posted(COMPLETIONS_PATH, "text/event-stream", chat_request, partial(begin, ChatCompletion))
 
     @property
     def model(self) -> dict[str, Any]:
@@ -104,10 +118,6 @@ class Sessions:
         about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
         context = deployment.stages[deployment.entry].max_model_len
         return about | {"owned_by": "rehearsal", "root": deployment.model.name, "max_model_len": context}
-
-    def _completion(self, stream: Stream, asked: ChatRequest) -> ChatCompletion:
-        number, self._opened = self._opened, self._opened + 1
-        return ChatCompletion(self.context, number, stream, self.server.gateway, asked)
 
     def _enter(self) -> None:
         self.open += 1

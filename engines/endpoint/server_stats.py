@@ -70,7 +70,7 @@ class ServerStats:
     """
 
     def __init__(self, entry: str) -> None:
-        self.stages = entry, TALKER
+        self.stages = tuple(dict.fromkeys((entry, TALKER)))
         self.events: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter(dict.fromkeys(self.stages, 0))
         self.wasted: Counter[str] = Counter(dict.fromkeys(self.stages, 0))
@@ -157,6 +157,7 @@ class ServerStats:
         return now
 
     def cut(self, produced: Mapping[str, int], text: int, frames: int = 0) -> None:
-        """A reply of so many tokens was interrupted when so much text and so many frames had been played."""
-        for stage, tokens in zip(self.stages, (text, frames), strict=True):
+        """A reply of so many tokens was interrupted when so much of the first stage and so many frames had been
+        played."""
+        for stage, tokens in zip(self.stages, (text, frames), strict=False):
             self.wasted[stage] += produced.get(stage, 0) - tokens

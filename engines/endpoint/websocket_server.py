@@ -18,15 +18,14 @@ from urllib.parse import urlsplit
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from engines.endpoint.chat_request import ChatRequest
 from engines.endpoint.client_socket import ClientSocket
 from engines.endpoint.host_names import is_own, only_local
-from engines.endpoint.http_socket import Completion, HttpSocket
+from engines.endpoint.http_socket import Answer, HttpSocket, Posted
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import GOING, GOING_AWAY, Outbox, Session, encode, error_body
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
-COMPLETIONS_PATH, MODELS_PATH = "/v1/chat/completions", "/v1/models"
+MODELS_PATH = "/v1/models"
 PAGES = METRICS_PATH, HEALTH_PATH, MODELS_PATH
 READING = "GET", "HEAD"
 """Methods with which pages can be asked for."""
@@ -62,9 +61,8 @@ CHECK_S = 0.1
 
 class WebSocketServer:
     """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
-    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type. `complete(stream, asked)`: gives
-    a chat completion, which counts as a session; None: there are none. `model`: what is served, as OpenAI's API tells
-    it.
+    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type. `posted`: what answers requests
+    with bodies; None: nothing does. `model`: what is served, as OpenAI's API tells it.
 
     `buffer`: what sockets are read into. `draining`: no session begins any more. `sessions`: on line; `begun`: so
     far; `refused`: by reason; `closed`: sessions by close code, 1006 where there was none.
@@ -76,10 +74,11 @@ class WebSocketServer:
         limits: Limits,
         token: str | None,
         render_metrics: Callable[["WebSocketServer"], tuple[bytes, str]],
-        complete: Callable[[HttpSocket, ChatRequest], Completion] | None = None,
+        posted: Posted | None = None,
         model: dict[str, Any] | None = None,
     ) -> None:
         self.limits = limits
+        self.posted = posted
         self.buffer = bytearray(READ_BYTES)
         self.draining = False
         self.sessions = 0
@@ -89,7 +88,6 @@ class WebSocketServer:
         self._connect = connect
         self._token = token
         self._render_metrics = render_metrics
-        self._complete = complete
         self._models = [model] if model is not None else []
         self._sockets: set[ClientSocket | HttpSocket] = set()
         self._listener: socket.socket | None = None
@@ -180,12 +178,13 @@ class WebSocketServer:
             return _response(HTTPStatus.OK, body, kind)
         if path == MODELS_PATH:
             return _response(HTTPStatus.OK, encode({"object": "list", "data": self._models}), JSON)
-        entrances = [REALTIME_PATH, *([COMPLETIONS_PATH] if self._complete else [])]
+        posted = self.posted
+        entrances = ([] if posted and posted.only else [REALTIME_PATH]) + ([posted.path] if posted else [])
         if path not in entrances:
             known = f"{', '.join((*entrances, MODELS_PATH, METRICS_PATH))} and {HEALTH_PATH}"
             return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {known}.")
-        if (request.method == POST) != (path == COMPLETIONS_PATH):
-            allow = POST if path == COMPLETIONS_PATH else "GET"
+        if (request.method == POST) != (path != REALTIME_PATH):
+            allow = "GET" if path == REALTIME_PATH else POST
             why = f"{path} is asked with {allow}."
             return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, why, allow)
         # Of a page without an address, such as a file's, nothing is left of the origin (`null`).
@@ -200,11 +199,11 @@ class WebSocketServer:
         self.begun += 1
         return self._connect(client)
 
-    def begin_completion(self, client: HttpSocket, asked: ChatRequest) -> Completion:
-        assert self._complete is not None
+    def begin_completion(self, client: HttpSocket, asked: Any) -> Answer:
+        assert self.posted is not None
         self.sessions += 1
         self.begun += 1
-        return self._complete(client, asked)
+        return self.posted.begin(client, asked)
 
     def refuse_completion(self, reason: str) -> None:
         self.refused[reason] += 1

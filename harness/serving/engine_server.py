@@ -33,7 +33,7 @@ LEAVE_S = 10.0
 
 
 class Ready(NamedTuple):
-    """The server listens. `url`: of its realtime endpoint; `metrics_url`: of its Prometheus metrics."""
+    """The server listens. `url`: where clients call; `metrics_url`: of its Prometheus metrics."""
 
     url: str
     metrics_url: str
@@ -112,7 +112,7 @@ async def _serve(
     lag = metrics.LoopLag()
     render = metrics.Metrics(sessions.stats, lag).render
     endpoint = websocket_server.WebSocketServer(
-        sessions.connect, config.limits, token(config.token_env), render, sessions.complete, sessions.model
+        sessions.connect, config.limits, token(config.token_env), render, sessions.posted, sessions.model
     )
     stop = asked_to_stop(asked)
     engines = server.start()
@@ -120,13 +120,11 @@ async def _serve(
     waiting = loop.create_task(stop.wait(), name="stop")
     try:
         endpoint.listen(listener)
-        address = address_of(listener)
-        ready(
-            Ready(
-                f"ws://{address}{websocket_server.REALTIME_PATH}",
-                f"http://{address}{websocket_server.METRICS_PATH}",
-            )
-        )
+        address, posted = address_of(listener), endpoint.posted
+        url = f"ws://{address}{websocket_server.REALTIME_PATH}"
+        if posted is not None and posted.only:
+            url = f"http://{address}{posted.path}"
+        ready(Ready(url, f"http://{address}{websocket_server.METRICS_PATH}"))
         done, _ = await asyncio.wait({waiting, *engines, *extra}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # engines serve for ever, so one that is done has failed

@@ -66,6 +66,8 @@ def serve(
 
     `rehearse serve vllm_omni --device cpu` really executes a small model with random weights
 
+    `rehearse serve vllm_omni --set deployment=qwen3_tts_2gpu --set first_chunk_frames=1` speaks posted texts
+
     `rehearse serve metronome --set admission=aimd --frame 1`
 
     `rehearse serve liveserve --host 0.0.0.0 --token-env REHEARSAL_TOKEN`
@@ -115,6 +117,7 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
     import contextlib
     from urllib.parse import urlsplit
 
+    from engines.server import resolve
     from harness import serving
     from harness.proxy import ProxyConfig
     from harness.proxy.proxy_config import check_router
@@ -124,6 +127,12 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
 
     serving.check(config)
     check_router(router)
+    deployment = resolve(serving.parameters(config)[1])
+    if deployment.speech_only:
+        raise UserError(
+            f"--replicas {replicas} puts a proxy in front, which passes on completions and realtime sessions, and "
+            f"deployment {deployment.name!r} only speaks; leave it out."
+        )
     with bound(config.host, config.port):
         pass  # a port that is taken is told before models load
     print(f"loading {replicas} servers …", file=sys.stderr)

@@ -61,13 +61,13 @@ async def served(
     rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
     sessions = build_sessions(engine, Params.model_validate(own), ServerParams.model_validate(rest), 7)
     gateway, turns = sessions.server.gateway, []
-    if sessions.complete is not None:
+    if sessions.posted is not None:
         commit = gateway.commit
         gateway.commit = lambda turn, end_s: (turns.append(turn), commit(turn, end_s))
     lag = LoopLag()
     render = Metrics(sessions.stats, lag).render
     sockets = WebSocketServer(
-        sessions.connect, limits or Limits(), token, render, sessions.complete, sessions.model
+        sessions.connect, limits or Limits(), token, render, sessions.posted, sessions.model
     )
     listener = socket.create_server(("127.0.0.1", 0))
     sockets.listen(listener)

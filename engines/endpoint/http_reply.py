@@ -1,0 +1,80 @@
+"""What one HTTP request is answered with: a session of a single typed turn."""
+
+from typing import Protocol
+
+from engines.endpoint.base_session import SessionContext
+from engines.speaking.gateway import Gateway
+from workloads.trace import Turn
+
+
+class Stream(Protocol):
+    """The way to the client of one answer: events or pieces and their end, or all at once."""
+
+    def event(self, data: bytes) -> None: ...
+
+    def piece(self, data: bytes) -> None: ...
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        ...
+
+    def answer(self, body: bytes) -> None: ...
+
+
+class HttpReply:
+    """Also the gateway's listener: `text`, `audio` and `reply_done` are what it calls. `_sent_s`: of its audio, s."""
+
+    def __init__(self, context: SessionContext, number: int, stream: Stream, gateway: Gateway) -> None:
+        self._context, self._number, self._stream, self._gateway = context, number, stream, gateway
+        self._begun_s = context.loop.time()
+        self._sent_s = 0.0
+        self._over = False
+
+    def _commit(
+        self, input_tokens: int, output_tokens: int, reply_audio_s: float | None = None, priority: int = 0
+    ) -> None:
+        number = self._number
+        turn = Turn(
+            session=number,
+            turn=0,
+            arrival_s=self._begun_s,
+            modality="text",
+            input_tokens=input_tokens,
+            audio_s=None,
+            output_tokens=output_tokens,
+            reply_audio_s=reply_audio_s,
+            think_s=None,
+            barge_in_after_s=None,
+            history_tokens=None,
+            network_s=0.0,
+            priority=priority,
+        )
+        self._gateway.open(number, self)
+        self._context.stats.follow(number, 0)
+        self._gateway.commit(turn, self._begun_s)
+
+    def end(self) -> None:
+        """The client has gone, or has been told everything."""
+        number, stats = self._number, self._context.stats
+        if not self._over:
+            self._over = True
+            cut = self._gateway.barge_in(number, self._sent_s)
+            heard = cut.frames if self._context.deployment.speech_only else cut.text
+
+            def ended() -> None:
+                stats.cut(stats.settle(number, 0, "lost"), heard)
+
+            stats.when_ended(number, 0, ended)
+        self._gateway.close(number)
+
+    def reply_done(self, turn: int) -> None:
+        self._context.stats.when_ended(self._number, 0, self._completed)
+
+    def _completed(self) -> None:
+        raise NotImplementedError
+
+    def text(self, turn: int, tokens: int) -> None:
+        """Speech alone is sent as no text."""
+
+    def audio(self, turn: int, audio_s: float) -> None:
+        """A reply in text is not spoken."""
