@@ -399,7 +399,7 @@ def test_each_chunk_that_is_computed_is_encoded_again():
     stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
     request = StageRequest.__new__(StageRequest)
     request.chunk_starts, request.audio_s, request.rendered_frames = [0, 55, 110], 2.0, 0
-    request.image_tokens = 0
+    request.image_tokens, request.hands_over = 0, False
 
     def clips(context: int, tokens: int) -> tuple[int, float]:
         work = stage.work([Span(context, tokens)], {"s": request})
