@@ -195,6 +195,8 @@ _COLOURS = "#999999", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
 @picture(TITLE, 1, 4)
 def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     """Predicted over measured; what was fitted is hollow."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     colours = dict(zip([run["server"] for run in PAPER], _COLOURS, strict=True))
     for axis, (title, names) in zip(axes, _AXES.items(), strict=True):
         reach = max(row.measured for row in ROWS if row.name in names)
@@ -204,15 +206,18 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
                 continue
             reach, colour = max(reach, ours), colours[row.run["server"]]
             face = "none" if row.fitted else colour
-            axis.plot(row.measured, ours, "o", ms=5, mec=colour, mfc=face, label=row.run["label"])
+            axis.plot(row.measured, ours, "o", ms=5, mec=colour, mfc=face)
         ends = np.array([0.5 * min(row.measured for row in ROWS if row.name in names), 1.2 * reach])
         axis.plot(ends, ends, color=INK, lw=0.9, zorder=1)
         axis.fill_between(ends, 0.9 * ends, 1.1 * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
         axis.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel="predicted")
-        axis.tick_params(axis="x", which="minor", labelbottom=False)
-    handles, labels = axes[0].get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    axes[0].figure.legend(unique.values(), unique.keys(), loc="outside lower left", ncols=5)
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            each.set_minor_formatter(NullFormatter())
+    for run in PAPER:
+        axes[0].plot([], [], "o", color=colours[run["server"]], label=run["label"])
+    axes[0].figure.legend(loc="outside lower left", ncols=5)
     return (
         "Each point is one public run, a mean or a median of it. Hollow: a constant was fitted to this load; filled: "
         "predicted. Grey: within 10 %."
