@@ -28,11 +28,13 @@ ROWS, FRAMES, CONTEXT = (1, 2, 4, 8, 16, 32), (4, 29, 50, 325), 1024
 TINY = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
 
 Step = Callable[[], object]
+models: Any = modeling
+"""Untyped, as transformers' decorators hide what its modules return."""
 
 
 def talker_step(config: Any, rows: int, context: int, device: str) -> Step:
     """One decode step of the talker's layers, each request with `context` tokens before it."""
-    model = modeling.Qwen3OmniMoeTalkerModel(config).to(device, torch.bfloat16).eval()
+    model = models.Qwen3OmniMoeTalkerModel(config).to(device, torch.bfloat16).eval()
     size = config.hidden_size
     cache = DynamicCache()
     model(
@@ -50,7 +52,7 @@ def talker_step(config: Any, rows: int, context: int, device: str) -> Step:
 
 def predictor_step(config: Any, rows: int, device: str) -> Step:
     """All residual codes of one frame, code after code."""
-    model = modeling.Qwen3OmniMoeTalkerCodePredictorModel(config).to(device, torch.bfloat16).eval()
+    model = models.Qwen3OmniMoeTalkerCodePredictorModel(config).to(device, torch.bfloat16).eval()
     token = torch.randn(rows, 1, config.hidden_size, device=device, dtype=torch.bfloat16)
 
     def step() -> None:
@@ -63,7 +65,7 @@ def predictor_step(config: Any, rows: int, device: str) -> Step:
 
 def code2wav_step(config: Any, frames: int, device: str) -> Step:
     """The waveform of one request's frames."""
-    model = modeling.Qwen3OmniMoeCode2Wav(config).to(device, torch.bfloat16).eval()
+    model = models.Qwen3OmniMoeCode2Wav(config).to(device, torch.bfloat16).eval()
     codes = torch.randint(0, config.codebook_size, (1, config.num_quantizers, frames), device=device)
     return lambda: model(codes)
 
@@ -123,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not asked.tiny:
         parser.error("no GPU is here; give --tiny to try the script on a CPU")
-    config, vocoder = configuration.Qwen3OmniMoeTalkerConfig(), configuration.Qwen3OmniMoeCode2WavConfig()
+    config: Any = configuration.Qwen3OmniMoeTalkerConfig()
+    vocoder: Any = configuration.Qwen3OmniMoeCode2WavConfig()
     talker, predictor = config.text_config, config.code_predictor_config
     rows, frames, context = ROWS, FRAMES, CONTEXT
     predictor.num_code_groups = 16
