@@ -212,7 +212,7 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
         axis.fill_between(ends, 0.9 * ends, 1.1 * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
         axis.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel="predicted")
         for each in (axis.xaxis, axis.yaxis):
-            each.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            each.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 100 * ends[0] else (1,)))
             each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             each.set_minor_formatter(NullFormatter())
     for run in PAPER:
