@@ -21,6 +21,7 @@ from engines.core.replica import Replica
 from engines.core.stage import HostCopies, Safepoints, Stage, reach, windowed_share
 from engines.deployments import Deployment
 from engines.devices.available import check, check_said
+from engines.devices.calibrated import Calibrated
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.extensions import InLockstep, SmShare, StatedSteps
 from engines.devices.fabric import Fabric, Port
@@ -33,6 +34,7 @@ from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
+from engines.devices.step_file import StepFile
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
@@ -127,7 +129,8 @@ ROOFLINE_NOISE_CV = 0.03
 class Parts:
     """Makes the parts of one server, on one kind of device. Must be made inside a running event loop.
 
-    `profile`: measured step times, or kernels, which take the place of others at the stages it has (modelled devices).
+    `profile`: measured step times, or kernels, which take the place of others at the stages it has, or factors on all
+    (modelled devices).
     `trace` or `sound`: where a model that hears on a real device finds what its users say; without either it counts
     tokens. `frame_s`: length of a frame where no trace tells it.
     """
@@ -138,7 +141,7 @@ class Parts:
         recorder: Recorder,
         seed: int,
         device: str = "virtual",
-        profile: Profile | Kernels | None = None,
+        profile: StepFile | None = None,
         trace: Trace | None = None,
         sound: "Sound | None" = None,
         frame_s: float | None = None,
@@ -154,6 +157,11 @@ class Parts:
         self._sound = sound
         self._seed = seed
         self._profile = profile
+        self._factors = profile.factors if isinstance(profile, Calibrated) else None
+        if self._factors is not None:
+            client_s = self._factors.client_s.value
+            overheads = replace(self.deployment.overheads, preprocess_s=client_s, preprocess_text_s=None)
+            self.deployment = replace(self.deployment, overheads=overheads)
         self._gpus: dict[tuple[int, ...], VirtualGpu] = {}
         self._executors: list[Any] = []
         self._fabric: Fabric | None = None
@@ -268,7 +276,11 @@ class Parts:
             step_time = StepTime({name: stated.scale * value for name, value in stated.coefficients.items()})
         if fitted is not None:
             step_time = fitted.step_time
-        stage = replace(stage, decoder=as_shown(stage.decoder, stage.async_scheduling))
+        decoder, factors = as_shown(stage.decoder, stage.async_scheduling), self._factors
+        if factors is not None:
+            host_s, each_s = factors.host_s.value, factors.host_s_per_request.value
+            decoder = replace(decoder, host_s=host_s, host_s_per_request=each_s)
+        stage = replace(stage, decoder=decoder)
         kernels = self._kernels(stage) if step_time is None else None
         if noise_cv is None:
             noise_cv = 0.0 if fitted is not None else ROOFLINE_NOISE_CV if kernels is None else STEP_NOISE_CV
@@ -287,6 +299,7 @@ class Parts:
             sms=None if share is None else share.share * gpu.facts.sms,
             vision_slots=slots_of(stage),
             kernels=kernels,
+            slower=(1.0, 1.0) if factors is None else (factors.decode.value, factors.prompt.value),
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:

@@ -13,7 +13,7 @@ from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.sharing import SharedCompute, SharedExecution
+from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
 from engines.models import Decoder
@@ -51,7 +51,8 @@ class VirtualStage:
     context that a token sees at most (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where steps
     can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its
     next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of
-    its kernels, in the place of the roofline that `in_turn` and `waves` tell.
+    its kernels, in the place of the roofline that `in_turn` and `waves` tell. `slower`: factors on the layers, and what
+    samples behind them, of steps of decodes alone and of steps with prompts; not on fitted step times.
     """
 
     modelled = True
@@ -71,11 +72,13 @@ class VirtualStage:
         sms: float | None = None,
         vision_slots: int | None = None,
         kernels: Roofline | None = None,
+        slower: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         self.gpu = gpu
         self.sms = sms
         self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         self.step_time = step_time
+        self._slower = slower
         self.reach, self.reach_share = reach, reach_share
         self.takes_sums = step_time is None or reach is None
         """Whether rows may come as sums beside the others."""
@@ -141,7 +144,7 @@ class VirtualStage:
         noise, compute = self.next_noise(), self.gpu.compute
         execution: Execution | SharedExecution
         if isinstance(compute, SharedCompute):
-            execution = compute.submit(self.roofline.shared_step(work, noise), self.sms)
+            execution = compute.submit(self._shared_step(work, noise), self.sms)
         else:
             execution = compute.submit(self._step_cost(rows, work, noise, quiet), ended)
         self._step, self._dropped = _Step(execution, rows, requests, noise), NOBODY
@@ -184,11 +187,12 @@ class VirtualStage:
         work, compute = self.work(left, step.requests), self.gpu.compute
         if isinstance(compute, SharedCompute):
             assert isinstance(step.execution, SharedExecution)
-            return compute.interrupt(
-                step.execution, self.roofline.shared_step(work, step.noise) if left else None
-            )
+            return compute.interrupt(step.execution, self._shared_step(work, step.noise) if left else None)
         assert isinstance(step.execution, Execution)
         return compute.interrupt(step.execution, self._step_cost(left, work, step.noise) if left else None)
+
+    def _shared_step(self, work: Work, noise: float) -> SharedStep:
+        return self.roofline.shared_step(work, noise, self._slower[work.prompts > 0])
 
     def _step_cost(
         self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows = NO_ROWS
@@ -200,7 +204,11 @@ class VirtualStage:
         """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
         window: what lies behind one counts as if it were not there."""
         if self.step_time is None:
-            return self.roofline.step(work, noise)
+            cost = self.roofline.step(work, noise)
+            slower = self._slower[work.prompts > 0]
+            if slower == 1.0:
+                return cost
+            return StepCost(cost.before_s, cost.layer_s * slower, cost.layers, cost.after_s * slower)
         layers = self.roofline.decoder.layers
         seen = rows if self.reach is None else _seen(rows, self.reach, self.reach_share)
         fitted_s = self.step_time.predict(seen, quiet) * noise

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engines.devices.calibrated import Calibrated, check_calibrated
 from engines.devices.kernels.grids import Kernels, check_kernels
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import check_profile, shipped_profile
@@ -27,8 +28,8 @@ def profile_of(
 ) -> dict[str, Any] | None:
     """The content of a point's profile; None where a roofline or a real device says how long steps take.
 
-    UserError when the given one, read from `path`, was made for another model, or kernels for another GPU or split, or
-    the point asks for a roofline.
+    UserError when the given one, read from `path`, was made for another model, GPU or split, or the point asks for
+    a roofline, or scales what the profile has fitted.
     """
     if device in REAL_DEVICES:
         return None
@@ -37,10 +38,17 @@ def profile_of(
             f"step_times=roofline and --profile {path} both say how long steps take; leave one of them out."
         )
     deployment = resolve(params)
+    splits = {stage.name: stage.split for stage in deployment.stages.values()}
     if given is None:
         profile = shipped_profile(deployment.name) if params.checkpoint is None else None
+    elif isinstance(given, Calibrated):
+        if params.scale is not None:
+            raise UserError(
+                f"scale={params.scale} changes constants that --profile {path} has fitted; leave one of them out."
+            )
+        check_calibrated(given, deployment.model.name, deployment.gpu.name, splits, str(path))
+        profile = given
     elif isinstance(given, Kernels):
-        splits = {stage.name: stage.split for stage in deployment.stages.values()}
         check_kernels(given, deployment.model.name, deployment.gpu.name, splits, str(path))
         profile = given
     else:

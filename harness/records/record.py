@@ -245,6 +245,7 @@ def write_record(
     """Write every file of a finished record but the log into `folder`."""
     write_tables(folder, point, measurement)
     outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
+    outcome |= step_times(point, measurement.requests.get("turn_start_s"))
     _write_manifest(folder, point, environment, started, outcome)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from engines.devices.calibrated import Calibrated
 from engines.devices.extensions import StatedSteps
 from engines.devices.kernels.choose import fitting
 from engines.devices.kernels.grids import Kernels
@@ -20,12 +22,19 @@ ROOFLINE = "a roofline of the whole layer"
 OWN = "as the deployment says"
 
 
-def step_times(point: Point) -> dict[str, Any]:
-    """`{"step_times": {stage: where its times are from}}` of a point on a modelled device; else nothing."""
+def step_times(point: Point, starts_s: Collection[float] | None = None) -> dict[str, Any]:
+    """`{"step_times": {stage: where its times are from}}` of a point on a modelled device; else nothing. `starts_s`:
+    when its requests began, where they are known."""
     if point.device in REAL_DEVICES or point.device not in DEVICES or "deployment" not in point.server_params:
         return {}
     try:
-        return {"step_times": step_sources(point.server, point.profile)}
+        found = step_sources(point.server, point.profile)
+        given = as_step_file(point.profile, "the profile") if point.profile is not None else None
+        if isinstance(given, Calibrated) and starts_s is not None and len(starts_s) > 1:
+            took_s = max(starts_s) - min(starts_s)
+            said = given.extrapolated((len(starts_s) - 1) / took_s) if took_s else ""
+            found = {stage: f"{source}. {said}" if said else source for stage, source in found.items()}
+        return {"step_times": found}
     except UserError:
         return {}  # of a point that failed as its server cannot be
 
@@ -41,7 +50,7 @@ def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) ->
     found = {}
     for name, stage in deployment.stages.items():
         kernels = None
-        if given is not None:
+        if given is not None and not isinstance(given, Calibrated):
             has = given.of(name, stage.split) if isinstance(given, Kernels) else given.stages.get(name)
             if has is not None:
                 found[name] = f"{given.origin}, from a file"
@@ -57,4 +66,6 @@ def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) ->
             found[name] = FITTED
         else:
             found[name] = ROOFLINE
+        if isinstance(given, Calibrated):
+            found[name] += f", {given.origin}"
     return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.truth import guidellm, inference_perf, vllm_bench
+from harness.truth import guidellm, inference_perf, live, vllm_bench
 from harness.truth.document import get, number, read_yaml
 from harness.truth.inference_perf import read_stages
 from harness.truth.otel import read_spans
@@ -24,8 +24,9 @@ from harness.truth.vllm_log import read_log, server_of
 from workloads.errors import UserError
 
 KINDS = (
-    "OpenTelemetry traces of vLLM (JSON), results of guidellm (JSON, gzip or not) or of `vllm bench serve`, "
-    "inference-perf's per_request_lifecycle_metrics.json or summary_lifecycle_metrics.json, or a summary as CSV"
+    "OpenTelemetry traces of vLLM (JSON), results of guidellm (JSON, gzip or not), of `vllm bench serve` or of "
+    "`rehearse live`, inference-perf's per_request_lifecycle_metrics.json or summary_lifecycle_metrics.json, or a "
+    "summary as CSV"
 )
 
 
@@ -65,6 +66,8 @@ def _stem(path: Path) -> str:
 def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
     """`name`: of a run that the folder is; `within` begins the names of the folders in it."""
     found: list[TruthRun | SummaryRun] = []
+    if live.is_live(path):
+        return [_live(path, name)]
     if runs := files_of(path):
         for files in runs:
             found += read_run(files, name if len(runs) == 1 else f"{name}-{_stem(files.named()[0])}")
@@ -75,6 +78,13 @@ def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
         elif each.suffix == ".csv" and each.stat().st_size and is_summary(each):
             found += read_summaries(each)
     return found
+
+
+def _live(path: Path, name: str) -> TruthRun:
+    """A folder of `rehearse live`."""
+    client, server = live.read_live(path)
+    server = replace(server, config=_model_config(path, server.model))
+    return TruthRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
 
 
 RESULTS = ("", "results", "inference-perf-data")

@@ -69,7 +69,9 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
+    """A run as it can be replayed; its deployment is in a file of the folder that it was planned in."""
+
     run: TruthRun | SummaryRun
     gpu: str
     trace: Trace
@@ -91,16 +93,16 @@ def predict(
     load_gpu(gpu)
     if model is not None:
         load_model(model)
-    planned: dict[int, _Planned] = {}
+    planned: dict[int, Planned] = {}
     failed: list[Failed] = []
     with TemporaryDirectory() as trial:  # one that cannot be leaves nothing behind
         for i, run in enumerate(runs):
             try:
-                _plan(run, Path(trial), gpu, model)
+                plan(run, Path(trial), gpu, model)
             except UserError as error:
                 failed.append(Failed(run.name, str(error)))
             else:
-                planned[i] = _plan(run, out, gpu, model)
+                planned[i] = plan(run, out, gpu, model)
     if not planned and failed:
         none = "" if len(runs) == 1 else f"none of {len(runs)} runs can be predicted: "
         raise UserError(none + failed[0].reason)
@@ -130,7 +132,8 @@ def _failed(run: str, out: Path, why: str) -> Failed:
     return Failed(run, why.splitlines()[-1], log)
 
 
-def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> _Planned:
+def plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:
+    """UserError where it cannot be replayed."""
     if model is not None:
         known, name, unknown = load_model(model), model, ()
     else:
@@ -149,7 +152,7 @@ def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) ->
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
     _check_fits(run, on, path, trace, prefixes)
-    return _Planned(run, on, trace, prefixes, (*assumed, *more, *unknown))
+    return Planned(run, on, trace, prefixes, (*assumed, *more, *unknown))
 
 
 def _check_fits(
@@ -173,7 +176,7 @@ def _check_fits(
         )
 
 
-def _predict(planned: _Planned, out: Path, step_times: str) -> Prediction:
+def _predict(planned: Planned, out: Path, step_times: str) -> Prediction:
     run, folder = planned.run, out / planned.run.name
     path = str(folder / DEPLOYMENT)
 
@@ -192,14 +195,19 @@ def _predict(planned: _Planned, out: Path, step_times: str) -> Prediction:
         else:
             said = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
         assumed = (*assumed, said)
-    requests = latencies.drop(columns="arrival").assign(part=_parts(run, len(latencies)))
+    requests = latencies.drop(columns="arrival").assign(part=parts_of(run, len(latencies)))
     return Prediction(run, beside(run, requests), source, planned.gpu, assumed)
 
 
 def serve(
-    path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
+    path: str,
+    columns: dict[str, Any],
+    prefixes: Prefixes,
+    step_times: str,
+    profile: dict[str, Any] | None = None,
 ) -> tuple[pd.DataFrame, str]:
-    """In a fresh process: the run in virtual time, and where its step times are from."""
+    """In a fresh process: the run in virtual time, and where its step times are from. `profile`: the content of a
+    file that `--profile` takes."""
     from harness.experiments.experiment import Point
     from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
@@ -213,7 +221,8 @@ def serve(
         served = server.gateway.deployment
         server.gateway.begins = begins(prefixes, served.stages[served.entry].decoder.vocab)
 
-    point = Point.of(trace, ENGINE, server=server, client={"turn_timeout_s": PATIENCE_S})
+    client = {"turn_timeout_s": PATIENCE_S}
+    point = Point.of(trace, ENGINE, server=server, client=client, profile=profile)
     run = replay(point, trace, arrange=arrange)
     table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
@@ -225,7 +234,8 @@ def serve(
     return pd.DataFrame(latencies), "; ".join(dict.fromkeys(sources.values()))
 
 
-def _parts(run: TruthRun | SummaryRun, count: int) -> list[str]:
+def parts_of(run: TruthRun | SummaryRun, count: int) -> list[str]:
+    """The part of each of its requests."""
     if isinstance(run, SummaryRun):
         return [run.workload] * count
     labels = [""] * count

@@ -59,6 +59,8 @@ class Server:
     """Its version."""
     cpu_offload_gib: float | None = None
     """Host memory that takes evicted KV blocks."""
+    label: str = ""
+    """What its user calls it."""
     config: Path | None = None
     """The model's config.json, where it is with the run."""
 

@@ -60,6 +60,7 @@ def find(
             "W|GPU=W,...",
         ),
     ] = None,
+    profile: Annotated[Path | None, option("--profile", "Step times of `rehearse profile`.", "FILE")] = None,
     jobs: Annotated[int | None, number("--jobs", "Points at a time; default: the processor's cores.")] = None,
     out: Annotated[
         Path | None, option("--out", "Results directory; default: results/NAME-find.", "DIR")
@@ -92,7 +93,7 @@ def find(
             f"--set {over}={given[over]} pins what --over {over} searches; leave one out, or bound the search by "
             "--from and --to."
         )
-    experiment = resolve(source, given, seeds or (None if quick else SEEDS), None, quick)
+    experiment = resolve(source, given, seeds or (None if quick else SEEDS), None, quick, profile)
     if experiment.device != "virtual":
         raise UserError(
             f"a search is made in virtual time, and the experiment is for device {experiment.device}; set device to "

@@ -1,5 +1,5 @@
 """`rehearse profile`: measure how long steps take on a real device, and fit what virtual time replays with; or put such
-a file together from kernels that others have measured."""
+a file together from kernels that others have measured, or fit factors to runs of a server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from reports.tables.plain_tables import Table
 
 
+KERNELS = "aiconfigurator"
+"""The value of --from that is no path."""
+
+
 def profile(
     model: Annotated[
         str,
@@ -27,17 +31,25 @@ def profile(
     ],
     device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
     source: Annotated[
-        str | None, option("--from", "Measured kernels instead: aiconfigurator.", "SOURCE")
+        str | None,
+        option(
+            "--from",
+            "Instead: aiconfigurator, kernels that were measured; or a file or folder of runs of your server.",
+            "SOURCE",
+        ),
     ] = None,
     gpu: Annotated[str | None, option("--gpu", "With --from: on which GPU, as h100.")] = None,
     tp: Annotated[
         int | None,
         option(
-            "--tp", "With --from: GPUs that a replica is split over; default: 1, or the deployment's.", min=1
+            "--tp",
+            "With --from: GPUs that a replica is split over; default: 1, or the deployment's or the runs'.",
+            min=1,
         ),
     ] = None,
     out: Annotated[
-        Path | None, option("--out", "Default: results/profiles/M-DEVICE.yaml, or M-GPU.yaml.", "FILE")
+        Path | None,
+        option("--out", "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, or M-GPU-runs.yaml.", "FILE"),
     ] = None,
     quick: Annotated[bool, option("--quick", "A coarse grid, in about a minute.")] = False,
 ) -> None:
@@ -51,7 +63,13 @@ def profile(
 
     `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100` needs no device: kernels that NVIDIA has
     measured on that GPU (package aiconfigurator-core) become a file for `rehearse run --profile FILE`.
+
+    `rehearse profile --from RUNS --model llama_3_1_8b --gpu h100` fits a model of your server to its measured runs at
+    several rates: what `rehearse live` wrote, or any kind that `rehearse fidelity --truth` reads.
     """
+    if source is not None and source != KERNELS and Path(source).exists():
+        _from_runs(Path(source), model, gpu, tp, device, out)
+        return
     if source is not None:
         _from_kernels(source, model, gpu, tp, device, out)
         return
@@ -66,14 +84,13 @@ def _from_kernels(
     from workloads.atomic_file import YAML_ENDINGS, check_output
     from workloads.errors import UserError
 
-    if source != "aiconfigurator":
-        raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
+    if source != KERNELS:
+        raise UserError(
+            f"--from {source} is neither a file or folder of measured runs nor {KERNELS}; give one of them."
+        )
     if gpu is None:
         raise UserError("--from aiconfigurator lacks the GPU; add --gpu h100, or another.")
-    if device is not None:
-        raise UserError(
-            f"--device {device} measures here, and --from aiconfigurator reads; leave one of them out."
-        )
+    _check_no_device(device, source)
     path = out or Path("results") / "profiles" / f"{Path(model).stem}-{gpu}{f'-tp{tp}' if tp else ''}.yaml"
     check_output(path, YAML_ENDINGS)
     kernels = kernels_for(model, gpu, tp)
@@ -82,6 +99,43 @@ def _from_kernels(
     command = f"rehearse run EXPERIMENT --set gpu={kernels.gpu} --profile {path}"
     title = f"{kernels.model}: {kernels.origin}"
     _present(title, _kernel_tables(kernels), {"profile": path, "next": command})
+
+
+def _check_no_device(device: str | None, source: str) -> None:
+    from workloads.errors import UserError
+
+    if device is not None:
+        raise UserError(f"--device {device} measures here, and --from {source} reads; leave one of them out.")
+
+
+def _from_runs(
+    source: Path, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
+) -> None:
+    from engines.devices.calibrated import save_calibrated
+    from harness.truth.calibrate import calibrate
+    from harness.truth.folder import read_truth
+    from reports.calibration.factors import sentences, tables
+    from reports.cli.output import tell, wide
+    from reports.cli.progress import parts
+    from reports.tables.plain_tables import print_tables
+    from workloads.atomic_file import YAML_ENDINGS, check_output
+
+    _check_no_device(device, str(source))
+    if out is not None:
+        check_output(out, YAML_ENDINGS)
+    try:
+        with parts() as show:
+            found = calibrate(read_truth(source), gpu, model, tp, show)
+    except KeyboardInterrupt:
+        typer.echo("Stopped; nothing was written.", err=True)
+        raise typer.Exit(130) from None
+    made = found.profile
+    path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
+    save_calibrated(made, check_output(path, YAML_ENDINGS))
+    console = wide(150)
+    print_tables(tables(found), console)
+    tell(console, sentences(found))
+    typer.echo(f"\nprofile  {path}")
 
 
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:

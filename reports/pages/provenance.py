@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from engines.deployments import Deployment, load_deployment
+from engines.devices.kernels.grids import Kernels
 from engines.devices.names import DEVICES
 from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
@@ -120,7 +121,7 @@ def _step_times(run: Run) -> list[Fact]:
             profile = as_step_file(point.point.profile, "the stored profile")
             if isinstance(profile, Profile):
                 found[profile.origin] = profile
-            else:
+            elif isinstance(profile, Kernels):
                 given[profile.origin] = None
     if given:
         return [{"label": "Step times", "value": f"from the file given: {'; '.join(given)}"}]
@@ -137,7 +138,7 @@ def _step_times(run: Run) -> list[Fact]:
 
 
 def _by_stage(run: Run) -> list[Fact]:
-    """Of points without a profile of their own: where each stage's step times are from, by the records."""
+    """Of points with no file of steps or kernels: where each stage's step times are from, by the records."""
     said: dict[str, None] = {}
     for point in run.points:
         by_source: dict[str, list[str]] = defaultdict(list)

@@ -1,0 +1,136 @@
+"""A profile that was fitted to measured runs of a server: few factors on its modelled steps, and how good they are.
+
+`rehearse profile --from RUNS` writes it. Times are in seconds (fields end in `_s`), errors are shares, 0.03 for 3 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date as Date
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from workloads.atomic_file import output
+from workloads.errors import UserError
+
+SCHEMA_VERSION = 1
+"""Version of the file; a reader refuses one that is newer than itself."""
+
+MARK = "factors"
+"""The field by which such a file is told from other profiles."""
+
+HEADER = """\
+# Made by `rehearse profile --from RUNS`. Times in s, errors as shares: mean |predicted / measured - 1| of loads' means.
+"""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Factor(_Part):
+    """`default`: what a replay without the profile has. `fitted_to`: the measurements that decide it."""
+
+    value: float = Field(ge=0, allow_inf_nan=False)
+    default: float = Field(ge=0, allow_inf_nan=False)
+    fitted_to: str
+
+
+class Factors(_Part):
+    """`decode`, `prompt`: on the kernels of steps of decodes alone, and of steps with prompts. `host_s`,
+    `host_s_per_request`: the host's time that shows in a step, and for each of its requests. `client_s`: outside of the
+    engine, in TTFT and E2E alike."""
+
+    decode: Factor
+    prompt: Factor
+    host_s: Factor
+    host_s_per_request: Factor
+    client_s: Factor
+
+    @model_validator(mode="after")
+    def _take_time(self) -> Factors:
+        if not (self.decode.value and self.prompt.value):
+            raise ValueError("has a factor of kernels that is 0; kernels take time")
+        return self
+
+
+class Errors(_Part):
+    """Mean over loads of |predicted / measured - 1| of the mean TTFT, time between tokens and E2E."""
+
+    ttft: float = Field(ge=0, allow_inf_nan=False)
+    itl: float = Field(ge=0, allow_inf_nan=False)
+    e2e: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Compared(_Part):
+    """Loads with the errors before and after the fit."""
+
+    loads: list[str] = Field(min_length=1)
+    before: Errors
+    after: Errors
+
+
+class Range(_Part):
+    """Of the loads, fitted and held out: requests a second, and requests in flight by Little's law."""
+
+    lowest_rate: float = Field(gt=0, allow_inf_nan=False)
+    highest_rate: float = Field(gt=0, allow_inf_nan=False)
+    lowest_in_flight: float = Field(ge=0, allow_inf_nan=False)
+    highest_in_flight: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Calibrated(_Part):
+    """A file: one server's factors. `gpus`: of a replica. `server`: names of the runs, and the release of vLLM."""
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    gpu: str
+    gpus: int = Field(gt=0)
+    date: Date
+    server: str
+    range: Range
+    factors: Factors
+    held_out: Compared
+    fitted: Compared
+
+    @property
+    def origin(self) -> str:
+        count = len(self.fitted.loads)
+        return f"fitted to {count} load{'' if count == 1 else 's'} of {self.server} on {self.date}"
+
+    def extrapolated(self, rate: float) -> str:
+        """A sentence where a replay's requests a second are none that the loads had; else nothing."""
+        low, high = self.range.lowest_rate, self.range.highest_rate
+        if low * (1 - MARGIN) <= rate <= high * (1 + MARGIN):
+            return ""
+        return f"Extrapolated: the replay has {rate:.3g} requests a second, and the loads had {low:.3g} to {high:.3g}."
+
+
+MARGIN = 0.02
+"""By so much a rate may lie outside the range and count as within. [chosen] Rounding, and chance in arrivals."""
+
+
+def check_calibrated(
+    profile: Calibrated, model: str, gpu: str, splits: Mapping[str, int], where: str
+) -> None:
+    """UserError where it is of another model, GPU or number of GPUs. `splits`: GPUs of a replica, by stage."""
+    mend = "give a profile of this server, made by `rehearse profile --from RUNS`"
+    if profile.model != model:
+        raise UserError(f"{where} is of model {profile.model!r}, but this is model {model!r}; {mend}.")
+    if profile.gpu != gpu:
+        raise UserError(f"{where} is of gpu {profile.gpu!r}, but this runs on gpu {gpu!r}; {mend}.")
+    if list(splits.values()) != [profile.gpus]:
+        runs = ", ".join(f"{stage} on {gpus}" for stage, gpus in splits.items())
+        raise UserError(
+            f"{where} is of one stage on {profile.gpus} GPU{'' if profile.gpus == 1 else 's'}, but this runs {runs}; "
+            f"{mend}."
+        )
+
+
+def save_calibrated(profile: Calibrated, path: Path) -> None:
+    """Write it as YAML, whole or not at all. UserError when the folder cannot be written."""
+    text = HEADER + yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False, width=118)
+    with output(path, make_folder=True) as file:
+        file.write(text.encode())

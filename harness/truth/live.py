@@ -1,0 +1,85 @@
+"""What `rehearse live` measured of a server that answers in text: one run, each load a part of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from harness.records.record import Record, load_record
+from harness.records.results import EXPERIMENT, record_folders
+from harness.truth.seen import Part, Seen, rate_label
+from harness.truth.truth_run import Server
+from workloads.errors import UserError
+
+KEYS = ["session", "turn"]
+PAUSE_S = 10.0
+"""Between one load and the next, which in fact may have been an hour. [chosen]"""
+
+
+def is_live(folder: Path) -> bool:
+    """Whether it is a results folder of `rehearse live`."""
+    try:
+        stored = json.loads((folder / EXPERIMENT).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(stored, dict) and stored.get("device") == "live"
+
+
+def read_live(folder: Path) -> tuple[list[Part], Server]:
+    """The finished loads in the order in which they were measured, and what is known of the server. UserError where
+    there is none, or users spoke, or batch requests that no table has took part."""
+    records = [load_record(path) for path in record_folders(folder / "points")]
+    finished = sorted(
+        (each for each in records if each.manifest["status"] == "ok"),
+        key=lambda each: each.manifest["started"],
+    )
+    if not finished:
+        raise UserError(
+            f"{folder} has no load that was measured to its end; give a run of `rehearse live` that has."
+        )
+    labels = [_label(each) for each in finished]
+    parts, begin_s = [], 0.0
+    for record, label in zip(finished, labels, strict=True):
+        if record.point.server_params.get("batch"):
+            raise UserError(f"{folder} has batch requests beside its users; give a run without --batch.")
+        seen = tuple(_seen(record, begin_s, str(len(parts))))
+        if not seen:
+            continue
+        begin_s = max(each.start_s + (each.e2e_s or 0.0) for each in seen) + PAUSE_S
+        again = f", seed {record.point.seed}" if labels.count(label) > 1 else ""
+        parts.append(Part(label + again, seen))
+    experiment = json.loads((folder / EXPERIMENT).read_bytes())
+    asked = finished[0].point.server_params.get("model")
+    return parts, Server(asked or "", label=experiment.get("label") or "")
+
+
+def _label(record: Record) -> str:
+    c = record.point.client_params.get("c")
+    return f"{c} at a time" if c is not None else rate_label(record.point.workload_params["rate"])
+
+
+def _seen(record: Record, begin_s: float, name: str) -> Iterator[Seen]:
+    """Tokens of a reply are those that the server states; those of a prompt, what was asked for with all that its
+    session had said before, which the prefix cache may hold."""
+    turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
+    table = record.table("requests")
+    if set(table["spoken"]) - {False} or set(turns["modality"]) - {"text"}:
+        raise UserError(f"{record.folder} is of users who speak or listen; only runs of text can be read.")
+    both = turns.merge(table, on=KEYS, how="inner")
+    output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
+    said = both["input_tokens"] + output
+    before = both["history_tokens"].fillna(said.groupby(both["session"]).cumsum() - said)
+    for at, row in enumerate(both.to_dict("records")):
+        history = int(before.iloc[at])
+        ttft, e2e = (None if pd.isna(row[key]) else float(row[key]) for key in ("ttft_s", "e2e_s"))
+        yield Seen(
+            id="",
+            start_s=begin_s + row["turn_end_s"],
+            prompt_tokens=history + int(row["input_tokens"]),
+            output_tokens=int(output.iloc[at]),
+            ttft_s=ttft,
+            e2e_s=e2e,
+            prefix=f"{name}/{row['session']}" if history else None,
+            prefix_tokens=history,
+        )

@@ -1,0 +1,233 @@
+"""`rehearse profile --from RUNS`: known factors are found again, and what cannot tell them is refused."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range, save_calibrated
+from engines.devices.step_file import load_step_file
+from engines.server import ServerParams
+from harness.experiments.profiles import profile_of
+from harness.records.step_times import step_sources
+from harness.truth import calibrate as module
+from harness.truth.calibrate import calibrate
+from harness.truth.loads import loads_of
+from harness.truth.predict import plan, serve
+from harness.truth.truth_run import Request, Server, TruthRun
+from reports.cli import app
+from workloads.errors import UserError
+
+SERVER = Server(
+    "meta-llama/Llama-3.1-8B",
+    "H100",
+    max_num_seqs=64,
+    max_num_batched_tokens=2048,
+    vllm="0.20.0",
+    label="mine",
+)
+RATES = (4.0, 8.0, 16.0, 24.0)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process takes seconds to begin."""
+    monkeypatch.setattr(module, "workers", lambda log: ThreadPoolExecutor(1))
+
+
+def factors(**values: float) -> Factors:
+    every = {
+        "decode": 1.0,
+        "prompt": 1.0,
+        "host_s": 0.0,
+        "host_s_per_request": 0.0,
+        "client_s": 0.002,
+    } | values
+    return Factors(
+        **{name: Factor(value=value, default=1.0, fitted_to="a test") for name, value in every.items()}
+    )
+
+
+def a_profile(**values: float) -> Calibrated:
+    compared = Compared(
+        loads=["a"], before=Errors(ttft=0.2, itl=0.1, e2e=0.1), after=Errors(ttft=0, itl=0, e2e=0)
+    )
+    return Calibrated(
+        model="llama_3_1_8b",
+        gpu="h100",
+        gpus=1,
+        date=date(2026, 11, 27),
+        server="mine",
+        range=Range(lowest_rate=2, highest_rate=12, lowest_in_flight=1, highest_in_flight=9),
+        factors=factors(**values),
+        held_out=compared,
+        fitted=compared,
+    )
+
+
+def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> TruthRun:
+    """Of requests that nobody measured yet."""
+    random, requests, parts, begin_s = np.random.default_rng(0), [], [], 0.0
+    for rate in rates:
+        arrivals = begin_s + np.cumsum(random.exponential(1 / rate, count))
+        requests += [
+            Request(
+                float(at),
+                int(random.integers(200, 1500)),
+                int(random.integers(10, 40)),
+                None,
+                0,
+                1.0,
+                1.0,
+                1.0,
+                queue_s,
+            )
+            for at in arrivals
+        ]
+        parts.append((f"{rate:g}/s", len(requests) - count, len(requests)))
+        begin_s = float(arrivals[-1]) + 30
+    return TruthRun("run", SERVER, tuple(requests), tuple(parts), None, "")
+
+
+def served_by(profile: Calibrated, run: TruthRun, folder: Path) -> TruthRun:
+    """The run as a server with these factors would have been measured."""
+    made, requests = plan(run, folder, "h100", None), []
+    for load in loads_of(made, folder):
+        found, _ = serve(
+            load.deployment, load.columns, load.prefixes, "measured", profile.model_dump(mode="json")
+        )
+        requests += found.to_dict("records")
+    return replace(
+        run,
+        requests=tuple(
+            replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "itl", "e2e")})
+            for each, row in zip(run.requests, requests, strict=True)
+        ),
+    )
+
+
+def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_path: Path) -> None:
+    true = {"decode": 1.3, "prompt": 1.2, "host_s": 0.0004, "host_s_per_request": 2e-5, "client_s": 0.006}
+    found = calibrate([served_by(a_profile(**true), a_run(RATES), tmp_path)], None)
+    made = found.profile
+    assert (made.model, made.gpu, made.gpus, made.server) == ("llama_3_1_8b", "h100", 1, "mine (vLLM 0.20.0)")
+    assert [row.load.label for row in found.fitted] == ["run, 4/s", "run, 16/s"]
+    assert [row.load.label for row in found.held_out] == ["run, 8/s", "run, 24/s"]
+    assert made.held_out.before.itl > 0.2 and made.held_out.before.e2e > 0.2
+    for errors in (made.held_out.after, made.fitted.after):
+        assert max(errors.ttft, errors.itl, errors.e2e) < 0.05
+    assert made.factors.decode.value == pytest.approx(1.3, rel=0.1)
+    assert made.factors.prompt.value == pytest.approx(1.2, rel=0.15)
+    assert made.range.lowest_rate < 8 < 16 < made.range.highest_rate
+
+
+def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
+    run = a_run(RATES[:2], count=8)
+    planned = plan(run, tmp_path, "h100", None)
+    rows = [
+        serve(load.deployment, load.columns, load.prefixes, "measured")[0]
+        for load in loads_of(planned, tmp_path)
+    ]
+    measured = [row for table in rows for row in table.to_dict("records")]
+    requests = tuple(
+        replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "itl", "e2e")})
+        for each, row in zip(run.requests, measured, strict=True)
+    )
+    made = calibrate([replace(run, requests=requests)], None).profile
+    assert made.held_out.before == made.held_out.after == Errors(ttft=0, itl=0, e2e=0)
+    for _, factor in made.factors:
+        assert factor.value == pytest.approx(factor.default, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (a_run((2.0,)), "^one load .run, 2/s. cannot tell the factors"),
+        (a_run((2.0, 4.0), queue_s=0.9), "^all 2 loads are saturated"),
+        (
+            replace(a_run((2.0, 4.0)), parts=(("as many as go", 0, 32), ("4/s", 32, 64))),
+            "^of 2 loads only one .run, 4/s",
+        ),
+        (
+            replace(a_run((2.0, 4.0)), server=Server("nobody/knows", "H100")),
+            "^run served nobody/knows, whose sizes",
+        ),
+        (
+            replace(a_run((2.0, 4.0)), server=Server("meta-llama/Llama-3.1-8B")),
+            "^run does not say on which GPU it ran; add --gpu",
+        ),
+    ],
+)
+def test_runs_that_cannot_tell_the_factors_are_refused(run: TruthRun, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        calibrate([run], None)
+
+
+def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
+    made = folder(
+        **{"bench.json": {"endpoint_type": "a", "model_id": "x", "input_lens": [9], "output_lens": [9]}}
+    )
+    asked = [
+        "profile",
+        "--from",
+        str(made),
+        "--model",
+        "llama_3_1_8b",
+        "--gpu",
+        "h100",
+        "--out",
+        str(tmp_path / "p.yaml"),
+    ]
+    ran = CliRunner().invoke(app, asked)
+    assert ran.exit_code != 0 and not (tmp_path / "p.yaml").exists()
+
+
+def test_a_profile_is_read_as_it_was_written_and_its_report_says_where_it_is_from(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    save_calibrated(a_profile(decode=1.5), path)
+    given = load_step_file(path)
+    assert given == a_profile(decode=1.5)
+    params = ServerParams.of({"deployment": "llama_8b_h100"})
+    facts = profile_of(given, str(path), "virtual", params)
+    (said,) = step_sources(params, facts).values()
+    assert said.startswith("kernels of vLLM") and said.endswith(", fitted to 1 load of mine on 2026-11-27")
+    for wrong, words in (
+        ({"gpu": "h200"}, "is of gpu 'h100'"),
+        ({"scale": "bandwidth=2.0"}, "leave one of them out"),
+    ):
+        with pytest.raises(UserError, match=words):
+            profile_of(given, str(path), "virtual", params.model_copy(update=wrong))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpus": 0}, "gpus"),
+        ({"model": None}, "model"),
+        ({"speed": 1}, "speed"),
+        ({"schema_version": 9}, "newer than this version's 1"),
+        ({"factors": {}}, "factors.decode"),
+        ({"factors": {"decode": {"value": -1}}}, "factors"),
+    ],
+)
+def test_bad_fields_of_a_profile_are_named(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(a_profile().model_dump(mode="json") | change))
+    with pytest.raises(UserError, match=re.escape(said)):
+        load_step_file(path)
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"), [(2.0, ""), (12.1, ""), (1.0, "Extrapolated: the replay has 1 "), (20.0, "20 ")]
+)
+def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, said: str) -> None:
+    found = a_profile().extrapolated(rate)
+    assert said in found and bool(said) == bool(found)
