@@ -1,21 +1,30 @@
 """What kernels that were measured one by one do not tell of vLLM's steps: the host between them, and kernels in a row.
 
 Numbers for all models and GPUs, each calibrated on one part of real runs and held against the others (`rehearse
-fidelity --truth`, docs/fidelity.md); a model's own host times stand in its file, or are `config_file.REQUEST_S`.
+fidelity --truth`, docs/fidelity.md). A model's own host times stand in its file, or are `config_file.REQUEST_S`.
 """
 
 from dataclasses import replace
 
 from engines.models import Decoder
 
-PROMPT_STEP = 1.08
-"""Kernels of a step that holds prompt tokens, over the same measured one by one: it does not run as one CUDA graph, and
-products draw power that lowers the clock. [calibrated] median of the prompts that had the GPU to themselves in a run of
-CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take what the kernels take."""
+PROMPT_STEP = 0.08
+"""Kernels of a step of prompt tokens take longer by this share than the same kernels measured one by one: the step does
+not run as one CUDA graph, and products draw power that lowers the clock. [calibrated] median of the prompts that had
+the GPU to themselves in a run of CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take what the
+kernels take. A step of both is between, by its share of prompt tokens."""
 
-ASYNC_SHARE = 0.25
-"""Of the host's time, what still shows where the next step is planned while this one runs. [calibrated] to the mean
-inter-token time of one of 18 experiments with vLLM 0.15.1 (Llama-3.1-8B, some 90 requests at once)."""
+FOUR_GPU_ALLREDUCE = 1.28
+"""vLLM's own all-reduces over four GPUs, over the same measured one by one. [calibrated] on one load of Llama-2-70B on
+H100s."""
+
+OWN_ALLREDUCE_BYTES = 8 << 20
+"""vLLM's own kernel reduces smaller messages, NCCL those of this size and larger: vLLM 0.32.0, `max_size` in
+vllm/distributed/device_communicators/custom_all_reduce.py."""
+
+MHA_DECODES = 0.96
+"""Attention of decodes in which each query head has its own K and V, over the same measured one by one. [calibrated] on
+three of five loads of Llama-2-7B on an H100."""
 
 STEP_NOISE_CV = 0.007
 """Coefficient of variation of a step's time around what it holds. [measured] at most, if one step's is another's no
@@ -28,17 +37,18 @@ less queue and prefill, by the server's own spans, of the requests that PROMPT_S
 CALIBRATED_ON = (
     ("jan20-codellama-train-1", "one at a time", "PROMPT_STEP, API_SERVER_S"),
     ("jan20-codellama-train-1", "as many as go", "REQUEST_S"),
-    ("46-Llama-3.1-8B-Instruct-tp1-reasoning", "reasoning", "ASYNC_SHARE"),
+    ("known_loads-20260217-155451-llama-2-7b-tp1-codegen-stage-0", "5/s", "MHA_DECODES"),
+    ("known_loads-20260217-202857-llama-2-70b-tp4-general-stage-0", "8/s", "FOUR_GPU_ALLREDUCE"),
+    ("known_loads-20260217-231439-llama-2-7b-tp1-general-stage-0", "8/s", "MHA_DECODES"),
+    ("known_loads-20260217-231439-llama-2-7b-tp1-general-stage-1", "20/s", "MHA_DECODES"),
+    ("known_loads-20260218-120914-mixtral-8x7b-v0-1-tp2-codegen-stage-0", "5/s", "FEW_EXPERTS"),
+    ("known_loads-20260218-130541-mixtral-8x7b-v0-1-tp2-general-stage-0", "8/s", "FEW_EXPERTS"),
+    ("known_loads-20260218-130541-mixtral-8x7b-v0-1-tp2-general-stage-1", "20/s", "FEW_EXPERTS"),
 )
 """(run, its load, constants) of public runs (inference-sim, commit e7a4aa37): all other loads are predictions."""
 
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:
-    """The decoder with the host times that show between its steps."""
-    if not asynchronous:
-        return decoder
-    return replace(
-        decoder,
-        host_s=ASYNC_SHARE * decoder.host_s,
-        host_s_per_request=ASYNC_SHARE * decoder.host_s_per_request,
-    )
+    """The decoder with the host times that show between its steps: none where each step is planned while the one before
+    runs. Loads from 9 to 112 requests in flight show none (docs/fidelity.md)."""
+    return replace(decoder, host_s=0.0, host_s_per_request=0.0) if asynchronous else decoder

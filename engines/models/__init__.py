@@ -98,7 +98,7 @@ class Decoder:
     `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
     `vision_encoder`: what turns images into its input embeddings; None where images are counted as tokens alone.
     `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a feed-forward of `ffn` and no
-    experts.
+    experts. `qk_norm`: queries and keys are normalised, head by head, before attention.
     """
 
     layers: int
@@ -126,6 +126,7 @@ class Decoder:
     vision_encoder: VisionEncoder | None = None
     mla: LatentAttention | None = None
     dense_layers: int = 0
+    qk_norm: bool = False
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -147,7 +147,7 @@ def as_yaml(model: Published) -> str:
 
 
 def _fact(value: float, source: str) -> str:
-    written = f"{value:f}".rstrip("0") if isinstance(value, float) and value else repr(value)
+    written = f"{value:f}".rstrip("0") if isinstance(value, float) and value else json.dumps(value)
     return f"{{value: {written}, source: {json.dumps(source)}}}"
 
 

@@ -32,6 +32,9 @@ PLAIN_FFN = (
 )
 """Types of models whose feed-forward has two products; a model's file says three (gate, up, down)."""
 
+QK_NORM = ("gemma3_text", "minimax_m2", "olmo2", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_text")
+"""Types of models whose queries and keys are normalised."""
+
 NOT_SAID = {
     "block_configs": "layers that differ from one another",
     "compress_ratios": "KV that is compressed by other ratios from layer to layer",
@@ -109,6 +112,7 @@ def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
         dtype_bytes=dtype_bytes,
         vocab=whole(config, "vocab_size", where),
         mla=mla,
+        qk_norm=config.get("model_type") in QK_NORM,
         **_feed_forward(config, layers, where),
     )
 

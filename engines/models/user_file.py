@@ -53,6 +53,9 @@ def _check(facts: Any, where: str = "") -> None:
             _check(value, f"{name}.")
         elif value is None or field.name == "name" or (isinstance(value, bool) and field.type is bool):
             continue
+        elif field.type is bool:
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}, and neither true nor false")
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{name} is {value!r}, and no number")
         elif not 0 <= value < math.inf or (field.type is int and not isinstance(value, int)):

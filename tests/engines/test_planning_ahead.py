@@ -52,7 +52,7 @@ def served(tmp_path: Path) -> Callable[..., pd.DataFrame]:
 def test_who_comes_during_a_step_waits_for_one_more_than_without(served: Callable[..., pd.DataFrame]) -> None:
     """The second request comes in the middle of a decode step of the first, which takes 6 ms."""
     first_token = {ahead: served(ahead, 0.0, 0.5)["ttft_s"].iloc[1] for ahead in (False, True)}
-    assert 4e-3 < first_token[True] - first_token[False] < 8e-3
+    assert 3e-3 < first_token[True] - first_token[False] < 8e-3
 
 
 def test_who_comes_to_an_idle_server_waits_for_nothing(served: Callable[..., pd.DataFrame]) -> None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from engines.devices.hardware import Gpu
-from engines.devices.host import PROMPT_STEP
-from engines.devices.kernels.grids import StageKernels
+from engines.devices.host import FOUR_GPU_ALLREDUCE, MHA_DECODES, OWN_ALLREDUCE_BYTES, PROMPT_STEP
+from engines.devices.kernels.grids import Decodes, Line, StageKernels
 from engines.devices.kernels.times import GridTimes
 from engines.devices.roofline import Roofline, Work
 from engines.devices.sharing import SharedStep
@@ -34,7 +34,8 @@ class KernelSteps(Roofline):
         self._plain = Roofline(decoder, gpu, gpus)
 
     def layer_s(self, work: Work) -> float:
-        return self.kernels_s(work) * (PROMPT_STEP if work.prompts else 1.0)
+        seconds = self.kernels_s(work)
+        return seconds * (1 + PROMPT_STEP * work.prompt_tokens / work.tokens) if work.prompts else seconds
 
     def kernels_s(self, work: Work) -> float:
         """Seconds of a layer's kernels, one by one."""
@@ -93,7 +94,7 @@ class MeasuredSteps(KernelSteps):
         # Over PCIe where there is no NVLink: what all-reduces take was measured as well.
         linked = replace(gpu, nvlink_bandwidth=gpu.nvlink_bandwidth or gpu.pcie_bandwidth)
         super().__init__(decoder, linked, kernels.gpus, vision_slots)
-        self._times = GridTimes(kernels)
+        self._times = GridTimes(_as_served(kernels))
         self._what_if = what_if
         self._sampling_s: dict[int, float] = {}
 
@@ -116,6 +117,20 @@ class MeasuredSteps(KernelSteps):
             seconds = MS * (self._times.head(samples) + self._times.predictor(samples))
             self._sampling_s[samples] = seconds
         return seconds
+
+
+def _as_served(kernels: StageKernels) -> StageKernels:
+    """Times as servers of known load have them, where these contradict kernels that were measured one by one."""
+    served: dict[str, Line | Decodes] = {}
+    if kernels.gpus == 4 and kernels.allreduce is not None:
+        line, token_bytes = kernels.allreduce, 2 * kernels.decoder["hidden"]
+        own = [at * token_bytes < OWN_ALLREDUCE_BYTES for at in line.at]
+        ms = [FOUR_GPU_ALLREDUCE * each if small else each for each, small in zip(line.ms, own, strict=True)]
+        served["allreduce"] = Line(at=line.at, ms=ms)
+    if kernels.decoder["heads"] == kernels.decoder["kv_heads"]:
+        ms = [[MHA_DECODES * each for each in row] for row in kernels.decodes.ms]
+        served["decodes"] = kernels.decodes.model_copy(update={"ms": ms})
+    return kernels.model_copy(update=served)
 
 
 def gpu_s(steps: Roofline, work: Work) -> float:
