@@ -46,6 +46,8 @@ class Row(_Part):
     run: str
     part: str
     kind: Kind
+    model: str
+    vllm: str
     server: str
     intended: list[float] = []
     achieved: float | None = None
@@ -57,11 +59,13 @@ class Row(_Part):
 
 
 class Total(_Part):
-    """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind; `run`: of
-    one run alone."""
+    """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind. `of`: a run
+    whose requests are known, or the model and version of vLLM of experiments in sum; None: of all. `held_out`: of loads
+    that nothing was calibrated on, or of those that something was."""
 
-    run: str | None = None
+    of: str | None = None
     kind: Kind
+    held_out: bool
     loads: int
     requests: int
     absolute: dict[str, float | None]
@@ -76,7 +80,7 @@ class NotReplayed(_Part):
 
 
 class Report(_Part):
-    """`totals`: by run, then over all."""
+    """`totals`: of loads that nothing was calibrated on, by run and over all; then of the others."""
 
     schema_version: int = SCHEMA_VERSION
     date: str
@@ -94,13 +98,11 @@ def report_of(
     """`calibrated`: (run, part, constant) of loads that something was calibrated on."""
     used = {(run, part): what for run, part, what in calibrated}
     rows = [row for each in predictions for row in _rows(each, used)]
-    one_by_one = [each for each in predictions if not isinstance(each.run, SummaryRun)]
-    by_run = [total for each in one_by_one for total in _totals([each], rows, each.run.name)]
     return Report(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         revision=environment()["revision"],
         rows=rows,
-        totals=[*by_run, *_totals(one_by_one, rows), *_in_sum_total(rows)],
+        totals=[total for held_out in (True, False) for total in _totals(predictions, rows, held_out)],
         failed=[
             NotReplayed(run=each.run, reason=each.reason, log=str(each.log) if each.log else None)
             for each in failed
@@ -118,6 +120,8 @@ def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
 def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]:
     run, server = prediction.run, prediction.run.server
     about = {
+        "model": server.model,
+        "vllm": server.vllm or "of unknown version",
         "server": f"{server.model}, {prediction.gpu} x {server.tp}, vLLM {server.vllm or '?'}",
         "step_times": prediction.step_times,
         "assumed": list(prediction.assumed),
@@ -191,29 +195,40 @@ def _statistics(values: np.ndarray) -> dict[str, float | None]:
     return {name: round(float(value), 6) for name, value in numbers.items()}
 
 
-def _totals(
-    predictions: Sequence[Prediction], rows: Sequence[Row], run: str | None = None
-) -> Iterator[Total]:
-    """Of runs whose requests are known one by one; `run`: the only one."""
-    if not predictions:
-        return
-    requests = pd.concat([each.requests for each in predictions], ignore_index=True)
-    kinds: tuple[Kind, ...] = ("below saturation", "saturated")
-    for kind in kinds:
+def _totals(predictions: Sequence[Prediction], rows: Sequence[Row], held_out: bool) -> Iterator[Total]:
+    rows = [row for row in rows if bool(row.calibrated) != held_out]
+    parts = {(row.run, row.part) for row in rows if row.kind != "in sum"}
+    requests = pd.concat([each.requests.assign(run=each.run.name) for each in predictions], ignore_index=True)
+    requests = requests[[pair in parts for pair in zip(requests["run"], requests["part"], strict=True)]]
+    for kind in ("below saturation", "saturated"):
         here = requests.loc[requests["saturated"] == (kind == "saturated")]
-        if len(here):
-            absolute = {name: _by_request(here, name).absolute for name in LATENCIES}
-            loads = sum(row.kind == kind and run in (None, row.run) for row in rows)
-            yield Total(run=run, kind=kind, loads=loads, requests=len(here), absolute=absolute)
+        of_kind = [row for row in rows if row.kind == kind]
+        groups = [*here.groupby("run", sort=False), (None, here)] if len(here) else []
+        for run, each in groups:
+            yield Total(
+                of=None if run is None else str(run),
+                kind=kind,
+                held_out=held_out,
+                loads=sum(run in (None, row.run) for row in of_kind),
+                requests=len(each),
+                absolute={name: _by_request(each, name).absolute for name in LATENCIES},
+            )
+    in_sum: dict[str | None, list[Row]] = {}
+    for row in rows:
+        if row.kind == "in sum":
+            in_sum.setdefault(f"{row.model}, vLLM {row.vllm}", []).append(row)
+    for of, each in in_sum.items():
+        yield Total(
+            of=of,
+            kind="in sum",
+            held_out=held_out,
+            loads=len(each),
+            requests=sum(row.requests for row in each),
+            absolute={name: _mean_error(each, name) for name in LATENCIES},
+        )
 
 
-def _in_sum_total(rows: Sequence[Row]) -> Iterator[Total]:
-    in_sum = [row for row in rows if row.kind == "in sum"]
-    if not in_sum:
-        return
-    absolute = {}
-    for name in LATENCIES:
-        errors = [abs(e) for row in in_sum if (e := row.latencies[name].signed) is not None]
-        absolute[name] = round(float(np.mean(errors)), 5) if errors else None
-    requests = sum(row.requests for row in in_sum)
-    yield Total(kind="in sum", loads=len(in_sum), requests=requests, absolute=absolute)
+def _mean_error(rows: Sequence[Row], name: str) -> float | None:
+    """Of the means of experiments."""
+    errors = [abs(error) for row in rows if (error := row.latencies[name].signed) is not None]
+    return round(float(np.mean(errors)), 5) if errors else None

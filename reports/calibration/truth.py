@@ -1,5 +1,6 @@
 """Predictions held against real runs, for readers: the rows of the table, and the picture."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}
 
 
 def tables(report: Report) -> list[Table]:
-    """A table of each latency, load by load, then the mean absolute errors by run and over all."""
+    """Mean absolute errors, of loads that nothing was calibrated on first; then each latency, load by load."""
     found = []
     for name, title in NAMES.items():
         factor, unit = UNITS[name]
@@ -28,18 +29,20 @@ def tables(report: Report) -> list[Table]:
             rows.append((_run(row), _load(row), _rates(row), *pairs, _percent(error.absolute)))
         headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
         found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
-    totals = [
-        (
-            total.run or "all",
-            total.kind,
-            str(total.loads),
-            f"{total.requests:,}",
-            *(_percent(total.absolute[name]) for name in LATENCIES),
-        )
-        for total in report.totals
-    ]
-    headings = ("run", "", "loads", "requests", *NAMES.values())
-    return [*found, Table("mean absolute error", headings, totals)]
+    headings = ("run, or model", "", "loads", "requests", *NAMES.values())
+    titles = {
+        True: "mean absolute error, loads that nothing was calibrated on",
+        False: "the same, calibrated loads",
+    }
+    totals = [Table(title, headings, list(_totals(report, held_out))) for held_out, title in titles.items()]
+    return [*(table for table in totals if table.rows), *found]
+
+
+def _totals(report: Report, held_out: bool) -> Iterator[tuple[str, ...]]:
+    for total in report.totals:
+        if total.held_out == held_out:
+            errors = (_percent(total.absolute[name]) for name in LATENCIES)
+            yield (total.of or "all", total.kind, str(total.loads), f"{total.requests:,}", *errors)
 
 
 def sentences(report: Report) -> list[str]:

@@ -94,11 +94,12 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
 
 def _caption(report: Report) -> str:
     said = []
-    for total in (each for each in report.totals if each.run is None):
+    for total in (each for each in report.totals if each.of is None or each.kind == "in sum"):
         errors = ", ".join(
             f"{name.upper()} {100 * value:.1f} %"
             for name, value in total.absolute.items()
             if value is not None
         )
-        said.append(f"{total.kind}: mean absolute error {errors}")
-    return f"Both axes are logarithmic; the band is ± {100 * BAND:.0f} %. {'; '.join(said)}."
+        which = "nothing calibrated on it" if total.held_out else "calibrated"
+        said.append(f"{total.of or total.kind}, {which}: {errors}")
+    return f"Both axes are logarithmic; the band is ± {100 * BAND:.0f} %. Mean absolute errors: {'; '.join(said)}."

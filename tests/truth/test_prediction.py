@@ -47,8 +47,8 @@ def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_pa
     predictions, failed = predict(runs, tmp_path, "h100")
     report = report_of(predictions, failed, CALIBRATED_ON)
     assert not failed and len(report.rows) == 17
-    (below,) = [each for each in report.totals if each.run is None and each.kind == "below saturation"]
-    assert (below.loads, below.requests) == (14, 378)
+    below = next(each for each in report.totals if each.of is None and each.kind == "below saturation")
+    assert (below.held_out, below.loads, below.requests) == (True, 13, 355)
     (said,) = [each for each in known() if each.model == "codellama_34b_instruct"]
     for name, most in (("ttft", 0.10), ("itl", 0.05), ("e2e", 0.05)):
         error = below.absolute[name]
@@ -116,10 +116,10 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
     report = report_of(
         [predicted(few, [0.2]), predicted(many, [0.1] * 3), predicted(a_run([1.0]), [3.0], saturated=True)]
     )
-    over_all = {total.kind: total for total in report.totals if total.run is None}
+    over_all = {total.kind: total for total in report.totals if total.of is None}
     assert over_all["below saturation"].absolute["ttft"] == pytest.approx(0.25)
     assert over_all["saturated"].absolute["ttft"] == pytest.approx(2.0)
-    by_run = {total.run: total.absolute["ttft"] for total in report.totals if total.run}
+    by_run = {total.of: total.absolute["ttft"] for total in report.totals if total.of}
     assert by_run == {"few": pytest.approx(1.0), "many": 0, "a": pytest.approx(2.0)}
 
 
@@ -151,6 +151,21 @@ def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> 
     assert row.latencies["itl"].signed == pytest.approx(-0.5)
 
 
+def test_errors_of_loads_that_nothing_was_calibrated_on_come_first() -> None:
+    fitted, held_out = predicted(a_run([0.1], "fitted"), [0.2]), predicted(a_run([0.1], "held"), [0.1])
+    report = report_of([fitted, held_out], calibrated=[("fitted", "all", "X")])
+    assert [(each.of, each.held_out) for each in report.totals] == [
+        ("held", True),
+        (None, True),
+        ("fitted", False),
+        (None, False),
+    ]
+    assert [table.title for table in tables(report)][:2] == [
+        "mean absolute error, loads that nothing was calibrated on",
+        "the same, calibrated loads",
+    ]
+
+
 def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
     report = report_of(
         [predicted(a_run([0.1, None]), [0.11, 0.2])],
@@ -158,7 +173,8 @@ def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> No
         [("a", "all", "X")],
     )
     assert [each.run for each in report.failed] == ["b"]
-    ttft, *_, total = tables(report)
+    total, ttft, *_ = tables(report)
+    assert total.title == "the same, calibrated loads"
     assert ttft.rows[0][:4] == ("a *", "all", "– / 1", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
     assert total.rows[0][:4] == ("a", "below saturation", "1", "2")
     said = sentences(report)
@@ -167,7 +183,7 @@ def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> No
 
 def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_are_named() -> None:
     assert known_error("codellama_34b_instruct", "h100").startswith("mean absolute error against real runs")
-    assert "codellama_34b_instruct: TTFT 3.3 %" in known_error("qwen2_5_14b", "h100")
+    assert "codellama_34b_instruct: TTFT 3.0 %" in known_error("qwen2_5_14b", "h100")
     assert known_error("llama_3_1_8b", "b200") == "no real run on b200 was held against it"
     for each in known():
         load_model(each.model)
