@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -19,7 +21,9 @@ from engines.server import ServerParams
 from harness.experiments.profiles import profile_of
 from harness.records.step_times import step_sources
 from harness.truth import calibrate as module
+from harness.truth import live
 from harness.truth.calibrate import calibrate
+from harness.truth.folder import read_truth
 from harness.truth.loads import loads_of
 from harness.truth.predict import plan, serve
 from harness.truth.truth_run import Request, Server, TruthRun
@@ -231,3 +235,45 @@ def test_bad_fields_of_a_profile_are_named(change: dict[str, Any], said: str, tm
 def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, said: str) -> None:
     found = a_profile().extrapolated(rate)
     assert said in found and bool(said) == bool(found)
+
+
+def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loads of text: the later one was measured first; a prompt holds what its session had said before."""
+    turns = pd.DataFrame(
+        {"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]}
+    )
+    turns = turns.assign(output_tokens=9, history_tokens=np.nan)
+    table = turns[["session", "turn"]].assign(
+        spoken=False, turn_end_s=[0.0, 3.0, 1.0], ttft_s=[0.1, 0.2, np.nan], e2e_s=[0.5, 0.6, np.nan]
+    )
+    table = table.assign(generated_entry=pd.array([5, 6, None], "Int64"))
+
+    def record(path: Path) -> Any:
+        rate = float(path.name)
+        params = {
+            "client_params": {"c": None},
+            "workload_params": {"rate": rate},
+            "server_params": {"model": "m"},
+        }
+        return SimpleNamespace(
+            folder=path,
+            manifest={"status": "ok", "started": f"{9 - rate}"},
+            point=SimpleNamespace(seed=0, **params),
+            trace=lambda: SimpleNamespace(columns=lambda: turns),
+            table=lambda name: table,
+        )
+
+    (tmp_path / "experiment.json").write_text('{"device": "live", "label": "build 7"}')
+    for rate in ("1", "2"):
+        (tmp_path / "points" / rate).mkdir(parents=True)
+    monkeypatch.setattr(live, "load_record", record)
+    (run,) = read_truth(tmp_path)
+    assert isinstance(run, TruthRun) and (run.server.model, run.server.label) == ("m", "build 7")
+    assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))
+    first, other, later = run.requests[:3]
+    assert (first.prompt_tokens, first.output_tokens, first.ttft_s, first.prefix) == (10, 5, 0.1, None)
+    assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
+    assert (other.output_tokens, other.e2e_s) == (9, None)
+    table["spoken"] = True
+    with pytest.raises(UserError, match="only runs of text can be read"):
+        read_truth(tmp_path)
