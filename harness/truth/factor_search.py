@@ -30,8 +30,8 @@ MANY = 10.0
 """Requests in flight at least, for which together the host's prior is as wide as for a step. [chosen] With few,
 requests and steps cannot be told apart, and what is taken for the one errs at other loads."""
 FAR = 2.0
-"""A server whose time between tokens is further than this from the model's is another kind of machine: the search, and
-the prior, begin at its speed. [chosen]"""
+"""A server whose time between tokens is further than this from the model's is another kind of machine. The search and
+the priors begin at its speed: slower kernels, or more time of the host in each step, whichever is nearer. [chosen]"""
 STEP, FURTHEST = 0.25, 4.0
 """Of differences, and of one iteration at most, in standard deviations of the priors."""
 ITERATIONS, DAMPED, GAIN = 4, ((1.0, 0.5), (0.25, 0.125)), 0.02
@@ -40,7 +40,7 @@ another one to follow."""
 UNKNOWN = 0.9
 """Share of its prior's deviation above which a factor is as unknown as it was before the fit. [chosen]"""
 
-MOST_REPLAYS = 3 + ITERATIONS * (len(NAMES) - 1 + 4)
+MOST_REPLAYS = 5 + ITERATIONS * (len(NAMES) - 1 + 4)
 """Of all loads or of the fitted ones; most searches end before."""
 
 Show = Callable[[str, int, int], None]
@@ -73,7 +73,7 @@ class Search:
         most = max(MANY, *(load.in_flight for load in self._fitted))
         client = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
         self._widths = np.array([KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client])
-        self._speed = 1.0
+        self._speed, self._middle = 1.0, self._default
         self._measured = np.array([[load.measured[name] for name in LATENCIES] for load in self._fitted])
         self._done = 0
 
@@ -83,7 +83,7 @@ class Search:
         slower = self._fitted[0].measured["itl"] / before[0]["itl"]
         draft = self._draft(label, before)
         if max(slower, 1 / slower) > FAR:
-            self._speed = float(slower)
+            self._begin_at(float(slower), before[0]["itl"], draft)
         point, spread = self._found(draft)
         factors = self._factors(point, spread)
         (after,) = self._replayed([draft.model_copy(update={"factors": factors})], self._loads)
@@ -91,6 +91,19 @@ class Search:
         self._show("replays", total, total)
         update = {"factors": factors, "held_out": self._compared(before, after, 1)}
         return draft.model_copy(update={**update, "fitted": self._compared(before, after, 0)}), before, after
+
+    def _begin_at(self, slower: float, itl: float, draft: Calibrated) -> None:
+        """`itl`: by the model, at the lowest load, where the server's is `slower` times as long."""
+        starts = [(slower, self._default)]
+        if slower > 1:
+            hosts = self._default.copy()
+            hosts[NAMES.index("host_s")] += (slower - 1) * itl
+            starts.append((1.0, hosts))
+        losses, zero = [], np.zeros(len(NAMES))
+        for self._speed, self._middle in starts:
+            off = self._off(self._at([zero], draft)[0], zero)
+            losses.append(off @ off)
+        self._speed, self._middle = starts[int(np.argmin(losses))]
 
     def _draft(self, label: str, before: list[Means]) -> Calibrated:
         rates, in_flight = ([getattr(each, name) for each in self._loads] for name in ("rate", "in_flight"))
@@ -114,18 +127,19 @@ class Search:
 
     def _values(self, point: np.ndarray) -> np.ndarray:
         kernels = self._speed * np.exp(self._widths[:2] * point[:2])
-        return np.concatenate([kernels, np.maximum(0.0, self._default[2:] + self._widths[2:] * point[2:])])
+        return np.concatenate([kernels, np.maximum(0.0, self._middle[2:] + self._widths[2:] * point[2:])])
 
     def _factors(self, point: np.ndarray, spread: np.ndarray) -> Factors:
         """`spread`: deviations after the fit, as shares of those of the priors."""
         count = len(self._fitted)
         told = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
-        near = "what the model says" if self._speed == 1.0 else "the server's speed at the lowest load"
+        as_modelled = self._speed == 1.0 and self._middle is self._default
+        near = "what the model says" if as_modelled else "the server's speed at the lowest load"
         made = {}
         for at, name in enumerate(NAMES):
             off = self._widths[at] * spread[at]
             within = f"+- {100 * off:.1f} %" if at < 2 else f"+- {1e3 * off:.3g} ms"
-            untold = f"{near if at < 2 else 'its default'}: these loads hardly tell it from the others"
+            untold = f"{near if at < 3 else 'its default'}: these loads hardly tell it from the others"
             made[name] = Factor(
                 value=_rounded(self._values(point)[at]),
                 default=_rounded(self._default[at]),
@@ -138,7 +152,7 @@ class Search:
         point = np.zeros(len(NAMES))
         (means,) = self._at([point], draft)
         lower = np.full(len(NAMES), -np.inf)
-        lower[2:] = -self._default[2:] / self._widths[2:]
+        lower[2:] = -self._middle[2:] / self._widths[2:]
         for _ in range(ITERATIONS):
             off, slopes = self._off(means, point), self._slopes(point, means, draft)
             bounds = np.minimum(np.maximum(lower - point, -FURTHEST), -1e-9), np.full(len(NAMES), FURTHEST)
