@@ -133,6 +133,13 @@ def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_pa
     assert made.range.lowest_rate < 8 < 16 < made.range.highest_rate
 
 
+def test_a_server_that_is_slow_by_its_host_is_not_taken_for_one_with_slow_kernels(tmp_path: Path) -> None:
+    """Steps of 7 ms take 27: slower kernels would grow with the batch, and miss the held-out load."""
+    made = calibrate([served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)], None).profile
+    assert made.factors.host_s.value == pytest.approx(0.02, rel=0.1)
+    assert made.held_out.before.itl > 0.5 and made.held_out.after.itl < 0.05
+
+
 def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
     run = a_run(RATES[:2], count=8)
     planned = plan(run, tmp_path, "h100", None)
