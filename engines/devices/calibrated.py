@@ -57,11 +57,12 @@ class Factors(_Part):
 
 
 class Errors(_Part):
-    """Mean over loads of |predicted / measured - 1| of the mean TTFT, time between tokens and E2E."""
+    """Mean over loads of |predicted / measured - 1| of the mean TTFT, time between tokens and E2E; None where no load
+    measured it."""
 
-    ttft: float = Field(ge=0, allow_inf_nan=False)
-    itl: float = Field(ge=0, allow_inf_nan=False)
-    e2e: float = Field(ge=0, allow_inf_nan=False)
+    ttft: float | None = Field(ge=0, allow_inf_nan=False)
+    itl: float | None = Field(ge=0, allow_inf_nan=False)
+    e2e: float | None = Field(ge=0, allow_inf_nan=False)
 
 
 class Compared(_Part):

@@ -218,17 +218,18 @@ class Search:
         loads = self._loads[first::2]
         return Compared(
             loads=[load.label for load in loads],
-            before=_errors(loads, before[first::2]),
-            after=_errors(loads, after[first::2]),
+            before=errors_of(loads, before[first::2]),
+            after=errors_of(loads, after[first::2]),
         )
 
 
-def _errors(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
-    found = {}
+def errors_of(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
+    """Of `means`, a row for each load."""
+    found: dict[str, float | None] = {}
     for name in LATENCIES:
         pairs = [(each[name], load.measured[name]) for load, each in zip(loads, means, strict=True)]
         errors = [abs(predicted / measured - 1) for predicted, measured in pairs if measured > 0]
-        found[name] = round(float(np.mean(errors)), 5) if errors else 0.0
+        found[name] = round(float(np.mean(errors)), 5) if errors else None
     return Errors(**found)
 
 

@@ -57,16 +57,22 @@ def _errors(title: str, rows: Sequence[Row], compared: Compared) -> Table:
             *(
                 f"{1e3 * row.load.measured[name]:.4g}  {_signed(row, row.before[name], name)}  "
                 f"{_signed(row, row.after[name], name)}"
+                if row.load.measured[name] > 0
+                else "not measured"
                 for name in LATENCIES
             ),
         )
         for row in rows
     ]
     means = (
-        f"{percent(getattr(compared.before, name))}  {percent(getattr(compared.after, name))}"
+        f"{_error(getattr(compared.before, name))}  {_error(getattr(compared.after, name))}"
         for name in LATENCIES
     )
     return Table(title, HEADINGS, [*shown, ("mean absolute", "", "", *means)])
+
+
+def _error(share: float | None) -> str:
+    return "–" if share is None else percent(share)
 
 
 def _signed(row: Row, predicted: float, name: str) -> str:

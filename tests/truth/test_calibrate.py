@@ -1,5 +1,6 @@
 """`rehearse profile --from RUNS`: known factors are found again, and what cannot tell them is refused."""
 
+import math
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from harness.records.step_times import step_sources
 from harness.truth import calibrate as module
 from harness.truth import live
 from harness.truth.calibrate import calibrate
+from harness.truth.factor_search import errors_of
 from harness.truth.folder import read_truth
 from harness.truth.loads import loads_of
 from harness.truth.predict import plan, serve
@@ -138,6 +140,13 @@ def test_a_server_that_is_slow_by_its_host_is_not_taken_for_one_with_slow_kernel
     made = calibrate([served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)], None).profile
     assert made.factors.host_s.value == pytest.approx(0.02, rel=0.1)
     assert made.held_out.before.itl > 0.5 and made.held_out.after.itl < 0.05
+
+
+def test_an_error_that_no_load_measured_is_missing_and_not_zero() -> None:
+    measured = {"ttft": math.nan, "itl": 0.01, "e2e": 1.0}
+    loads: Any = [SimpleNamespace(measured=measured)]
+    errors = errors_of(loads, [{"ttft": 0.1, "itl": 0.011, "e2e": 1.0}])
+    assert errors == Errors(ttft=None, itl=0.1, e2e=0)
 
 
 def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:

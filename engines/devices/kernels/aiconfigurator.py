@@ -122,6 +122,7 @@ class Gpu:
         )
 
     def _has(self, op: Any) -> bool:
+        """Whether the package can say how long it takes."""
         try:
             self.ask(op)(1, 1)
         except (RuntimeError, ValueError):
