@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -23,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
+from harness.executors.ctrl_c import deferred_ctrl_c
 from harness.experiments.experiment import Point
 from harness.experiments.run_order import Order
 from harness.records import provenance
@@ -86,7 +86,7 @@ class LocalExecutor(WorkerExecutor):
         server = nullcontext() if self.spawn else fork_server.server_of(folder, told)
         with (
             _no_main(),
-            _no_interrupt(),
+            deferred_ctrl_c(),
             server,
         ):  # of a worker that nobody knows nothing would be cleared away
             if folder is not None:
@@ -174,22 +174,6 @@ class LocalExecutor(WorkerExecutor):
     def _folder(self, worker: _Running) -> Path:
         assert worker.process.pid is not None, "a started process has a pid"
         return temporary(self.points_dir, worker.point.id, worker.process.pid)
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """A Ctrl-C of meanwhile comes afterwards."""
-    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
-        yield
-        return
-    came = []
-    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -211,7 +211,10 @@ def main(argv: list[str] | None = None) -> None:
             setattr(args, name, value)
     if args.core is not None:
         os.sched_setaffinity(0, {args.core})
-    clock.run(_serve(args), virtual=False)
+    try:
+        clock.run(_serve(args), virtual=False)
+    except BrokenPipeError:  # its starter has gone, interrupted before this server listened
+        os._exit(1)  # Python would warn that it cannot flush the same pipe
 
 
 if __name__ == "__main__":

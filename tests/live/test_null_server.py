@@ -224,3 +224,12 @@ def test_it_refuses_what_it_does_not_know():
 def test_a_server_that_cannot_start_says_so(tmp_path, capfd):
     with pytest.raises(RuntimeError, match="status 2"):
         NullServer("voice", tmp_path, "--packets", "many")
+
+
+def test_a_server_whose_starter_is_gone_before_it_listens_ends_and_says_nothing():
+    command = [sys.executable, "-m", "harness.null_server", "voice"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None and process.stderr.read() == b""
+    assert process.wait(60) != 0

@@ -1,12 +1,12 @@
 """A look at the target before anything that takes time: whether it answers, what it speaks, and whether it is ours."""
 
-import asyncio
 import socket
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from engines.endpoint.websocket_server import METRICS_PATH
+from harness.executors.ctrl_c import run_until_ctrl_c
 from harness.live.batch_beside import batch_target
 from harness.live.client.beside_endpoint import text_target
 from harness.live.client.synthesis_endpoint import ask_one_word
@@ -46,9 +46,7 @@ def first_look(
     while True:
         check_answers(target)
         try:
-            with asyncio.Runner() as runner:
-                runner.get_loop()  # there before the coroutine, which Ctrl-C would else leave without anybody
-                target = runner.run(_spoken_to(target, speaks, serves))
+            target = run_until_ctrl_c(_spoken_to(target, speaks, serves))
             break
         except UserError:
             waited_s = time.monotonic() - begun_s

@@ -4,7 +4,6 @@ The same processes, clients and endpoints as in a run, against the null server. 
 in their order; the null server's own delays are in its truth, so they are not counted as the client's.
 """
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.client.client_params import ClientParams
+from harness.executors.ctrl_c import run_until_ctrl_c
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import write_plan
@@ -124,7 +124,7 @@ def play(
             )
             plan = write_plan(folder, trace, target, ClientParams.model_validate({"stop_after_s": seconds}))
             progress = RunProgress(len(trace.sessions))
-            found = asyncio.run(play_plan(folder, plan, progress, None, seconds + PATIENCE_S))
+            found = run_until_ctrl_c(play_plan(folder, plan, progress, None, seconds + PATIENCE_S))
             for index, loss in found.merged.lost.items():
                 raise RuntimeError(f"the floor was not measured: load generator {index} {loss.reason}")
             return Exchange(found.merged, *server.stop())

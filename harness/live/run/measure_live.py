@@ -1,6 +1,5 @@
 """One live run: floor, load generators, what they left, and its numbers as an ordinary measurement."""
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from harness.executors.ctrl_c import run_until_ctrl_c
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
@@ -103,7 +103,7 @@ def measure_target(
             documents, beside = batch_trace(target, client, point.seed), folder / "batch"
             write_plan(beside, documents, batch_target(target), batch_client(target), batch=True)
         try:
-            found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s, beside))
+            found = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s, beside))
             calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)
         finally:
             for index in range(plan.shards):

@@ -1,0 +1,59 @@
+"""Ctrl-C at a moment that suits: never while a process starts, nor while an event loop opens or closes."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Deferred:
+    """The Ctrl-C that came, and what is called when it comes."""
+
+    came = False
+
+    def __init__(self) -> None:
+        self.then: Callable[[], object] = lambda: None
+
+    def __call__(self, *_: object) -> None:
+        self.came = True
+        self.then()
+
+
+@contextmanager
+def deferred_ctrl_c() -> Iterator[_Deferred]:
+    """A Ctrl-C inside the block raises KeyboardInterrupt at its end. Only the main thread is interrupted."""
+    deferred = _Deferred()
+    if threading.current_thread() is not threading.main_thread():
+        yield deferred
+        return
+    before = signal.signal(signal.SIGINT, deferred)
+    try:
+        yield deferred
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if deferred.came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def run_until_ctrl_c(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, which Ctrl-C does not interrupt while it opens or closes the loop.
+
+    Then asyncio would warn, behind our last sentence, of a loop or of a task that it has lost.
+    """
+    with deferred_ctrl_c() as deferred, asyncio.Runner() as runner:
+
+        async def cancelled_by_ctrl_c() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(main)
+            deferred.then = lambda: loop.call_soon_threadsafe(task.cancel)
+            if deferred.came:
+                task.cancel()
+            try:
+                return await task
+            finally:
+                deferred.then = lambda: None
+
+        return runner.run(cancelled_by_ctrl_c())

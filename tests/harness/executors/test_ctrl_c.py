@@ -1,0 +1,77 @@
+"""Ctrl-C comes at the end of a block that must not be interrupted, and cancels a coroutine whose loop then closes."""
+
+import asyncio
+import signal
+import threading
+import time
+
+import pytest
+
+from harness.executors.ctrl_c import deferred_ctrl_c, run_until_ctrl_c
+
+
+def test_it_is_raised_at_the_end_of_the_block():
+    done = []
+    with pytest.raises(KeyboardInterrupt), deferred_ctrl_c():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the rest of the block")
+    assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_another_thread_is_not_interrupted():
+    def block():
+        with deferred_ctrl_c():
+            pass
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_cancels_a_coroutine_that_waits_and_closes_the_loop():
+    seen = []
+
+    async def waits():
+        seen.append(asyncio.get_running_loop())
+        threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    begun_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_until_ctrl_c(waits())
+    assert time.monotonic() - begun_s < 30  # it did not wait to the end
+    assert seen[0].is_closed() and seen[1] == "cancelled"
+
+
+def test_before_the_loop_runs_it_cancels_as_well():
+    async def never():
+        raise AssertionError("it began")
+
+    make, opened = asyncio.new_event_loop, []
+
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+        opened.append(make())
+        return opened[0]
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(asyncio.events, "new_event_loop", interrupted)
+        run_until_ctrl_c(never())
+    assert opened[0].is_closed()
+
+
+def test_without_ctrl_c_it_returns_and_raises_as_asyncio_run():
+    async def answer():
+        return 42
+
+    async def wrong():
+        raise ValueError("no")
+
+    assert run_until_ctrl_c(answer()) == 42
+    with pytest.raises(ValueError, match="no"):
+        run_until_ctrl_c(wrong())
