@@ -20,10 +20,11 @@ class ClientParams(BaseModel):
         description="what c is the limit of: the deployment, or each replica of its talker (of its thinker where "
         "nothing is spoken); the LiveServe paper does not say which",
     )
-    c_counts: Literal["session", "request"] = Field(
+    c_counts: Literal["session", "request", "reply"] = Field(
         "session",
         description="what c counts: session: whole calls; request: requests in flight, each from before its user "
-        "begins until the reply is complete, cut or failed, so that listening and thinking do not count",
+        "begins until the reply is complete, cut or failed, so that listening and thinking do not count; reply: the "
+        "same, but from when the turn is sent, so that speaking does not count either",
     )
     playback: Literal["realtime", "none"] = Field(
         "realtime",

@@ -67,9 +67,9 @@ class Leaving(Protocol):
 class Client(User):
     """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
-    `slots`: each turn acquires one of them before its user begins, and releases it when the reply is complete, cut or
-    failed. None: a turn needs none. `in_background`: nobody waits for the replies, so no turn fails for taking long,
-    and `abort` ends the session.
+    `slots`: each turn acquires one of them before its user begins, or before it is sent where `params.c_counts` says
+    reply, and releases it when the reply is complete, cut or failed. None: a turn needs none. `in_background`: nobody
+    waits for the replies, so no turn fails for taking long, and `abort` ends the session.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class Client(User):
             await self._until(begin_s, until_over=self._in_background)
             if self._ended_by == ABORTED:
                 break
-            begin_s = await self._acquire_slot(begin_s)
+            if self.params.c_counts != "reply":
+                begin_s = await self._acquire_slot(begin_s)
             if not self.params.begins(begin_s):
                 self._release_slot()
                 break
@@ -179,7 +180,7 @@ class Client(User):
         return now + turn.think_s
 
     async def _acquire_slot(self, begin_s: float) -> float:
-        """Wait for a slot; returns when the user begins: at `begin_s`, or when there was one."""
+        """Wait for a slot; returns when what needs it begins: at `begin_s`, or when there was one."""
         if self._slots is None:
             return begin_s
         waits = self._slots.locked()
@@ -203,6 +204,8 @@ class Client(User):
                 self.due_s = begin_s
                 self._send(self.server.speech_start, turn)
                 await self._until(end_s, until_over=True)
+        if self.params.c_counts == "reply" and self._ended_by is None:
+            end_s = await self._acquire_slot(end_s)
         now = self._loop.time()
         if self._ended_by is not None:
             # The user stops where the connection does; what was never sent has no lag.

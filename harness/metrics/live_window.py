@@ -43,7 +43,7 @@ def steady_window(
     run_end_s: float,
     *,
     c: int | None,
-    c_counts: Literal["session", "request"],
+    c_counts: Literal["session", "request", "reply"],
     stop_after_s: float | None,
     sessions: int,
 ) -> Window:
@@ -60,7 +60,8 @@ def steady_window(
     kinds, t = np.asarray(events["kind"], str), events["t"].to_numpy(float)
     came_s, left_s = (np.sort(t[kinds == kind]) for kind in ("session_start", "session_end"))
     places = min(c, sessions)
-    began_s = came_s if c_counts == "session" else np.sort(t[kinds == "turn_start"])
+    began = {"session": "session_start", "request": "turn_start", "reply": "turn_end"}[c_counts]
+    began_s = np.sort(t[kinds == began])
     begin_s = float(began_s[places - 1]) if began_s.size >= places else np.inf
     if came_s.size == sessions and left_s.size > sessions - places:
         end_s = min(end_s, max(float(came_s[-1]), float(left_s[sessions - places])))

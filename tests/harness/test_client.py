@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pandas as pd
 import pytest
@@ -229,6 +230,16 @@ def test_a_request_s_place_is_free_while_its_user_listens_and_thinks():
     assert starts.to_numpy().tolist() == [[0, 0, 1.0], [1, 0, 4.0], [2, 0, 7.0], [0, 1, 10.0]]
 
 
+def test_a_reply_s_place_is_free_while_its_user_speaks():
+    turns = [TURN, NEXT, replace(TURN, session=1)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="reply")
+    first, second = (events[events["session"] == i] for i in (0, 1))
+    assert times(second, "turn_start") == times(first, "turn_start") == [1.0]
+    assert times(first, "turn_end") == [3.0] and times(first, "reply_done") == [4.0]
+    assert times(second, "turn_end") == [4.0]  # said at 3.0, sent when the first reply was complete
+    assert times(second, "reply_done") == [5.0]
+
+
 def test_a_cut_or_failed_request_gives_its_place_back():
     for ending in ({"barge_in_after_s": 1.0}, {}):
         turns = [replace(TURN, **ending), NEXT, replace(TURN, session=1)]
@@ -247,16 +258,19 @@ def test_a_cut_or_failed_request_gives_its_place_back():
 @given(
     st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 3),
+    st.sampled_from(["request", "reply"]),
 )
-def test_never_more_requests_at_once_than_c(sessions: list[tuple[float, int, bool]], c: int):
+def test_never_more_requests_at_once_than_c(
+    sessions: list[tuple[float, int, bool]], c: int, counts: Literal["request", "reply"]
+):
     turns = []
     for i, (arrival_s, count, cuts) in enumerate(sessions):
         first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
         turns += [first, *(replace(first, turn=k, arrival_s=None, think_s=0.5) for k in range(1, count))]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts="request")
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts=counts)
     open_turns, most = set(), 0
     for kind, session, turn in events[["kind", "session", "turn"]].itertuples(index=False):
-        if kind == "turn_start":
+        if kind == ("turn_start" if counts == "request" else "turn_end"):
             open_turns.add((session, turn))
         elif kind in ("reply_done", "barge_in"):
             open_turns.discard((session, turn))

@@ -71,6 +71,18 @@ def test_users_that_never_were_all_there_have_no_window():
     assert sessions_rps(events, window) is None
 
 
+def test_where_c_counts_replies_their_turns_must_have_been_sent():
+    log = EventLog()
+    for session in range(3):
+        log.event(0.0, "session_start", session, 0)
+        log.event(1.0, "turn_start", session, 0)
+        log.event(3.0 + session, "turn_end", session, 0)
+    window = steady_window(
+        log.events().to_pandas(), 30.0, c=2, c_counts="reply", stop_after_s=25.0, sessions=3
+    )
+    assert window == Window(4.0, 25.0)
+
+
 def test_where_c_counts_requests_they_are_what_must_have_been_there():
     log = EventLog()
     for session in range(5):
