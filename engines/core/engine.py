@@ -389,7 +389,7 @@ class StageEngine:
 
     def view_now(self, parked: frozenset[str]) -> StageView:
         now, requests, view = self._loop.time(), self.requests, self.output.view
-        return stage_view(
+        found = stage_view(
             self.stage,
             now,
             self.scheduler,
@@ -398,6 +398,9 @@ class StageEngine:
             parked,
             slots_left_out=len(parked),
         )
+        if parked:
+            found.parked = [view(requests[request_id], now) for request_id in sorted(parked)]
+        return found
 
     def can_run(self, plan: Plan) -> bool:
         """Whether a round could do anything."""

@@ -45,6 +45,7 @@ View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 class StageView(Generic[View_co]):
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
+    `parked`: requests that keep their slot and KV, but whose next input has not come.
     `step_s` predicts a step's seconds from what it computes, by what this stage has measured of itself; None until it
     has measured enough.
     """
@@ -58,6 +59,7 @@ class StageView(Generic[View_co]):
     allocatable_blocks: int
     block_size: int
     step_s: Callable[[StepWork], float | None]
+    parked: Sequence[View_co] = ()
 
 
 @dataclass(slots=True)

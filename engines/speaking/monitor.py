@@ -41,11 +41,19 @@ class Median:
 
 @dataclass(slots=True)
 class Workload:
-    """Medians over all sessions of one server, in s: what to expect of a session that has shown nothing yet."""
+    """What all sessions of one server have shown: medians in s, for a session that has shown nothing yet, and counts of
+    replies that were heard to begin and of those that their listener interrupted."""
 
     utterance: Median = field(default_factory=Median)
     reply_audio: Median = field(default_factory=Median)
     reply_gap: Median = field(default_factory=Median)
+    heard: int = 0
+    interrupted: int = 0
+
+    @property
+    def interrupted_share(self) -> float:
+        """Of the replies that were heard to begin; 0 before the first."""
+        return self.interrupted / self.heard if self.heard else 0.0
 
 
 class Phase(StrEnum):
@@ -210,6 +218,7 @@ class Monitor:
         if view.first_audio_s is None:
             view.phase, view.first_audio_s, view.spoken_over = Phase.PLAYING, now, None
             view.played_from_s = now
+            self.workload.heard += 1
         view.audio_sent_s += audio_s
 
     def playback_ack(self, session: int, ack: Ack) -> bool:
@@ -244,6 +253,7 @@ class Monitor:
     def barge_in(self, session: int, now: float) -> None:
         """The user speaks over the reply: it ends here, and so does its playback."""
         view = self.view(session, now)
+        self.workload.interrupted += view.first_audio_s is not None
         view.phase, view.playing, view.spoken_over = Phase.USER_SPEAKING, False, None
         view.barge_in_s = view.speech_start_s = view.playback_end_s = now
 

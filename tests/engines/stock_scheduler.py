@@ -54,7 +54,7 @@ def buffered(scheduler: Any, session: str) -> None:
     signal(scheduler, "playback_ack", session, turn=0, seconds=0.0, playing=False)
 
 
-HELD_BY_LEAD = {"speech_s_per_text_token": 1.0, "engine_params": {"thinker_alpha": 1.0}}
+HELD_BY_LEAD = {"speech_s_per_text_token": 1.0, "engine_params": {"thinker_alpha": 1.0, "pacing": "always"}}
 """The weights that are shipped hold nobody back at the thinker for the lead alone."""
 
 

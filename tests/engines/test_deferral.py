@@ -51,7 +51,7 @@ class Listener:
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(4, 600), st.floats(0, 40)), min_size=1, max_size=12),
-    st.sampled_from(["paced", "yielding"]),
+    st.sampled_from([("strict", "always"), ("yielding", "always"), ("strict", "never")]),
     st.sampled_from([1.0, 2.0, 4.0]),
     st.sampled_from([0.001, 0.004]),
 )
@@ -59,7 +59,7 @@ def test_nobody_is_deferred_past_the_playback_that_makes_it_urgent(listeners, mo
     """Deferred for more than P - P_safe seconds of playback a request is U0 and runs (section 1.6 of the
     specification); a round at most passes between."""
     crowd = [Listener(f"r{i}", frames, played_s) for i, (frames, played_s) in enumerate(listeners)]
-    policy = UrgencyPolicy("talker", Params(u2_mode=mode, talker_safe_s=safe_s))
+    policy = UrgencyPolicy("talker", Params(u2_mode=mode[0], pacing=mode[1], talker_safe_s=safe_s))
     now = 0.0
     for listener in crowd:
         listener.listen(0.0, now)

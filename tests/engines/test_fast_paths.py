@@ -255,6 +255,7 @@ def speech(draw: Any) -> Replayed:
                 ("vllm_omni_wo", {}),
                 ("liveserve", {}),
                 ("liveserve", {"u2_mode": "work_conserving"}),
+                ("liveserve", {"pacing": "always", "keep_up": True}),
                 ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
                 ("liveserve", {"order": "fcfs"}),
             ]

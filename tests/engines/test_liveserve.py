@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.policy import StageView
-from engines.speaking.monitor import SessionView
+from engines.speaking.monitor import Monitor, SessionView
 from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import liveserve_params, urgency
 from engines.systems.liveserve.liveserve_params import Params
@@ -20,6 +20,9 @@ from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
 
 NOW = 100.0
+SHARING = {"u2_mode": "yielding"}
+KEPT_UP = {"keep_up": True}
+PACED = {"pacing": "always"}
 
 
 def request(
@@ -105,7 +108,7 @@ def test_the_thinker_counts_text_the_talker_has_not_taken():
 def test_text_that_outlasts_its_audio_is_nobodys_lead():
     ahead = request("a", frames=10, played_s=0.8, text=400)
     ahead.progress.text_arrived = 400
-    assert plan(ahead, stage="thinker").held == {"a"}
+    assert plan(ahead, stage="thinker", params=PACED).held == {"a"}
     ahead.progress.voiced = True
     assert (rank(ahead, "thinker"), plan(ahead, stage="thinker").order) == (U2, ["a"])
 
@@ -166,21 +169,21 @@ def test_eq_1_and_3():
 
 def test_kv_pressure_outweighs_the_lead():
     far = request("far", frames=1000, played_s=2.0, blocks=900)
-    assert plan(far).order == []
+    assert plan(far, params=PACED).order == []
     assert plan(far, params={"talker_beta": 100.0}, free_blocks=0).order == ["far"]
 
 
 def test_without_kv_awareness_pressure_does_not_count():
     """The switch of Fig. 17."""
     far = request("far", frames=1000, played_s=2.0, blocks=900)
-    aware = {"talker_beta": 100.0}
+    aware = {"talker_beta": 100.0, **PACED}
     assert plan(far, params=aware, free_blocks=0).order == ["far"]
     assert plan(far, params={**aware, "kv_aware": False}, free_blocks=0).order == []
 
 
 @pytest.mark.parametrize("missing", ["talker_alpha", "talker_beta"])
 def test_without_a_weight_u2_goes_by_ready_age_and_that_is_counted(missing: str):
-    policy = UrgencyPolicy("talker", Params(**{missing: None}))
+    policy = UrgencyPolicy("talker", Params(**{missing: None, **PACED}))
     near, far = (
         request(n, frames=f, played_s=2.0, ready_s=r) for n, f, r in (("near", 70, 9.0), ("far", 150, 1.0))
     )
@@ -228,7 +231,7 @@ def test_who_holds_kv_runs_on_while_an_urgent_request_lacks_it():
     misfit = request("misfit", ready_s=2.0, running=False, computed=0, tokens=400, blocks=0)
     paused = request("paused", frames=1000, played_s=2.0, blocks=30)
     newcomer = request("newcomer", ready_s=3.0, running=False, computed=0, tokens=16, blocks=0)
-    assert plan(paused, free_blocks=20).order == []
+    assert plan(paused, free_blocks=20, params=PACED).order == []
     assert plan(misfit, paused, newcomer, free_blocks=20).order == ["paused"]
     assert plan(misfit, paused, newcomer, free_blocks=30).order == ["misfit", "newcomer"]
 
@@ -298,7 +301,7 @@ def test_what_a_batch_makes():
 def test_the_step_of_a_first_packet_leaves_a_quarter_of_what_is_made_beyond_what_is_heard():
     """Of 7.5 + 2.6 n ms. Nine listen and one will: all make 23.9 s a second, 13.9 more than are heard, and a quarter of
     that is left with three in the step (15.7 s): two join the first."""
-    result = plan(begun("first"), *crowd(9, 5.0), step_s=linear(0.0075, 0.0026))
+    result = plan(begun("first"), *crowd(9, 5.0), step_s=linear(0.0075, 0.0026), params=SHARING)
     made = {n: n * 0.08 / (0.0075 + 0.0026 * n) for n in range(1, 11)}
     needed = 10 + SHARE * (made[10] - 10)
     assert len(result.order) == min(n for n in made if made[n] >= needed) == 3
@@ -306,21 +309,21 @@ def test_the_step_of_a_first_packet_leaves_a_quarter_of_what_is_made_beyond_what
 
 
 def test_where_no_more_is_made_than_heard_first_packets_are_made_with_all():
-    result = plan(begun("first"), *crowd(30, 5.0), step_s=linear(0.0075, 0.0026))
+    result = plan(begun("first"), *crowd(30, 5.0), step_s=linear(0.0075, 0.0026), params=SHARING)
     assert len(result.order) == 31
 
 
 def test_the_reply_with_the_shortest_lead_joins_first():
     near, far = request("near", frames=70, played_s=2.0), request("far", frames=150, played_s=2.0)
-    result = plan(far, begun("first"), near, step_s=linear(0.020, 0.003))
+    result = plan(far, begun("first"), near, step_s=linear(0.020, 0.003), params=SHARING)
     assert (result.order, result.held) == (["first", "near"], {"far"})
 
 
 def test_u2_joins_an_urgent_step_that_still_ends_in_time():
     urgent = request("urgent", frames=25, played_s=1.0, sent=25)  # 1 s delivered; 25 frames to the next chunk
     safe = request("safe", frames=70, played_s=1.0)
-    assert plan(urgent, safe, step_s=lambda work: 0.030).order == ["urgent", "safe"]
-    assert plan(urgent, safe, step_s=lambda work: 0.039).order == ["urgent"]
+    assert plan(urgent, safe, step_s=lambda work: 0.030, params=SHARING).order == ["urgent", "safe"]
+    assert plan(urgent, safe, step_s=lambda work: 0.039, params=SHARING).order == ["urgent"]
 
 
 def test_who_could_not_be_made_up_for_waits_for_nobody():
@@ -328,47 +331,107 @@ def test_who_could_not_be_made_up_for_waits_for_nobody():
     lead bridge it; at 79 ms it makes 0.03 s beyond, and a lead of 2.6 s does not."""
     urgent = request("urgent", frames=25, played_s=1.0, sent=25)
     safe = request("safe", frames=70, played_s=1.0)
-    assert plan(urgent, safe, step_s=lambda work: 0.039).held == {"safe"}
-    assert not plan(urgent, safe, step_s=lambda work: 0.079).held
+    assert plan(urgent, safe, step_s=lambda work: 0.039, params=SHARING).held == {"safe"}
+    assert not plan(urgent, safe, step_s=lambda work: 0.079, params=SHARING).held
 
 
 def test_a_reply_begins_only_while_the_talker_keeps_up_with_all_who_listen():
     """Of 7.9 ms each: ten are what it can do."""
     for listening, begins in ((3, True), (9, True), (10, False), (20, False)):
-        result = plan(*crowd(listening, 3.0), request("new"), step_s=linear(0.0, 0.0079))
+        result = plan(
+            *crowd(listening, 3.0), request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | SHARING
+        )
         assert ("new" in result.order) == begins
         assert len(result.order) + len(result.held) == listening + 1
-    at_once = plan(*crowd(20, 3.0), request("new"), step_s=linear(0.0, 0.0079), params={"keep_up": False})
+    at_once = plan(*crowd(20, 3.0), request("new"), step_s=linear(0.0, 0.0079))
     assert "new" in at_once.order
 
 
 def test_of_a_burst_as_many_begin_as_can_be_kept_up_with_the_oldest_first():
     burst = [request(f"r{i:02}", ready_s=float(i)) for i in range(20)]
-    assert plan(*burst, step_s=linear(0.0, 0.0079)).order == [f"r{i:02}" for i in range(10)]
+    assert plan(*burst, step_s=linear(0.0, 0.0079), params=KEPT_UP).order == [f"r{i:02}" for i in range(10)]
     # Too slow for anybody, and somebody begins
-    assert plan(*burst[:3], step_s=lambda work: 1.0).order == ["r00"]
+    assert plan(*burst[:3], step_s=lambda work: 1.0, params=KEPT_UP).order == ["r00"]
 
 
 def test_who_is_far_ahead_does_not_keep_others_from_beginning():
     waiting = crowd(20, 12.0)
-    result = plan(*waiting, request("new"), step_s=linear(0.0, 0.0079))
+    result = plan(*waiting, request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | PACED)
     assert (result.order, len(result.held)) == (["new"], 20)
 
 
 def test_a_reply_that_has_begun_goes_on():
-    result = plan(*crowd(20, 3.0), begun("first"), step_s=linear(0.0, 0.0079))
+    result = plan(*crowd(20, 3.0), begun("first"), step_s=linear(0.0, 0.0079), params=KEPT_UP)
     assert "first" in result.order
 
 
 def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
-    assert plan(request("a", frames=200, played_s=2.0)).order == []
-    assert plan(request("a", frames=200, played_s=2.0, sent=190)).order == ["a"]
-    assert plan(request("a", frames=200, played_s=2.0), params={"u2_mode": "yielding"}).order == ["a"]
+    assert plan(request("a", frames=200, played_s=2.0), params=PACED).order == []
+    assert plan(request("a", frames=200, played_s=2.0, sent=190), params=PACED).order == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("pacing", "paced"),
+    [("always", {0, 1, 2}), ("interrupted", {2}), ("never", set())],
+)
+def test_leads_are_capped_where_listeners_interrupt(pacing, paced):
+    for interrupted in range(3):  # of 40: 0, 2.5 and 5 % and more
+        far = request("a", frames=200, played_s=2.0)
+        far.session.workload.heard, far.session.workload.interrupted = 40, interrupted * 2
+        held = plan(far, params={"pacing": pacing}).held
+        assert held == ({"a"} if interrupted in paced else set()), interrupted
+
+
+def test_the_monitor_counts_replies_heard_and_those_interrupted():
+    monitor = Monitor(0.28)
+    for session in range(4):
+        monitor.turn_committed(session, 0, 1.0)
+        if session < 2:
+            monitor.audio_sent(session, 0, 2.0, 2.0)
+            monitor.audio_sent(session, 0, 2.0, 3.0)
+    monitor.barge_in(1, 3.5)
+    monitor.barge_in(3, 3.5)  # who has heard nothing yet cuts nothing short
+    assert (monitor.workload.heard, monitor.workload.interrupted) == (2, 1)
+    assert monitor.workload.interrupted_share == 0.5
+    assert Monitor(0.28).workload.interrupted_share == 0
+
+
+def test_u2_runs_in_no_step_that_the_urgent_wait_for():
+    for urgent in (begun("first"), request("dry", frames=50, played_s=2.0)):
+        result = plan(urgent, *crowd(9, 5.0))
+        assert (result.order, len(result.held)) == ([urgent.id], 9)
+        assert len(plan(*crowd(9, 5.0)).order) == 9
+
+
+def fetching(name: str, *, text_arrived: int = 10, **more) -> SpeechView:
+    """A request that sits out a step, as its next token of text is fetched until 1 ms from now."""
+    parked = request(name, frames=3, sent=0, **more)
+    parked.progress.text_arrived, parked.progress.fetched_s = text_arrived, NOW + 0.001
+    return parked
+
+
+def test_u2_waits_while_the_text_of_a_first_packet_is_fetched():
+    waits = plan(*crowd(3, 5.0), parked=[fetching("first")])
+    assert (waits.order, len(waits.held), waits.wake_s) == ([], 3, NOW + 0.001)
+    assert plan(request("dry", frames=50, played_s=2.0), parked=[fetching("first")]).order == ["dry"]
+
+
+def test_u2_does_not_wait_for_text_that_is_not_there_nor_for_others():
+    runs = ["r0", "r1", "r2"]
+    assert plan(*crowd(3, 5.0), parked=[fetching("late", text_arrived=3)]).order == runs
+    assert plan(*crowd(3, 5.0), parked=[fetching("played", played_s=0.1)]).order == runs
+    over = fetching("first")
+    over.progress.fetched_s = NOW
+    assert plan(*crowd(3, 5.0), parked=[over]).order == runs
+    for params in ({"await_text": False}, {"u2_mode": "work_conserving"}):
+        assert plan(*crowd(3, 5.0), parked=[fetching("first")], params=params).order == runs
 
 
 def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk():
     """T-n: the wake-up when all are deferred."""
-    result = plan(request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0))
+    result = plan(
+        request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0), params=PACED
+    )
     assert result.order == []
     assert result.wake_s == pytest.approx(NOW + 14.0 - 10.6)
 
@@ -385,9 +448,15 @@ def test_without_telemetry_the_stage_keeps_its_native_order():
 leads = st.lists(st.tuples(st.integers(0, 400), st.floats(0, 30), st.booleans()), min_size=1, max_size=30)
 
 
-@given(leads, st.sampled_from(["paced", "yielding", "work_conserving"]), st.integers(0, 600))
+@given(
+    leads,
+    st.sampled_from(["strict", "yielding", "work_conserving"]),
+    st.sampled_from(["always", "never"]),
+    st.booleans(),
+    st.integers(0, 600),
+)
 def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run(
-    listeners, mode, free_blocks
+    listeners, mode, pacing, keep_up, free_blocks
 ):
     requests = [
         request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
@@ -395,7 +464,7 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
     ]
     result = plan(
         *requests,
-        params={"u2_mode": mode},
+        params={"u2_mode": mode, "pacing": pacing, "keep_up": keep_up},
         free_blocks=free_blocks,
         step_s=lambda work: 0.0075 + 0.0026 * work.requests,
     )
@@ -404,7 +473,7 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
     urgent = {r.id for r in requests if rank(r) == U0 or (rank(r) == U1 and r.progress.frames)}
     assert urgent <= set(result.order)
     assert result.order or result.wake_s is not None
-    if mode == "work_conserving":
+    if mode == "work_conserving" and pacing == "never" and not keep_up:
         assert not result.held
 
 
@@ -416,7 +485,7 @@ def test_nobody_begins_whom_the_talker_could_not_keep_up_with(listeners, base_s,
         for i, (frames, played, heard) in enumerate(listeners)
     ]
     step_s = linear(base_s, each_s)
-    result = plan(*requests, params={"u2_mode": "yielding"}, step_s=step_s)
+    result = plan(*requests, params=SHARING | KEPT_UP, step_s=step_s)
     new = [r for r in requests if rank(r) == U1 and not r.progress.frames]
     served = len(requests) - len(new)
     begins = [r for r in new if r.id in result.order]

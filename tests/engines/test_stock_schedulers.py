@@ -132,10 +132,10 @@ def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_fl
     assert run.tokens["near"] == 20
 
 
-@pytest.mark.parametrize("mode", ["paced", "yielding", "work_conserving"])
+@pytest.mark.parametrize("mode", ["strict", "yielding", "work_conserving"])
 def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mode: str):
     """Holding, preemption and aborts with a step in flight."""
-    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode}}
+    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode, "pacing": "always"}}
     scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
     run, wanted, aborted = Pipelined(scheduler), {}, set()
     for i in range(10):

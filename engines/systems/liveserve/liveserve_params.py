@@ -57,16 +57,26 @@ class OrderParams(Telemetry):
     """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
-    u2_mode: Literal["paced", "yielding", "work_conserving"] = Field(
-        "paced",
-        description="work_conserving: Algorithm 1 alone; yielding: U2 also leaves the talker's steps that urgent "
-        "requests wait for, as far as the stage still makes what is heard; paced: besides, U2 waits while its lead "
-        "exceeds lead_cap_s unless KV pressure outweighs it",
+    u2_mode: Literal["strict", "yielding", "work_conserving"] = Field(
+        "strict",
+        description="who of U2 joins a talker's step that U0 or U1 waits for. strict: nobody; yielding: as many as "
+        "leave the stage a quarter of what it could make beyond what is heard; work_conserving: everybody who fits "
+        "(Algorithm 1 alone)",
+    )
+    await_text: bool = Field(
+        True,
+        description="U2 begins no step of the talker while a first packet only waits for its next token of text to be "
+        "fetched; off: it does, as that packet is not in Algorithm 1's ready set",
+    )
+    pacing: Literal["interrupted", "always", "never"] = Field(
+        "interrupted",
+        description="when U2 waits while its lead exceeds lead_cap_s, unless KV pressure outweighs it. interrupted: "
+        "where listeners cut replies short",
     )
     keep_up: bool = Field(
-        True,
-        description="a reply begins only while the talker would still make what all who need it hear; off: at once, "
-        "whoever runs dry for it",
+        False,
+        description="a reply begins only while the talker would still make what all who need it hear, so that no other "
+        "one breaks; not in the paper",
     )
     talker_safe_s: float = Field(
         2.0, gt=0, description="P_safe at the talker, s of audio: one steady codec chunk"

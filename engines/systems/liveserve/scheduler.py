@@ -1,16 +1,20 @@
 """Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
 
-The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
-one token per decode its budgets of tokens and slots hardly ever bind, and everybody runs in every step. What a talker
-lacks is time, so three rules ration that, all by what the stage makes beside what is heard (`urgency.Batch`):
+The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: a
+decode takes one token, so its budgets of tokens and slots hardly ever bind, and everybody runs in every step. What a
+talker lacks is time. Three rules give its time to the urgent:
 
-- U0 before U1: a reply begins only while the stage would still make what all who need it hear (`keep_up`).
-- U1 before U2: the steps of first packets hold the fewest replies with which the stage keeps `SHARE` of what it could
-  make beyond what is heard; for a listener about to run dry, all who let the step end in time.
-- U2 last: a reply waits while it is further ahead of its listener than `lead_cap_s`, unless KV pressure outweighs that
-  (eq. 1). Without that generation does not slow down to playback (Fig. 15 right).
+- Strict precedence: no U2 request runs in a step of the talker that has a U0 or U1 request (`u2_mode`). A step without
+  U2 is shorter. Nobody starves: while a U2 request waits its listener plays on, and at P_safe the request is U0.
+- A first packet keeps this precedence while its next token of text is fetched (`await_text`). vLLM-Omni fetches the
+  token when a step has ended. Without this rule U2 would begin a step at once, and the first packet would lose one step
+  for each of its frames.
+- Where listeners interrupt, a U2 request waits while it is further ahead of its listener than `lead_cap_s`, unless KV
+  pressure outweighs that (eq. 1). Without this rule generation does not slow down to playback (Fig. 15 right). Where
+  nobody interrupts, nothing is discarded, so nothing waits (`pacing`).
 
-A deferral ends by itself: while a reply waits its listener plays, and at P_safe it is U0, which is never deferred.
+Two rules are options, which the paper does not have: `u2_mode=yielding` lets some of U2 into an urgent step, and
+`keep_up` delays a reply that the talker cannot keep up with.
 """
 
 import math
@@ -29,8 +33,10 @@ DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
 SHARE = 0.25
-"""[chosen] of what a stage could make beyond what is heard, for leads; the rest is for first packets. With less,
-replies broke near saturation that did not in the baseline; with more, first packets came later than there."""
+"""[chosen] share of a stage's spare audio that `yielding` leaves to leads; the rest is for first packets."""
+
+CUT_SHORT = 0.05
+"""[chosen] share of replies cut short above which their listeners interrupt."""
 
 CLASS_NAMES = ("u0", "u1", "u2", "ahead")
 ALWAYS_COUNTED = (
@@ -90,7 +96,6 @@ class UrgencyPolicy:
         self.stage = stage
         self.params = params
         self.weights = urgency.weights(stage, params)
-        self.rationed = params.u2_mode != "work_conserving"
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
         self.counters: Counter[str] = Counter(dict.fromkeys(ALWAYS_COUNTED, 0))
 
@@ -106,6 +111,9 @@ class UrgencyPolicy:
         slots = len(candidates)
         if first < U2:
             slots = self._slots([c for c in candidates if c.request.id not in early], view)
+        fetched_s = self._fetched_s(view)
+        if fetched_s is not None and first >= U2:
+            slots = 0  # the first packet runs next
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
@@ -133,6 +141,8 @@ class UrgencyPolicy:
             held = frozenset([c.request.id for c in candidates if c.request.id not in running])
         self._count(candidates, held, deferred, admitted)
         wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
+        if wake_s is not None and fetched_s is not None:
+            wake_s = min(wake_s, fetched_s)
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
     def _candidates(self, view: StageView[SpeechView]) -> list[Candidate] | None:
@@ -162,7 +172,7 @@ class UrgencyPolicy:
         Who is far enough ahead to wait needs it later; where nobody needs it, there is nobody to wait for.
         """
         new = [c.request for c in candidates if c.rank == U1 and not c.request.progress.frames]
-        if not new or self.stage != "talker" or not self.rationed or not self.params.keep_up:
+        if not new or self.stage != "talker" or not self.params.keep_up:
             return NOBODY
         served = [c.request for c in candidates if c.rank < AHEAD and not c.too_far]
         served = [request for request in served if request.progress.frames]
@@ -177,16 +187,19 @@ class UrgencyPolicy:
         return NOBODY
 
     def _slots(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
-        """How many U2 requests join the step at most: all, where nobody urgent is in it.
+        """How many U2 requests join the step at most: all, where nobody urgent is in it; none, by strict precedence.
 
-        Beside a first packet as few as make `enough`. Beside a listener who may run dry as many as let the step end in
-        time; who could lose more than the stage makes up for, by the time in which all the urgent could be at P_safe
-        (`reserve_s`), joins all the same.
+        With `yielding`, as few join a first packet as make `enough`, and as many join a listener who may run dry as
+        let the step end in time. A reply that could lose more than the stage makes up for, in the time that takes all
+        the urgent to P_safe (`reserve_s`), joins all the same.
         """
         u2 = [c for c in candidates if c.rank == U2]
         urgent = [c for c in candidates if c.rank < U2]
-        if not urgent or not u2 or self.stage != "talker" or not self.rationed:
+        mode = self.params.u2_mode
+        if not urgent or not u2 or self.stage != "talker" or mode == "work_conserving":
             return len(u2)
+        if mode == "strict":
+            return 0
         heard = len({id(c.request.session) for c in candidates if c.rank < AHEAD})
         spare = Batch(self.stage, view.step_s, [c.request for c in urgent + u2]).made() - heard
         enough = heard + SHARE * max(0.0, spare) if any([c.rank == U1 for c in urgent]) else math.inf
@@ -201,14 +214,34 @@ class UrgencyPolicy:
             batch.add(candidate.request)
         return len(u2)
 
+    def _fetched_s(self, view: StageView[SpeechView]) -> float | None:
+        """When the next token of text of a first packet will be there, which sits out this round for nothing else."""
+        if not self.params.await_text or self.params.u2_mode == "work_conserving" or self.stage != "talker":
+            return None
+        times = [
+            request.progress.fetched_s
+            for request in view.parked
+            if view.now < request.progress.fetched_s
+            and request.progress.frames < request.progress.text_arrived
+            and urgency.assess(self.stage, request, view.now, self.params)[0] == U1
+        ]
+        return min(times, default=None)
+
     def _held_back(self, candidate: Candidate) -> bool:
         """Whether the gate holds back a U2 request whose lead exceeds the cap. The talker pauses between chunks: part
         of one plays to nobody."""
         pressed = candidate.utility is not None and candidate.utility >= 0
-        if self.params.u2_mode != "paced" or pressed:
+        if pressed or not self._paced(candidate):
             return False
         progress = candidate.request.progress
         return self.stage != "talker" or progress.frames == progress.frames_sent
+
+    def _paced(self, candidate: Candidate) -> bool:
+        """Whether leads are capped now: where nobody interrupts nothing is discarded."""
+        pacing = self.params.pacing
+        return pacing == "always" or (
+            pacing == "interrupted" and candidate.request.session.workload.interrupted_share > CUT_SHORT
+        )
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
