@@ -4,7 +4,8 @@ A claim's number is measured once for each seed, so that its median has an inter
 
     reproduced      the interval lies in the band around the paper's value, which leaves out "no effect"
     direction only  the interval lies on the paper's side of "no effect", but not in the band; of a claim that names no
-                    number, or none that its band could tell from none, at best
+                    number, or none that its band could tell from none, at best; so too of a claim that depends on a
+                    choice of ours which was made with such numbers in view
     not reproduced  neither; or so far on the paper's side that it is another effect: more than twice the paper's
     calibrated      a constant was fitted to this very number, or its inputs were taken from the same table, so that it
                     proves nothing
@@ -85,6 +86,8 @@ class Claim:
     """How the paper puts its value, where it is not a plain number."""
     calibrated: str = ""
     """Which constant was fitted to this number; empty where none was."""
+    chosen: str = ""
+    """On which choice it depends that was made with the paper's results in view; empty where on none."""
     derived: str = ""
     """From which other number it follows by arithmetic; empty where it stands for itself."""
     check: str = ""
@@ -211,7 +214,7 @@ class Assessed:
         if self.verdict in (REPRODUCED, NOT_MEASURED):
             return ""
         if self.verdict == CALIBRATED:
-            return self.claim.calibrated
+            return self.claim.calibrated or self.claim.chosen
         if self.verdict == DERIVED:
             return self.claim.derived
         if self.verdict == HELD:
@@ -219,6 +222,10 @@ class Assessed:
         assert self.spread.median is not None, "a verdict needs a value"
         given = self.claim.explanation
         text = given if isinstance(given, str) else given(self.spread.median)
+        if self.verdict == DIRECTION and self.claim.chosen:
+            low, high = self.claim.band
+            inside = low <= self.spread.median <= high
+            text = self.claim.chosen if inside or not text else f"{text}; {self.claim.chosen}"
         if self.verdict == INCONCLUSIVE and self.claim.count is not None:
             p = by_chance(self.spread, self.claim.count)
             return f"counts as unlike come by chance with p = {p:.2f}" + (f"; {text}" if text else "")
@@ -311,10 +318,12 @@ def _verdict(claim: Claim, spread: Spread) -> str:
     inside = low <= spread.median <= high
     whole = low <= first and last <= high
     if claim.neutral is None:
+        if claim.chosen and inside:
+            return CALIBRATED
         return REPRODUCED if whole else INCONCLUSIVE if inside else NOT_REPRODUCED
     if not all(map(claim.on_its_side, spread.interval)) or claim.overshoots(spread.median):
         return NOT_REPRODUCED
-    return REPRODUCED if whole and not claim.blunt else DIRECTION
+    return REPRODUCED if whole and not (claim.blunt or claim.chosen) else DIRECTION
 
 
 def _of_counts(claim: Claim, spread: Spread) -> str:

@@ -62,6 +62,22 @@ def test_a_fitted_number_is_never_reproduced() -> None:
     assert (fitted.verdict, fitted.explanation) == (CALIBRATED, "host times")
 
 
+def test_a_number_that_was_chosen_with_it_in_view_is_at_best_a_direction() -> None:
+    for ours, explained in ((0.5, "text awaited"), (0.25, "too small; text awaited")):
+        values: Values = {0: ours, 1: ours, 2: ours}
+        found = assess(halves(values, chosen="text awaited", explanation="too small"), "card", RUNS)  # type: ignore[arg-type]
+        assert (found.verdict, found.explanation) == (DIRECTION, explained)
+    other = assess(halves({0: 1.2, 1: 1.3, 2: 1.4}, chosen="text awaited"), "card", RUNS)  # type: ignore[arg-type]
+    assert other.verdict == NOT_REPRODUCED
+    plain = {"neutral": None, "chosen": "text awaited"}
+    inside, outside = (
+        assess(halves({0: ours, 1: ours, 2: ours}, **plain), "card", RUNS)  # type: ignore[arg-type]
+        for ours in (0.5, 3.0)
+    )
+    assert (inside.verdict, inside.explanation) == (CALIBRATED, "text awaited")
+    assert outside.verdict == NOT_REPRODUCED
+
+
 def test_what_cannot_come_out_otherwise_is_a_check() -> None:
     held, failed = (
         assess(halves({0: ours}, check="it is so by construction"), "card", RUNS)  # type: ignore[arg-type]
