@@ -12,7 +12,7 @@ from reports.cards.card import Figure
 from reports.cards.group import Group, load_group
 from reports.claims.quantities import of
 from reports.papers.liveserve import common, fig15_right, fig18, tuning
-from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
+from reports.papers.liveserve.common import LIMITS_S, MING, PAIR_OF_QWEN, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
 
@@ -108,7 +108,7 @@ def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(
     assert rates[-1] == point.value("effective_rps")
 
 
-@pytest.mark.parametrize(("part", "server"), [(QWEN, "qwen3_omni_8gpu"), (MING, "ming_flash_omni_8gpu")])
+@pytest.mark.parametrize(("part", "server"), [(PAIR_OF_QWEN, QWEN), (MING, "ming_flash_omni_8gpu")])
 def test_what_is_measured_is_a_part_of_the_papers_server_in_its_proportions(part: str, server: str) -> None:
     stages, whole = (
         resolve(ServerParams.model_validate({"deployment": name})).stages for name in (part, server)
@@ -120,5 +120,6 @@ def test_what_is_measured_is_a_part_of_the_papers_server_in_its_proportions(part
 
 
 def test_the_weights_are_tuned_on_the_server_that_the_figures_have() -> None:
-    for name in ("deployment", "scale", "first_chunk_frames", "reply_tokens", "reply_sigma"):
+    assert tuning.SETTINGS["deployment"] == common.PAIR_OF_QWEN == common.INTERACTIVE["deployment"]
+    for name in common.SERVED.keys() - {"deployment"}:
         assert tuning.SETTINGS[name] == common.SERVED[name]

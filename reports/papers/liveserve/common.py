@@ -1,14 +1,15 @@
-"""What LiveServe's cards share: its server, how its concurrency is read, and what was calibrated.
+"""What LiveServe's cards share: its server, how its concurrency is read, and what was chosen.
 
-The paper does not say what c counts, how long replies are, or what its talker takes. All of that was chosen at once, on
-numbers of its *baseline* alone (card `liveserve-calibration` shows them over the one constant that decides), and holds
-in every card: c sessions at one pair of thinker and talker; replies of 12 text tokens in the median and 8 at least,
-with a log-spread of 1.5 (2.2 to 143 s of speech, as Table 1's replies take 3 s and Fig. 15's plays for 66 s); a first
-packet of 25 codec frames (the default of vLLM-Omni at that time); and a talker whose host takes 6.6 ms for each
-request of a step and next to nothing for the step. Nothing was fitted to a result of LiveServe.
+The server is the paper's own: eight GPUs with four thinkers and four talkers, on vLLM-Omni of June 2026, whose step
+times are held against public runs (docs/fidelity.md). The paper says neither what c counts nor how long prompts are.
+Here c counts requests at each pair of thinker and talker, and a slot is free when the stream has ended, as in
+vLLM-Omni's own benchmark (0.20.0, `benchmarks/patch/patch.py`). Requests go to replicas in turn
+(`engine/stage_pool.py` 107 to 130). The first packet has 25 codec frames (`deploy/qwen3_omni_moe.yaml` 17 to 21).
+Replies have the lengths of ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's public runs; this
+length was chosen with the baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was fitted
+to the paper.
 """
 
-from engines.deployments.changes import write_scale
 from harness.metrics.summary import effective_rps
 from reports.figures.shared_turns import TurnLog
 from reports.papers.prelude import *
@@ -21,50 +22,44 @@ PAIR = ["vllm_omni", "liveserve"]
 
 SEEDS = [0, 1, 2, 3, 4]
 
-CALIBRATED = (
-    "what c counts, the law of lengths and the talker's host time were chosen by this number and others of the "
-    "baseline; see liveserve-calibration"
+PROMPT = "the length of prompts was chosen with this number in view; see liveserve-testbed"
+
+AWAITED = (
+    "await_text was added after the ready set of Algorithm 1 alone had been tried: then U2 begins a step while a first "
+    "packet's text is fetched, and the P90 TTFP falls by a tenth only"
 )
+"""A choice that was made with LiveServe's TTFP in view."""
 
-QWEN, MING = "qwen3_omni_2gpu_april", "ming_flash_omni_4gpu"
-"""The smallest parts of the paper's servers that have their proportions of thinkers to talkers."""
+PACED = "it depends on lead_cap_s, which was read off Fig. 15 right"
+"""Another one."""
 
-PER_REQUEST = 4.2
-"""[calibrated] the talker's host time for each request, over that of public runs of a later vLLM-Omni."""
+QWEN, MING = "qwen3_omni_8gpu", "ming_flash_omni_4gpu"
+"""The paper's server with Qwen3-Omni, and half of that with Ming-Flash-Omni."""
 
-
-def talker_scale(per_request: float = PER_REQUEST, **more: float) -> str:
-    """`scale` for a talker whose host takes so many times as long for each request; with more factors."""
-    factors = {"talker.host_s": 0.01, "talker.host_s_per_request": per_request}
-    return write_scale(factors | {name: factors.get(name, 1.0) * factor for name, factor in more.items()})
-
+PAIR_OF_QWEN = "qwen3_omni_2gpu_june"
+"""One thinker and one talker of it, for sessions of several turns: their KV must stay with one replica."""
 
 SERVED: dict[str, Any] = {
     "deployment": QWEN,
-    "scale": talker_scale(),
+    "routing": "round_robin",
+    "talker_routing": "round_robin",
     "first_chunk_frames": 25,
     "c_scope": "replica",
-    "c_counts": "session",
-    "reply_tokens": 12,
-    "reply_sigma": 1.5,
+    "c_counts": "reply",
 }
 
-SHAREGPT: dict[str, Any] = {
-    **SERVED,
-    "modality": "text",
-    "max_prompt_tokens": 2048,
-    "requests": 128,
-    "rate": 20.0,
-}
-"""Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`."""
+PROMPTS: dict[str, Any] = {"prompt_tokens": 2500, "prompt_sigma": 0.8, "max_prompt_tokens": 16_000}
+"""Of typed turns: the median is that of vLLM-Omni's public runs; the spread is [chosen]."""
+
+SHAREGPT: dict[str, Any] = {**SERVED, **PROMPTS, "modality": "text", "requests": 256, "rate": 20.0}
+"""Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`. The paper has 64
+requests for each pair of thinker and talker, too: its percentages are multiples of 1/64."""
 
 OPEN_LOOP = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 """The same at a `rate` to be set, without slots to wait for."""
 
 BURSTS: dict[str, Any] = {
     **{name: value for name, value in SHAREGPT.items() if name != "rate"},
-    "prompt_tokens": 20,
-    "prompt_sigma": 1.69,
 }
 """The same users with the arrivals of BurstGPT, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit`, whose
 own prompts give way to ShareGPT's."""
@@ -83,17 +78,18 @@ LONG_REPLY: dict[str, Any] = {
 }
 """One reply, served alone; workload `sharegpt`."""
 
-LISTENED = (
-    "each of the c callers listens to what was asked for, which takes as long under either system; only the wait for "
-    "first packets and the breaks can shorten"
+SHORTER = (
+    "a talker's step with one request takes 10.7 ms and with eight 17.1 ms, so steps kept short for first packets make "
+    "less audio in all, and every request keeps its slot for longer"
 )
-"""Why LiveServe completes hardly more requests here."""
+"""Why LiveServe completes fewer requests here."""
 
 CURRENT_TURN: dict[str, Any] = {"prefill_ahead_s": 1.0}
 """LiveServe's prefill of the turn that is being said (section 3), where people speak."""
 
 INTERACTIVE: dict[str, Any] = {
     **SERVED,
+    "deployment": PAIR_OF_QWEN,
     "modality": "audio",
     "reply": "speech",
     "sessions": 48,
@@ -111,6 +107,7 @@ thinker's pool of 24,576: a pressure ratio (context of all over pool) of 2.0. Ta
 
 MIXED: dict[str, Any] = {
     **SERVED,
+    "deployment": PAIR_OF_QWEN,
     "sessions": 24,
     "rate": 2.0,
     "kv_pool_blocks": 24_576,

@@ -15,9 +15,9 @@ PAPER = {12: {"vllm_omni": 0.813, "liveserve": 0.918}, 16: {"vllm_omni": 0.703, 
 single turns leave no KV behind, so that here they are one."""
 
 _WHICH = "the text leaves open which of the two baselines has 76.6 % and which 70.3 %"
-_KEPT = (
-    "a reply begins only while the talker keeps up with all who listen, so that nearly all that have begun are "
-    "unbroken; the price is the wait of who comes next (Fig. 10)"
+_WHOLE = (
+    "no reply breaks under either system: a break takes 25 frames in more than 2.1 s, an RTF above 1 for one packet, "
+    "and both have a P90 RTF below 1, as the paper says of its own systems (Fig. 15 left)"
 )
 
 
@@ -34,7 +34,7 @@ def _level(engine: str, c: int, within: float, **more: str) -> Claim:
         f"c = {c}: continuity of {engine}",
         level(PAPER[c][engine], "%", within=within),
         value("continuity", _at(engine, c)),
-        _KEPT,
+        _WHOLE,
         **more,
     )
 
@@ -44,20 +44,18 @@ CLAIMS = {
         "c = 12: LiveServe's continuity above that of the offloading baseline (81.3 to 91.8 %)",
         moves(0.105, within=0.05),
         _gain(12),
-        _KEPT,
+        _WHOLE,
     ),
     "fig11-right-c16": claim(
         "c = 16: LiveServe's continuity above that of the baselines (76.6 and 70.3 to 87.5 %)",
         moves((0.109, 0.172), within=0.02),
         _gain(16),
-        _KEPT,
+        _WHOLE,
         remark=_WHICH,
     ),
-    **{f"fig11-right-liveserve-c{c}": _level("liveserve", c, 0.06) for c in PAPER},
+    **{f"fig11-right-liveserve-c{c}": _level("liveserve", c, 0.08) for c in PAPER},
     **{
-        f"fig11-right-baseline-c{c}": _level(
-            "vllm_omni", c, 0.15, calibrated=CALIBRATED, remark=_WHICH if c == 16 else ""
-        )
+        f"fig11-right-baseline-c{c}": _level("vllm_omni", c, 0.1, remark=_WHICH if c == 16 else "")
         for c in PAPER
     },
 }
@@ -75,5 +73,5 @@ def draw(panels: Panels, paper: Any, axes: Any) -> str:
     legend(axes, paper_handle("paper"))
     return (
         "Higher is better. A reply is continuous if its player, which waits for late packets, never pauses for more "
-        "than 100 ms. The baseline's values at c = 12 and 16 are among those on which the talker was calibrated."
+        "than 100 ms. The paper's percentages are multiples of 1/64; 64 requests alone have an error of 8 to 11 points."
     )

@@ -66,7 +66,7 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
             f"the whole system completes more requests, p = {p:g}",
             moves(rps, within=0.04),
             change("completed_rps", full, since=base),
-            "{percent:.0f} %: " + LISTENED,
+            "{percent:.0f} %: " + SHORTER,
         ),
     }
 

@@ -32,7 +32,7 @@ BASE, HIT, WHOLE = BREAKDOWN
 
 def _experiment(engine: str, **changes: Any) -> Experiment:
     settings = {
-        "deployment": "qwen3_omni_2gpu_april",
+        "deployment": PAIR_OF_QWEN,
         "kv_pool_blocks": POOL,
         "fillers": FILLERS,
         "rounds": 2,

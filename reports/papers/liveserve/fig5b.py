@@ -9,7 +9,7 @@ TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 t
 
 TOKENS = [2000, 4000, 9000, 18000, 27000, 36000]
 PANEL = "KV size"
-SERVER: dict[str, Any] = {"deployment": "qwen3_omni_2gpu_april", "kv_pool_blocks": 6400}
+SERVER: dict[str, Any] = {"deployment": PAIR_OF_QWEN, "kv_pool_blocks": 6400}
 
 EXPERIMENTS = {
     PANEL: experiment(

@@ -1,5 +1,6 @@
 """Which claims keep their sign when a calibrated or chosen constant moves."""
 
+from engines.deployments.changes import write_scale
 from reports.claims.sensitivity import Sensitivity
 from reports.papers.liveserve import fig11_left, fig14, fig16_left
 from reports.papers.liveserve.common import *
@@ -11,18 +12,18 @@ _QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
 
 def _scaled(*names: str) -> dict[str, dict[str, Any]]:
     return {
-        f"{name} {text}": {"scale": talker_scale(**{name: factor})}
+        f"{name} {text}": {"scale": write_scale({name: factor})}
         for name in names
         for text, factor in _QUARTER.items()
     }
 
 
 _MODEL = {
-    **_scaled("talker.host_s_per_request", "thinker.host_s", "orchestrator_s"),
+    **_scaled("talker.host_s", "talker.host_s_per_request", "fetch_s", "orchestrator_s"),
     "first packet of 12 frames": {"first_chunk_frames": 12},
-    "replies of 17 s (60 tokens, spread 0.92)": {"reply_tokens": 60, "reply_sigma": 0.92},
-    "c counts requests": {"c_counts": "request"},
-    "eight GPUs, c for all": {"deployment": "qwen3_omni_8gpu", "c_scope": "deployment"},
+    "prompts of 500 tokens": {"prompt_tokens": 500},
+    "c for the whole server": {"c_scope": "deployment"},
+    "routing by least load": {"routing": "least_load", "talker_routing": "least_load"},
 }
 _POLICY = {
     "lead cap 5 s": {"lead_cap_s": 5.0},
@@ -30,9 +31,12 @@ _POLICY = {
     "talker P_safe 0.5 s": {"talker_safe_s": 0.5},
     "talker P_safe 4 s": {"talker_safe_s": 4.0},
     "thinker P_safe 4 s": {"thinker_safe_s": 4.0},
-    "no lead cap (yielding)": {"u2_mode": "yielding"},
-    "replies begin at once": {"keep_up": False},
-    "Algorithm 1 alone": {"u2_mode": "work_conserving"},
+    "leads always capped": {"pacing": "always"},
+    "leads never capped": {"pacing": "never"},
+    "text not awaited": {"await_text": False},
+    "replies begin while the talker keeps up": {"keep_up": True},
+    "U2 yields a share": {"u2_mode": "yielding"},
+    "Algorithm 1 alone": {"u2_mode": "work_conserving", "pacing": "never"},
 }
 _MEMORY = {
     **_scaled("pcie_bandwidth"),
@@ -40,7 +44,7 @@ _MEMORY = {
     "pool of 36,864 blocks": {"kv_pool_blocks": 36_864},
 }
 
-_FEWER = {"requests": 96}
+_FEWER = {"requests": 128}
 """Signs need fewer requests than values do."""
 
 _SCHEDULING = {
