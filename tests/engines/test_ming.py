@@ -105,7 +105,8 @@ def test_liveserve_holds_segments_back_that_nobody_hears_yet():
     trace = Trace.from_turns([turn(output_tokens=235, reply_audio_s=65.84)])
     lead = {}
     for engine in ENGINES:
-        events = events_of(run(trace, engine, server=MING))
+        paced = {"pacing": "always"} if engine == "liveserve" else {}  # nobody interrupts
+        events = events_of(run(trace, engine, server=MING, **paced))
         first_audio = events.query("kind == 'audio'")["t"].min()
         lead[engine] = first_audio + 65.84 - events.query("kind == 'finish' and stage == 'talker'")["t"].max()
     assert lead["vllm_omni"] > 50.0
