@@ -11,6 +11,7 @@ pytestmark = pytest.mark.slow
 
 HOLDING = {
     "lead_cap_s": 0.2,
+    "pacing": "always",
     "talker_safe_s": 0.1,
     "delivered_safe_s": 0.0,
     "telemetry_timeout_s": 1e9,
