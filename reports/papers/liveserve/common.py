@@ -52,8 +52,8 @@ PROMPTS: dict[str, Any] = {"prompt_tokens": 2500, "prompt_sigma": 0.8, "max_prom
 """Of typed turns: the median is that of vLLM-Omni's public runs; the spread is [chosen]."""
 
 SHAREGPT: dict[str, Any] = {**SERVED, **PROMPTS, "modality": "text", "requests": 256, "rate": 20.0}
-"""Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`. The paper has 64
-requests for each pair of thinker and talker, too: its percentages are multiples of 1/64."""
+"""Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`. These are 64
+requests for each pair of thinker and talker; the paper's percentages are multiples of 1/64."""
 
 OPEN_LOOP = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 """The same at a `rate` to be set, without slots to wait for."""
