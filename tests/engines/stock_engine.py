@@ -27,12 +27,12 @@ HELD_AT = 37
 def parameters(deployment: str, **engine_params: Any) -> StockParams:
     """A token is 0.3 s of speech; listeners report when the test does, so silence is no sign of a lost client.
 
-    The lead counts at the thinker, where with the weights that are shipped it does not.
+    Leads are capped although nobody interrupts, and at the thinker too, where the shipped weights do not count them.
     """
     values = {
         "deployment": deployment,
         "speech_s_per_text_token": 0.3,
-        "engine_params": {"telemetry_timeout_s": 1e6, "thinker_alpha": 1.0, **engine_params},
+        "engine_params": {"telemetry_timeout_s": 1e6, "thinker_alpha": 1.0, "pacing": "always", **engine_params},
     }
     return StockParams.of({KEY: values})
 
