@@ -3,29 +3,32 @@
     rehearse claims NAME --json > docs/papers/NAME.json
     python -m docs.claims
 
-A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`, and how many have which verdict
-between `<!-- verdicts -->` and `<!-- end -->`; what stands there is written anew, with verdicts by the cards and rules
-as they are. The file beside it keeps what was measured alone, a claim on each line.
+A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`, which of them are the abstract's
+between `<!-- headline ID ... -->` and `<!-- end -->`, and how many have which verdict between `<!-- verdicts -->` and
+`<!-- end -->`; what stands there is written anew, with verdicts by the cards and rules as they are. The headline's
+table says why each number differs, too. The file beside it keeps what was measured alone, a claim on each line.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from reports.cards.card import group
 from reports.claims.claim import Assessed, as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"
-_BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (claims|headline)\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
 _VERDICTS = re.compile(r"(<!-- verdicts -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def shown(page: Path) -> list[str]:
-    """The ids of the claims that a page shows."""
-    return [id for block in _BLOCK.finditer(page.read_text()) for id in block[2].split()]
+    """The ids of the claims that a page shows, the headline's aside."""
+    blocks = _BLOCK.finditer(page.read_text())
+    return [id for block in blocks if block[2] == "claims" for id in block[3].split()]
 
 
 def filled(page: Path) -> str:
@@ -34,22 +37,37 @@ def filled(page: Path) -> str:
     claims = {each["id"]: each for each in as_rows(judged(page.with_suffix(".json")))}
 
     def table(block: re.Match[str]) -> str:
-        rows = ["| card | claim | paper | here | verdict |", "|---|---|---|---|---|"]
-        for each in map(claims.__getitem__, block[2].split()):
-            card = each["card"].partition("-")[2]
-            ours = each["ours_text"] + (f" ({each['interval_text']})" if each["interval_text"] else "")
-            cells = (
-                card,
-                each["claim"],
-                each["paper_text"],
-                ours,
-                each["verdict"].replace("not r", "**not** r"),
-            )
-            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        return block[1] + "\n".join(rows) + "\n" + block[3]
+        rows = [claims[id] for id in block[3].split()]
+        lines = _table(rows) if block[2] == "claims" else _headline(rows)
+        return block[1] + "\n".join(lines) + "\n" + block[4]
 
     counted = tally((each["own"], each["verdict"]) for each in claims.values())
     return _VERDICTS.sub(rf"\g<1>**{counted}.**\n\g<2>", _BLOCK.sub(table, page.read_text()))
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    def cells(row: dict[str, Any]) -> list[str]:
+        ours = row["ours_text"] + (f" ({row['interval_text']})" if row["interval_text"] else "")
+        return [row["card"].partition("-")[2], row["claim"], row["paper_text"], ours, _verdict(row)]
+
+    return _lines(["card", "claim", "paper", "here", "verdict"], map(cells, rows))
+
+
+def _headline(rows: Sequence[dict[str, Any]]) -> list[str]:
+    def cells(row: dict[str, Any]) -> list[str]:
+        why = row["explanation"] or row["remark"] or "–"
+        return [row["claim"], row["paper_text"], row["ours_text"], row["interval_text"], _verdict(row), why]
+
+    return _lines(["headline", "paper", "here", "95 % interval", "verdict", "cause"], map(cells, rows))
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    return str(row["verdict"]).replace("not r", "**not** r")
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)]
 
 
 def judged(measured: Path) -> list[Assessed]:
