@@ -32,7 +32,12 @@ def parameters(deployment: str, **engine_params: Any) -> StockParams:
     values = {
         "deployment": deployment,
         "speech_s_per_text_token": 0.3,
-        "engine_params": {"telemetry_timeout_s": 1e6, "thinker_alpha": 1.0, "pacing": "always", **engine_params},
+        "engine_params": {
+            "telemetry_timeout_s": 1e6,
+            "thinker_alpha": 1.0,
+            "pacing": "always",
+            **engine_params,
+        },
     }
     return StockParams.of({KEY: values})
 

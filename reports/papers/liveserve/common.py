@@ -33,8 +33,8 @@ AWAITED = (
 PACED = "it depends on lead_cap_s, which was read off Fig. 15 right"
 """Another one."""
 
-QWEN, MING = "qwen3_omni_8gpu", "ming_flash_omni_4gpu"
-"""The paper's server with Qwen3-Omni, and half of that with Ming-Flash-Omni."""
+QWEN = "qwen3_omni_8gpu"
+"""The paper's server."""
 
 PAIR_OF_QWEN = "qwen3_omni_2gpu_june"
 """One thinker and one talker of it, for sessions of several turns: their KV must stay with one replica."""

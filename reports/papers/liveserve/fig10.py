@@ -1,4 +1,8 @@
-"""Fig. 10: throughput against the tail of the time to first audio, over concurrency: two models, three workloads."""
+"""Fig. 10: throughput against the tail of the time to first audio, over concurrency, for three workloads.
+
+The paper has Ming-Flash-Omni 2.0 as well. No public run holds its step times, and the paper prints no number of its
+baseline.
+"""
 
 from reports.papers.liveserve.common import *
 
@@ -6,14 +10,6 @@ TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 
 CS = [2, 4, 8, 12, 16]
 CS_OF = {"ShareGPT": CS, "interactive": CS, "mixed": [2, 8, 16]}
-QWEN, MING_OMNI = "Qwen3-Omni", "Ming-Flash-Omni 2.0"
-MODELS: dict[str, dict[str, Any]] = {
-    QWEN: {},
-    MING_OMNI: {"deployment": MING, "talker_history": False},
-}
-"""With what differs. The paper prints no number of Ming's baseline, and no public run holds its step times: it is
-drawn, and nothing is claimed of it."""
-
 WORKLOADS: dict[str, tuple[str, dict[str, Any], list[str], dict[str, Any]]] = {
     "ShareGPT": ("sharegpt", SHAREGPT, PAIR[:1], {}),
     "interactive": ("interactive", INTERACTIVE, BASELINES, CURRENT_TURN),
@@ -22,20 +18,19 @@ WORKLOADS: dict[str, tuple[str, dict[str, Any], list[str], dict[str, Any]]] = {
 """With the baselines, of which single turns make one, as they leave no KV behind, and what LiveServe has besides."""
 
 
-def _panel(model: str, workload: str, engine: str) -> str:
-    return f"{model}, {workload}" + (", liveserve" if engine == "liveserve" else "")
+def _panel(workload: str, engine: str) -> str:
+    return workload + (", liveserve" if engine == "liveserve" else "")
 
 
 EXPERIMENTS = {
-    _panel(model, name, engines[0]): experiment(
+    _panel(name, engines[0]): experiment(
         f"fig10-{name.lower()}",
         engines,
         workload,
-        {**settings, **changes, **own, "p": 0},
+        {**settings, **own, "p": 0},
         timeout_s=900,
         c=CS_OF[name],
     )
-    for model, changes in MODELS.items()
     for name, (workload, settings, baselines, more) in WORKLOADS.items()
     for engines, own in ((baselines, {}), (["liveserve"], more))
 }
@@ -43,7 +38,7 @@ QUICK = {"c": "2,16", "requests": "64", "sessions": "16"}
 
 
 def _at(workload: str, engine: str, c: int) -> Setting:
-    return of(_panel(QWEN, workload, engine), engine, c=c)
+    return of(_panel(workload, engine), engine, c=c)
 
 
 def _pair(workload: str, c: int) -> tuple[Setting, Setting]:
@@ -114,7 +109,7 @@ CLAIMS = {
         "here {percent:.1f} %: " + SHORTER,
     ),
     "headline-p90-average": claim(
-        "P90 TTFP: speedup over offload, mean over workloads and c (Qwen3-Omni)",
+        "P90 TTFP: speedup over offload, mean over workloads and c",
         times(1.55, within=0.25),
         average(*_SPEEDUPS),
         "here × {ours:.2f}: first turns and videos have to be prefilled under any policy",
@@ -128,7 +123,7 @@ CLAIMS = {
         chosen=AWAITED,
     ),
     "headline-rps-average": claim(
-        "completed RPS over offload, mean over workloads and c (Qwen3-Omni)",
+        "completed RPS over offload, mean over workloads and c",
         times(1.15, within=0.075),
         average(*(ratio("completed_rps", *pair) for pair in _EVERYWHERE)),
         "here × {ours:.2f}: " + SHORTER,
@@ -136,23 +131,18 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, len(MODELS), len(WORKLOADS), 2.9)
+@picture(TITLE, 1, len(WORKLOADS), 3.4)
 def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """A row for each model, a column for each workload; a curve joins the values of c."""
-    shown = [(model, workload) for model in MODELS for workload in WORKLOADS]
-    for own, (model, workload) in zip(axes, shown, strict=True):
+    """A panel for each workload; a curve joins the values of c."""
+    for own, workload in zip(axes, WORKLOADS, strict=True):
         for engine, look in engine_looks(*BASELINES, "liveserve").items():
-            settings = {c: of(_panel(model, workload, engine), engine, c=c) for c in CS}
+            settings = {c: of(_panel(workload, engine), engine, c=c) for c in CS}
             trade(own, panels, settings, "audio_ttfp_p90", "completed_rps", look, engine)
-        own.set_title(f"{model}, {workload}")
-        own.set(xlim=(0, 1.06 * own.get_xlim()[1]), ylim=(0, 1.06 * own.get_ylim()[1]))
-    for own in axes[-len(WORKLOADS) :]:
-        own.set_xlabel("P90 TTFP, s")
-    for own in axes[:: len(WORKLOADS)]:
-        own.set_ylabel("completed requests, 1/s")
+        own.set_title(workload)
+        own.set(xlabel="P90 TTFP, s", xlim=(0, 1.06 * own.get_xlim()[1]), ylim=(0, 1.06 * own.get_ylim()[1]))
+    axes[0].set_ylabel("completed requests, 1/s")
     legend(axes[1])
     return (
         "Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: 2, 8 and 16); its first "
-        "point is c = 2. The paper gives no single values for these curves. No public run holds Ming's step "
-        "times, so nothing is claimed of it."
+        "point is c = 2. The paper gives no single values for these curves."
     )

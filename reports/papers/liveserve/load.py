@@ -22,8 +22,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 RATES = {0.0: [2.0, 6.0, 10.0, 16.0], 0.7: [2.0, 6.0, 10.0, 16.0]}
 """p -> requests a second of the whole server."""
+OPTIONS_AT = [6.0, 10.0]
+"""Those at which the options are measured: below and near what the baseline can do. [chosen]"""
 USEFUL = 0.95
 """Share of continuous replies up to which a load is useful to the baseline. [chosen]"""
+
+
+def _rates(variant: str, p: float) -> list[float]:
+    return RATES[p] if variant in (BASELINE, DEFAULT) else OPTIONS_AT
 
 
 def _panel(variant: str, p: float) -> str:
@@ -32,9 +38,9 @@ def _panel(variant: str, p: float) -> str:
 
 EXPERIMENTS = {
     _panel(variant, p): experiment(
-        "load", [engine], "sharegpt", {**OPEN_LOOP, "p": p, **switches}, rate=rates
+        "load", [engine], "sharegpt", {**OPEN_LOOP, "p": p, **switches}, rate=_rates(variant, p)
     )
-    for p, rates in RATES.items()
+    for p in RATES
     for variant, (engine, switches) in VARIANTS.items()
 }
 QUICK = {"rate": "2,10", "requests": "64"}
@@ -55,8 +61,8 @@ def _least_gain(variant: str) -> Measure:
     return smallest(
         *(
             difference("continuity", _at(variant, rate, p), less=_at(BASELINE, rate, p))
-            for p, rates in RATES.items()
-            for rate in rates
+            for p in RATES
+            for rate in _rates(variant, p)
         )
     )
 
@@ -144,12 +150,11 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
         [Variant("vllm_omni"), Variant("letter"), Variant("share"), Variant("keep up"), Variant("liveserve")]
     ).values()
     rows = [axes[i : i + len(METRICS)] for i in range(0, len(axes), len(METRICS))]
-    for row, (p, rates) in zip(rows, RATES.items(), strict=True):
+    for row, p in zip(rows, RATES, strict=True):
         for panel, (metric, label) in zip(row, METRICS.items(), strict=True):
             for variant, look in zip(VARIANTS, own, strict=True):
-                line_over(
-                    panel, panels, {rate: _at(variant, rate, p) for rate in rates}, metric, look, variant
-                )
+                settings = {rate: _at(variant, rate, p) for rate in _rates(variant, p)}
+                line_over(panel, panels, settings, metric, look, variant)
             panel.set(ylabel=label, xlim=(0, None))
         row[0].set_title(f"p = {p:g}")
         row[1].set_yscale("log")
