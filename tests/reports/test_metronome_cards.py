@@ -1,7 +1,9 @@
 """Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from reports.cards import card as cards
@@ -98,6 +100,19 @@ def test_before_and_after_the_wall(served: tuple[Group, Group]) -> None:
     assert speech_after_wall(unbounded) == 0 and speech_after_wall(windowed) is None
     assert latency_median(after_wall=True)(windowed) is None
     assert worst_bucket(windowed) == pytest.approx(framed.OTHERS_S)
+
+
+def test_worst_bucket_leaves_out_the_first() -> None:
+    frames = pd.DataFrame(
+        {
+            "first": [True, False, False, False],
+            "dispatch_s": [4.0, 6.0, 12.0, 26.0],
+            "latency_s": [0.3, 0.3, 0.003, 0.004],
+        }
+    )
+    assert worst_bucket(SimpleNamespace(requests=frames)) == pytest.approx(0.004)  # type: ignore[arg-type]
+    begun = SimpleNamespace(requests=frames[frames["dispatch_s"] < 10])
+    assert worst_bucket(begun) is None  # type: ignore[arg-type]
 
 
 def test_capacity_is_the_largest_n_below_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
