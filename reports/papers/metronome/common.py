@@ -4,10 +4,17 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from harness.metrics.frame_table import DELIVERED
 from harness.metrics.wall import BUCKET_S
 from reports.figures.frames import latency
 from reports.papers.prelude import *
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"
@@ -57,6 +64,12 @@ NO_MISS = (
     "the wait of a Step ends at 0.8 of a period, so that by construction no frame of a full pool can miss"
 )
 """Why deadline misses are no finding."""
+
+CAPPED = "a Step waits at most 0.8 of a period of 2 s, so that every wall is at 1.60 s"
+"""Why the height of the wall is no finding."""
+
+BELOW_THE_POOL = "a bounded call keeps about 65 blocks, and all calls together fewer than the pool's 32,500"
+"""Why a bounded run without a wall is no finding."""
 
 STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; that it stays flat was not"
 """Which constant makes every latency of a healthy run."""
@@ -115,6 +128,12 @@ def speech_after_wall(point: Measured) -> float | None:
         return None
     found = frames.loc[frames["judged"] & (frames["due_s"] >= wall_s), "status"]
     return float(np.mean(found == DELIVERED)) if len(found) else None
+
+
+def beside_newcomers(frames: pd.DataFrame) -> pd.Series:
+    """Which frames were answered in a Step that holds the first frame of some session: such a Step waits for the
+    model's work, and every frame of it waits too."""
+    return frames["tick"].isin(frames.loc[frames["first"], "tick"])
 
 
 def worst_bucket(point: Measured) -> float | None:
