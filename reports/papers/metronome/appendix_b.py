@@ -36,27 +36,31 @@ CLAIMS = {
         level(1.0),
         value("max_len_hits", of(_ALL, BASELINE)),
         "two may reach it in the same step",
+        check="with crash_all the first session that reaches it ends the engine, so that no second one can",
     ),
     "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
         level(1.0, "×", within=0.02, words="same boundary"),
         ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
-        _GROWS,
+        "the window shortened the request",
+        check=_GROWS,
         remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
     ),
     "appendix-b-recycling": claim(
-        "a request that is replaced never gets there (recycling: sessions that reached it)",
+        "(ours) a request that is replaced never gets there (recycling: sessions that reached it)",
         level(0.0, words="none"),
         value("max_len_hits", of(_ALL, RECYCLING)),
-        "a recycled request grows to 1,024 tokens and a frame at most",
-        remark="ours; what the paper's general fix would do, at the price of Fig. 10",
+        "a request outgrew the length at which it is replaced",
+        check="a recycled request grows to 1,024 tokens and a frame at most",
+        remark="what the paper's general fix would do, at the price of Fig. 10",
     ),
     "appendix-b-one": claim(
-        "where only the session ends that reaches it, the others go on to their own (sessions that reached it, of 8)",
+        "(ours) where only the session ends that reaches it, the others go on to their own (sessions that reached it, "
+        "of 8)",
         level(8.0, within=1.0),
         value("max_len_hits", of(_ONE, BASELINE)),
         "those that say least outlive the run",
-        remark="ours; what vLLM-Omni does since",
+        remark="what vLLM-Omni does since",
     ),
 }
 

@@ -44,8 +44,8 @@ CLAIMS = {
         "and then the ceiling of about 1.6 s (median after the jump)",
         level(PAPER["wall_s"], "s", within=0.05),
         value(latency_median(after_wall=True), _UNBOUNDED),
-        "the wait of a Step ends at 0.8 B",
-        remark="the cap of a Step's wait, 0.8 B, makes the number; that every run is pinned there is the result",
+        "calls were answered before the cap of the wait",
+        check=CAPPED,
     ),
     "fig1-silence": claim(
         "where the stalled engine stops producing tokens: frames with speech after the jump",
@@ -60,6 +60,7 @@ CLAIMS = {
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, of(SPLITS[3], BASELINE)),
         _ONE_BY_ONE,
+        chosen="3 was chosen as a split of which all fall silent at once",
     ),
     **{
         f"fig1-silence-{said}": claim(

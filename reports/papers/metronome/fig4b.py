@@ -87,6 +87,7 @@ CLAIMS = {
         runs(0, 20),
         tally("wall", *_all(OURS)),
         "a windowed session holds a fixed share of the pool",
+        check=BELOW_THE_POOL,
     ),
     "fig4b-asymmetry": claim(
         "the asymmetry: share of unbounded runs that wall minus that of windowed ones",
