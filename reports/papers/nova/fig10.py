@@ -56,7 +56,7 @@ CLAIMS = {
             )
         ),
         "× {ours:.2f}",
-        check="arrivals do not wait, and every load is below saturation",
+        check="arrivals do not wait, so that all serve what comes; at 0.8, where they cannot, they differ by 2 %",
     ),
 }
 

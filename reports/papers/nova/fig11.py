@@ -39,6 +39,7 @@ CLAIMS = {
         level((1.0, 5.0)),
         largest(*(value(decode_batch, at(rate)) for rate in RATES)),
         "{ours:.1f}",
+        check="a step holds one request at least, and 0.8 a second of 50 tokens at some 50 ms each are two at once",
     ),
 }
 

@@ -19,15 +19,14 @@ def _of_paper(quantity: Any, what: str, rate: float) -> Any:
 
 
 CLAIMS = {
-    **{
-        f"table5-processing-{rate:g}": claim(
-            f"at {rate:g} requests/s vision and prefill of a request take {PAPER['processing'][rate]:g} s",
-            level(PAPER["processing"][rate], "s", within=0.05 * PAPER["processing"][rate]),
-            value(processing_s, at(rate)),
-            "{ours:.2f} s",
-        )
-        for rate in RATES
-    },
+    "table5-processing": claim(
+        "at 0.3 to 0.8 requests/s vision and prefill of a request take 1.39, 1.44, 1.43, 1.42, 1.38 and 1.35 s "
+        "(largest deviation of ours)",
+        level(0.0, "%", within=0.05, words="none"),
+        largest(*(each(_of_paper(processing_s, "processing", rate), lambda x: abs(x - 1)) for rate in RATES)),
+        "{percent:.1f} %",
+        check="a constant of 1.40 s is within 4 % of all six, so that they test the level alone",
+    ),
     "table5-falls": claim(
         "that rises and then falls, as shares follow the load: at 0.8 by 6 % below 0.4",
         times(1.35 / 1.44, within=0.03),
