@@ -1,8 +1,6 @@
 """The numbers of each class of requests: latencies, deadlines met, and what was done for it per second."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -102,47 +100,33 @@ def _late(turns: Turns, column: str) -> np.ndarray:
     return np.round(turns[column], 6) > turns["tbt_deadline_s"]
 
 
-def _met(turns: Turns, tbt: str = "tbt_max_s") -> np.ndarray:
+def _met(turns: Turns) -> np.ndarray:
     """Which requests ended and met what deadlines they have."""
-    return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, tbt)
+    return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, "tbt_max_s")
 
 
-@dataclass(frozen=True, slots=True)
-class Attainment:
-    """`share` of `n` requests that met both limits, and how many of them per second; None where there are none."""
+def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -> float | None:
+    """The share of a class's requests whose TTFT keeps a limit that is known only afterwards, such as a multiple of
+    another run's P99; None where there are none.
 
-    share: float | None
-    goodput_rps: float | None
-    n: int
-
-
-def attainment(
-    requests: pd.DataFrame,
-    request_class: str,
-    *,
-    ttft_s: float,
-    tbt_s: float,
-    tbt: Literal["tbt_mean_s", "tbt_p99_s", "tbt_max_s"] = "tbt_p99_s",
-    run_end_s: float = np.nan,
-) -> Attainment:
-    """How many requests of a class met limits that are known only afterwards, such as multiples of another run's P99.
-
-    `requests`: the request table of a record. `tbt`: what of a request's times between tokens is held against `tbt_s`;
-    a request of one message has none. Failed and unfinished requests missed; those aborted with their pool do not
-    count. Per second of the class's span; `run_end_s` where one of its requests never ended.
+    `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their pool
+    do not count.
     """
-    own = requests.loc[
-        (requests["request_class"] == request_class) & (requests["status"] != ABORTED).to_numpy(bool)
-    ]
+    own = requests.loc[requests["request_class"].eq(request_class) & requests["status"].ne(ABORTED)]
     if own.empty:
-        return Attainment(None, None, 0)
-    wanted = ("turn_start_s", "turn_end_s", "completion_s", "ttft_s", tbt)
-    turns = {name: own[name].to_numpy(float) for name in wanted} | {"status": own["status"].to_numpy()}
-    turns |= {"ttft_deadline_s": np.full(len(own), ttft_s), "tbt_deadline_s": np.full(len(own), tbt_s)}
-    met = _met(turns, tbt)
-    first_s, last_s = span(turns, run_end_s)
-    rate = float(met.sum() / (last_s - first_s)) if last_s > first_s else None
-    return Attainment(float(met.mean()), rate, len(own))
+        return None
+    turns = {"ttft_s": own["ttft_s"].to_numpy(float), "ttft_deadline_s": np.full(len(own), ttft_s)}
+    return float((_ended({"status": own["status"].to_numpy()}) & _in_time(turns)).mean())
+
+
+def tbt_attainment(
+    events: pd.DataFrame, requests: pd.DataFrame, request_class: str, tbt_s: float
+) -> float | None:
+    """The share of all times between tokens of a class's requests that keep such a limit; None where there are none.
+    `events`: those of the record, of the kinds `first_text` and `text` at least."""
+    text = _texts(events, requests)
+    gaps_s = text.loc[text["request_class"].eq(request_class), "gap_s"].dropna().to_numpy(float)
+    return float((np.round(gaps_s, 6) <= tbt_s).mean()) if gaps_s.size else None
 
 
 def _share(met: np.ndarray, due: np.ndarray, unknown: np.ndarray) -> Measured:
@@ -177,9 +161,7 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
         return {}
     urgent = requests.loc[requests["priority"] == requests["priority"].min()]
     first_s, last_s = steady(urgent["turn_start_s"].to_numpy(float))
-    text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
-    # What follows in the table is of the same request: its time since the one before is a gap.
-    text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
+    text = _texts(events, requests)
     # The session that it names may be none that counts.
     planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
     pooled = set(planned.loc[trace["pool"].notna().to_numpy(), "request_class"])
@@ -207,6 +189,14 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
         for metric, (value, n, missing) in known.items():
             measured[in_class(name, metric)] = Metric(value, CLASS_DEFINITIONS[metric].unit, n, missing)
     return measured
+
+
+def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """The tokens of the requests in their order; `gap_s`: the time since the one before, NaN of a first one."""
+    text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
+    # What follows in the table is of the same request.
+    text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
+    return text
 
 
 def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:

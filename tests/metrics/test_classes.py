@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
-from harness.metrics.class_metrics import attainment, of_log, steady
+from harness.metrics.class_metrics import of_log, steady, tbt_attainment, ttft_attainment
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.metric import Metric
@@ -153,28 +153,15 @@ def test_a_pool_that_ran_dry_tells_since_when():
 
 
 def test_attainment_is_of_limits_that_are_given_afterwards():
-    """Requests 0 to 2 of `mixed` ended; 3 and 4 failed."""
-    requests = request_table(mixed().events, mixed().trace)
-
-    def share(ttft_s: float, tbt_s: float, **options) -> float | None:
-        return attainment(requests, "online", ttft_s=ttft_s, tbt_s=tbt_s, **options).share
-
-    assert share(0.5, 0.2) == 1 / 5 and share(0.6, 0.2) == 2 / 5 and share(0.6, 0.3) == 3 / 5
-    assert share(0.6, 0.2, tbt="tbt_mean_s") == 3 / 5
-    assert share(0.6, 0.299) == 3 / 5 and share(0.6, 0.299, tbt="tbt_max_s") == 2 / 5
-    found = attainment(requests, "online", ttft_s=9.0, tbt_s=9.0)
-    assert (found.share, found.goodput_rps, found.n) == (3 / 5, 3 / 2, 5)
-    assert attainment(requests, "nobody", ttft_s=9.0, tbt_s=9.0).share is None
-    waiting = request_table(pooled().events, pooled().trace)
-    assert attainment(waiting, "batch", ttft_s=9.0, tbt_s=9.0).n == 2  # aborted ones do not count
-
-
-def test_limits_as_deadlines_of_the_trace_say_the_same_as_afterwards():
+    """Requests 0 to 2 of `mixed` ended; 3 and 4 failed. TTFT is over requests, TBT over times between tokens."""
     log = mixed()
-    found = attainment(request_table(log.events, log.trace), "online", ttft_s=0.5, tbt_s=0.2, tbt="tbt_max_s")
-    metrics = summary(log)
-    assert found.share == metrics["online.deadlines_met"].value
-    assert found.goodput_rps == metrics["online.goodput_rps"].value
+    requests = request_table(log.events, log.trace)
+    shares = [ttft_attainment(requests, "online", limit_s) for limit_s in (0.5, 0.6, 9.0)]
+    assert shares == [2 / 5, 3 / 5, 3 / 5] and ttft_attainment(requests, "nobody", 9.0) is None
+    shares = [tbt_attainment(log.events, requests, "online", limit_s) for limit_s in (0.2, 0.299, 0.3)]
+    assert shares == [5 / 6, 5 / 6, 1.0] and tbt_attainment(log.events, requests, "nobody", 9.0) is None
+    waiting = request_table(pooled().events, pooled().trace)
+    assert ttft_attainment(waiting, "batch", 9.0) == 1.0  # aborted ones do not count
 
 
 def test_classes_come_after_the_overall_metrics_and_the_most_urgent_first():

@@ -15,37 +15,40 @@ QUICK = {"requests": "40"}
 _WINDOW_S = 10.0
 """[chosen] of the tokens computed."""
 
-
-def _kept(engine: str) -> Any:
-    return value(attained(_LIMITS, 1.0), at("mixed", engine))
+_KEPT = {"ttft": ttft_kept(_LIMITS[0]), "tbt": tbt_kept(_LIMITS[1])}
 
 
-def _of_alone(engine: str) -> Any:
-    """Requests within both limits, over those of Online-Only, whose own P99s these are."""
-    return quotient(_kept(engine), _kept(ONLINE_ONLY))
+def _kept(which: str, engine: str) -> Measure:
+    return value(_KEPT[which], at("mixed", engine))
 
 
-_OFTEN = ((0.0, 0.5), "frequent violations")
+def _consistent(which: str) -> Claim:
+    return claim(
+        f"ConServe keeps {which.upper()} as consistently as Online-Only, s = 1 (share within, ratio)",
+        level(1.0, "×", within=0.02, words="as consistently"),
+        quotient(_kept(which, OURS), _kept(which, ONLINE_ONLY)),
+        "× {ours:.2f}",
+    )
+
+
+def _violates(which: str, engine: str) -> Claim:
+    """Frequent is [chosen]: by five in a hundred more than with Online-Only."""
+    apart = engine == DISTSERVE
+    return claim(
+        f"{NAMES[engine]} often misses {which.upper()}, s = 1 (share missed, Online-Only's taken off)",
+        level((0.05, 1.0), "%", neutral=0, words="frequent violations"),
+        minus(_kept(which, ONLINE_ONLY), _kept(which, engine)),
+        "{percent:.1f} points"
+        + (": a prompt waits for nothing, and a decode for no prompt" if apart else ""),
+    )
+
 
 CLAIMS = {
-    "fig7-conserve": claim(
-        "ConServe meets the limits as consistently as Online-Only, whose P99s they are (requests within both, ratio)",
-        level(1.0, "×", within=0.1, words="as consistently"),
-        _of_alone(OURS),
-        "× {ours:.2f}",
-    ),
+    **{f"fig7-{which}-1": _consistent(which) for which in _KEPT},
     **{
-        f"fig7-{engine.replace('_', '-')}": claim(
-            f"{NAMES[engine]} has frequent violations (requests within both limits over Online-Only's)",
-            times(_OFTEN[0], words=_OFTEN[1]),
-            _of_alone(engine),
-            why,
-        )
-        for engine, why in (
-            (SARATHI, "× {ours:.2f}"),
-            (NON_PREEMPTIVE, "× {ours:.2f}"),
-            (DISTSERVE, "× {ours:.2f}: decodes that no prompt interrupts keep to any limit of TBT"),
-        )
+        f"fig7-{which}-{engine.replace('_', '-')}": _violates(which, engine)
+        for engine in (SARATHI, NON_PREEMPTIVE, DISTSERVE)
+        for which in ("ttft", "tbt")
     },
 }
 
