@@ -26,6 +26,13 @@ EXPERIMENTS = {
     f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **parts)
     for name, parts in STEPS.items()
 }
+_IDLE: dict[str, Any] = {"rate": 0.05, "cv": 4.0, "requests": 30}
+"""[chosen] Ten minutes with bursts and minutes without anybody: at the loads of the figures there is hardly a step that
+has no online request, and without these offline mode does nothing."""
+EXPERIMENTS |= {
+    f"{name}: {BOTH}": both(name, _LIMITS, engines=[OURS], **parts, **_IDLE)
+    for name, parts in {"idle": {}, "idle, no offline mode": {"offline_mode": False}}.items()
+}
 QUICK = {"requests": "40"}
 
 PAPER = {"tbt": (0.375, 0.073), "ttft": (1.399, 0.686, 0.523), "throughput": (8810, 11366)}
@@ -33,6 +40,13 @@ PAPER = {"tbt": (0.375, 0.073), "ttft": (1.399, 0.686, 0.523), "throughput": (88
 
 def _less(quantity: str, before: str, after: str) -> Any:
     return quotient(value(quantity, at(before, OURS)), value(quantity, at(after, OURS)))
+
+
+def _offline_rounds(point: Measured) -> float | None:
+    """The share of its steps that are put together without any online request."""
+    counters = point.record.counters
+    rounds = counters.get("thinker.rounds")
+    return counters.get("thinker.offline_rounds", 0) / rounds if rounds else None
 
 
 CLAIMS = {
@@ -64,6 +78,27 @@ CLAIMS = {
         "incremental checkpoints: 8,810 to 11,366 offline tokens/s, × 1.29",
         times(1.29, within=0.145),
         quotient(value(TPS, at("all", OURS)), value(TPS, at("preemption", OURS))),
+        "× {ours:.2f}",
+    ),
+    "ablation-idle-rounds": claim(
+        "(ours) offline mode at work, 30 requests in ten minutes: so many steps have no online request",
+        level((0.2, 1.0), "%", words="a fifth at least"),
+        value(_offline_rounds, at("idle", OURS)),
+        "{percent:.0f} %",
+    ),
+    "ablation-idle-throughput": claim(
+        "(ours) it leaves the batch more (offline tokens/s with over without)",
+        times((1.02, 1.5), words="more"),
+        quotient(value(TPS, at("idle", OURS)), value(TPS, at("idle, no offline mode", OURS))),
+        "× {ours:.2f}: steps of t_TBT are as efficient",
+    ),
+    "ablation-idle-ttft": claim(
+        "(ours) and costs those who come next nothing (longest TTFT with over without)",
+        level(1.0, "×", within=0.1, words="nothing"),
+        quotient(
+            value("online.ttft_max", at("idle", OURS)),
+            value("online.ttft_max", at("idle, no offline mode", OURS)),
+        ),
         "× {ours:.2f}",
     ),
 }
