@@ -1,8 +1,9 @@
 """What ConServe's cards share: its load, its baselines, its time limits, and the numbers that are read off a run.
 
-The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.1), so that it has to be known
+The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.2), so that it has to be known
 before ConServe runs: `SLO` holds what Online-Only's points of these cards measured, medians of three seeds. They are
-anchors of the baseline and no result; `slo_check` says in each card how far they lie from what it measures.
+anchors of the baseline and no result; `slo_check` says in each card how far they lie from what it measures. ConServe
+is held to `TARGET` times these.
 """
 
 import re
@@ -73,6 +74,14 @@ SLO: Mapping[str, tuple[float, float]] = {
 """Online-Only's P99 TTFT and TBT, s. The cards that vary the load of "rate 2" keep its limits: "varying one parameter
 at a time" (section 6.4)."""
 
+TARGET = 1.1
+"""ConServe's targets over Online-Only's P99, in every card. [chosen] The paper sets them "based on" that P99 (section
+6.2), and its own results exceed it by up to 25 % (TTFT) and 19 % (TBT). With targets of 1.0 and a fit that errs by
+less than 4 % they could not. The card `targets` has 1.0 and other factors."""
+
+BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
+"""`chosen` of claims of TTFT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
+
 POOL = 96
 """Documents at the server: [chosen] more than its KV pool holds, so that somebody always waits."""
 
@@ -88,9 +97,9 @@ def load(
     apart: bool = False,
     **changes: Any,
 ) -> dict[str, Experiment]:
-    """Online-Only, and the co-servers beside the same online trace, which ConServe serves within `slo`; the panels are
-    prefixed with `name`, which other loads of the card do not have. `bound`: Non-Preemptive at its best step size, too;
-    `apart`: DistServe-P, too, on twice the GPUs."""
+    """Online-Only, and the co-servers beside the same online trace, which ConServe serves within `TARGET` times `slo`;
+    the panels are prefixed with `name`, which other loads of the card do not have. `bound`: Non-Preemptive at its best
+    step size, too; `apart`: DistServe-P, too, on twice the GPUs."""
     panels = {
         f"{name}: {ALONE}": alone(name, **changes),
         f"{name}: {BOTH}": both(name, slo, engines=engines, **changes),
@@ -112,7 +121,7 @@ def alone(name: str, **changes: Any) -> Experiment:
 def both(
     name: str,
     slo: tuple[float, float],
-    scale: float = 1.0,
+    scale: float = TARGET,
     engines: Sequence[str] = tuple(CO_SERVERS),
     grid: dict[str, list[Any]] | None = None,
     **changes: Any,
@@ -189,10 +198,10 @@ def per_gpu(name: str) -> Measure:
 
 
 def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
-    """How far the limits that ConServe was given lie from what Online-Only has measured here."""
+    """How far `SLO`, from which ConServe's targets are made, lies from what Online-Only has measured here."""
     return {
         f"{_slug(name)}-slo-{short}": claim(
-            f"{name}: ConServe was held to Online-Only's P99 {text}",
+            f"{name}: ConServe's target was made from Online-Only's P99 {text}",
             level(1.0, "×", within=0.15),
             each(value(quantity, at(name, ONLINE_ONLY)), lambda measured, limit=limit: measured / limit),
             "limits are medians over three seeds",

@@ -27,9 +27,9 @@ _FULL = 2048
 """Tokens of a step of documents alone, beside its decodes."""
 EXPERIMENTS = {
     f"interrupted: {BOTH}": both(
-        "safepoints", _LIMITS, engines=[OURS], grid={"safepoint_layers": [*EVERY]}, **_LOAD
+        "safepoints", _LIMITS, 1.0, engines=[OURS], grid={"safepoint_layers": [*EVERY]}, **_LOAD
     ),
-    f"free: {BOTH}": both("safepoints free", _LIMITS, engines=[OURS], safepoint_split_s=0.0, **_LOAD),
+    f"free: {BOTH}": both("safepoints free", _LIMITS, 1.0, engines=[OURS], safepoint_split_s=0.0, **_LOAD),
 }
 QUICK = {"requests": "6"}
 
