@@ -88,6 +88,7 @@ CLAIMS = {
         level((0.0, 0.007), "ms", within=0.001),
         value(kv_cost.longest_s, at(_NAMES[2048], OURS)),
         "{ms:.1f} ms",
+        check="the KV of 2,048 tokens over the link",
     ),
     "step-size-2048-optimal": claim(
         "(ours) ConServe has 82.3 % of the optimal offline throughput",
