@@ -60,6 +60,7 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
             "here {percent:.0f} %, of scheduling alone: what was said takes 2 ms to copy, so that preload and eviction "
             "have nothing to add, and of eight callers most listen, speak or think, so that first packets meet few "
             "others",
+            chosen=AWAITED,
             remark=remark,
         ),
         f"fig14-rps-p{p:g}": claim(
@@ -81,6 +82,7 @@ CLAIMS = {
         moves(-0.298, within=0.08),
         change(returning("audio_ttfp_s", 90), _at(FULL), since=_at(BASE)),
         "here {percent:.0f} %: waiting for talkers, and a reload of 1.6 GB, which takes 33 ms",
+        chosen=AWAITED,
         remark="the paper does not tell first and later turns apart",
     ),
     "fig14-kv-p0": claim(

@@ -55,8 +55,8 @@ def _at_first(point: Measured) -> float | None:
 
 
 _BUSY = (
-    "far more come than the talker can keep up with; LiveServe begins no more than it can serve and plays those "
-    "whole, the baseline begins all"
+    "99 % of the replies play without a pause under either system, as even at c = 32 each talker makes speech faster "
+    "than it is heard (P90 RTF 0.47 and 0.96)"
 )
 
 
@@ -74,7 +74,7 @@ CLAIMS = {
         "p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
         level(1.0, "%", within=0.02),
         smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
-        "{percent:.0f} %: the burst has the baseline begin more replies at once than the talker can go on with",
+        "{percent:.0f} %",
     ),
     "fig18-p0": _higher(0.0, "LiveServe ends higher"),
     "fig18-p0.5": _higher(0.5, "LiveServe keeps a clearer advantage"),
