@@ -157,7 +157,7 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
                 line_over(panel, panels, settings, metric, look, variant)
             panel.set(ylabel=label, xlim=(0, None))
         row[0].set_title(f"p = {p:g}")
-        row[1].set_yscale("log")
+        row[1].set_ylim(bottom=0)
         in_per_cent(row[0])
         in_per_cent(row[2], (0, 0.5))
     for panel in rows[-1]:
