@@ -2,7 +2,8 @@
 
 A mock workload that no figure is measured on; the two weights of the other stage are 1 meanwhile. Each pair is
 judged by `w / w_max + k / k_max`: w the wasted token ratio, k the KV stall, each over the largest that any ratio
-of the stage gave. The weights that LiveServe runs with, `engines/systems/liveserve/tuned.yaml`, are those chosen here.
+of the stage gave. The weights that LiveServe runs with, `engines/systems/liveserve/tuned.yaml`, were chosen so on an
+earlier server. On today's the best ratio of the thinker differs from them by less than the seeds do.
 
 The KV stall is the time that runnable requests wait because blocks are short. vLLM does not say what a waiting
 request waits for, so it is taken as the time from a request's arrival in the stage's queue to its first step,
