@@ -130,10 +130,10 @@ def speech_after_wall(point: Measured) -> float | None:
     return float(np.mean(found == DELIVERED)) if len(found) else None
 
 
-def beside_newcomers(frames: pd.DataFrame) -> pd.Series:
+def beside_newcomers(frames: pd.DataFrame) -> np.ndarray:
     """Which frames were answered in a Step that holds the first frame of some session: such a Step waits for the
     model's work, and every frame of it waits too."""
-    return frames["tick"].isin(frames.loc[frames["first"], "tick"])
+    return np.isin(frames["tick"], frames.loc[frames["first"], "tick"])
 
 
 def worst_bucket(point: Measured) -> float | None:
