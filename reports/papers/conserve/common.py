@@ -97,7 +97,7 @@ def load(
     apart: bool = False,
     **changes: Any,
 ) -> dict[str, Experiment]:
-    """Online-Only, and the co-servers beside the same online trace, which ConServe serves within `TARGET` times `slo`;
+    """Online-Only, and the co-servers with the same online trace, which ConServe serves within `TARGET` times `slo`;
     the panels are prefixed with `name`, which other loads of the card do not have. `bound`: Non-Preemptive at its best
     step size, too; `apart`: DistServe-P, too, on twice the GPUs."""
     panels = {
@@ -215,15 +215,17 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower())
 
 
-def ttft_kept(limit_s: float) -> Quantity:
-    """The share of online requests whose TTFT keeps to the limit (section 6.2)."""
-    return lambda point: ttft_attainment(point.requests, "online", limit_s)
+ATTAINED = ("ttft", "tbt")
+"""The two attainments of section 6.2."""
 
 
-def tbt_kept(limit_s: float) -> Quantity:
-    """The share of all times between tokens of online requests that keep to the limit: a P99 over tokens is what the
-    paper's limit is a multiple of."""
-    return lambda point: tbt_attainment(point.kinds("first_text", "text"), point.requests, "online", limit_s)
+def kept(which: str, slo: tuple[float, float], scale: float) -> Quantity:
+    """The share that keeps to `scale` times the SLO: of online requests by their TTFT, or of all times between tokens
+    of online requests, as the paper's limit of TBT is a multiple of a P99 over tokens."""
+    ttft_s, tbt_s = (scale * limit_s for limit_s in slo)
+    if which == "ttft":
+        return lambda point: ttft_attainment(point.requests, "online", ttft_s)
+    return lambda point: tbt_attainment(point.kinds("first_text", "text"), point.requests, "online", tbt_s)
 
 
 def counted(name: str) -> Quantity:

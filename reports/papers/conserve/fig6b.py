@@ -23,19 +23,15 @@ EXPERIMENTS = {
 """To the letter: Algorithms 1 and 2 without room for the error of predictions, and for filled steps."""
 QUICK = {"requests": "40"}
 
-_KEPT: Mapping[str, Callable[[float], Quantity]] = {
-    "ttft": lambda scale: ttft_kept(scale * _LIMITS[0]),
-    "tbt": lambda scale: tbt_kept(scale * _LIMITS[1]),
-}
 _WHAT = {"ttft": "online requests have their first token in time", "tbt": "their later tokens come in time"}
 
 
 def _ours(which: str, scale: float) -> Measure:
-    return value(_KEPT[which](scale), at(_name(scale), OURS))
+    return value(kept(which, _LIMITS, scale), at(_name(scale), OURS))
 
 
 def _baseline(which: str, engine: str, scale: float) -> Measure:
-    return value(_KEPT[which](scale), at(_FIXED, engine))
+    return value(kept(which, _LIMITS, scale), at(_FIXED, engine))
 
 
 def _ahead(which: str, scale: float, engines: Sequence[str]) -> Measure:
@@ -59,7 +55,7 @@ def _at_scale(scale: float) -> dict[str, Claim]:
             _ours(which, scale),
             why[which],
         )
-        for which in _KEPT
+        for which in ATTAINED
     }
 
 
@@ -86,7 +82,7 @@ CLAIMS = {
     "fig6b-letter": claim(
         "(ours) Algorithms 1 and 2 to the letter, without room for wrong predictions: later tokens in time at s = 1.25",
         level((0.0, 0.98), "%", words="fewer than 98 %"),
-        value(_KEPT["tbt"](1.25), at(_TO_THE_LETTER, OURS)),
+        value(kept("tbt", _LIMITS, 1.25), at(_TO_THE_LETTER, OURS)),
     ),
     "fig6b-optimal": claim(
         "at s = 1.5 93 % of the optimal offline throughput",
@@ -125,8 +121,8 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     for engine, look in system_looks().items():
         points = {s: _at(s, engine).points(panels) for s in SCALES}
         share = 0.5 if engine == DISTSERVE else 1.0
-        for own, (which, kept) in zip(axes, _KEPT.items(), strict=False):
-            shares = {s: spread(found, kept(s)) for s, found in points.items()}
+        for own, which in zip(axes, ATTAINED, strict=False):
+            shares = {s: spread(found, kept(which, _LIMITS, s)) for s, found in points.items()}
             line(own, shares, look, NAMES[engine], 100)
             own.set_ylabel(f"{which.upper()} within the SLO, %")
         if engine != ONLINE_ONLY:
