@@ -130,7 +130,7 @@ def speech_after_wall(point: Measured) -> float | None:
     return float(np.mean(found == DELIVERED)) if len(found) else None
 
 
-def beside_newcomers(frames: pd.DataFrame) -> np.ndarray:
+def with_newcomers(frames: pd.DataFrame) -> np.ndarray:
     """Which frames were answered in a Step that holds the first frame of some session: such a Step waits for the
     model's work, and every frame of it waits too."""
     return np.isin(frames["tick"], frames.loc[frames["first"], "tick"])

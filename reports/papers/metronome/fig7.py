@@ -2,8 +2,8 @@
 
 512 sessions are offered at 8 a second, as in the paper. Their arrivals end before the controller has raised its cap
 back to where it first fell, so that it decides nothing any more; a panel with 2,048 sessions lets it go on deciding.
-The controller's signal is read in two ways: latencies of all frames, of which sessions' first ones alone wait for real
-work, or steady ones only.
+The controller's signal is read in two ways: latencies of all frames, or of steady ones only. Of all frames only a
+session's first one waits for real work.
 """
 
 from reports.figures.admission import ramps
@@ -48,11 +48,11 @@ def cap_at_end(point: Measured) -> float | None:
     return float(caps[-1]) if len(caps) else None
 
 
-def latency_beside_newcomers(point: Measured) -> float | None:
+def latency_with_newcomers(point: Measured) -> float | None:
     """The median latency in s of calls in progress in Steps that hold a newcomer, of the last two thirds of the run."""
     frames = point.requests
     late = frames["dispatch_s"] >= point.params["duration_s"] / 3
-    found = frames.loc[late & beside_newcomers(frames) & ~frames["first"], "latency_s"].to_numpy()
+    found = frames.loc[late & with_newcomers(frames) & ~frames["first"], "latency_s"].to_numpy()
     found = found[~np.isnan(found)]
     return float(np.median(found)) if len(found) else None
 
@@ -130,7 +130,7 @@ CLAIMS = {
     "fig7-more-newcomer": claim(
         "(ours) what a newcomer costs: in its first Step all calls wait longer than the target of 600 ms (median)",
         level((0.6, 1.6), "ms", words="above 600 ms"),
-        value(latency_beside_newcomers, _GOES_ON),
+        value(latency_with_newcomers, _GOES_ON),
         _PER_NEWCOMER,
     ),
     "fig7-more-p99": claim(
