@@ -20,29 +20,30 @@ HOLDING = {
 the next one, of 25 frames, has come, where a step takes less than 38 ms."""
 
 
+SERVER = {"deployment": "speech_tiny", "abort_at": "layer", "first_chunk_frames": 12}
+
 NO_SPEECH = {"nova", "pf_limit", "multi_stream", "distserve_p"}
 """They refuse a deployment of thinker and talker, each in a sentence that its own tests hold."""
 
 
-def converse(engine: str) -> None:
-    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to `LLM`.
+def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
+    """Three calls with barge-ins on thinker and talker. Of each reply: its prompt, its tokens, how many it was to have,
+    and whether it was cut.
 
     All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
     second ones are cut with their first audio, before they can be complete on any machine.
     """
     from engines.builder import Parts
-    from engines.server import ServerParams, resolve
+    from engines.server import ServerParams
     from harness.client.client_params import ClientParams
     from harness.client.population import serve_population
     from harness.clocks import clock
     from harness.records.log import EventLog
-    from tests.engines.real import OfflineEngine, started_replies
+    from tests.engines.real import started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
-    params = ServerParams.model_validate(
-        {"deployment": "speech_tiny", "abort_at": "layer", "first_chunk_frames": 12}
-    )
+    params = ServerParams.model_validate(SERVER)
     calls = {"sessions": 3, "turns": 3, "reply_tokens": 60, "utterance_s": 0.4, "think_s": 0.2, "p": 0}
     turns = [turn for session in make_trace("voice", calls, seed=1).sessions for turn in session.turns]
     first = {"arrival_s": 0.0, "audio_s": 0.4, "input_tokens": 6, "reply_audio_s": 3.2}
@@ -75,15 +76,28 @@ def converse(engine: str) -> None:
     assert any(len(reply.prompt) > reply.user_tokens for reply in replies), "no history came back"
     counters = server.counters()
     assert engine != "liveserve" or counters["talker.u2_deferred"] > 0, "the policy held nobody"
-    stock = OfflineEngine(resolve(params).stages["thinker"])
-    expected = stock.generate([reply.prompt for reply in replies], [reply.text_total for reply in replies])
-    for reply, tokens in zip(replies, expected, strict=True):
-        assert reply.text_ids == tokens[: len(reply.text_ids)]
-        assert len(reply.text_ids) == reply.text_total or reply.cancelled
+    return [(reply.prompt, reply.text_ids, reply.text_total, reply.cancelled) for reply in replies]
 
 
-@pytest.mark.parametrize(
-    "engine", [name for name, spec in ENGINES.items() if spec.kind == "turns" and name not in NO_SPEECH]
-)
-def test_a_policy_changes_no_token(engine: str):
-    in_own_process(converse, engine)
+def compare(engines: list[str]) -> dict[str, str]:
+    """In a process of its own, which loads vLLM once: what was wrong with each engine, empty where nothing was."""
+    from engines.server import ServerParams, resolve
+    from tests.engines.real import OfflineEngine
+
+    stock = OfflineEngine(resolve(ServerParams.model_validate(SERVER)).stages["thinker"])
+    wrong = dict.fromkeys(engines, "")
+    for engine in engines:
+        try:
+            replies = converse(engine)
+            expected = stock.generate([reply[0] for reply in replies], [reply[2] for reply in replies])
+            for (_, tokens, total, cut), stock_tokens in zip(replies, expected, strict=True):
+                assert tokens == stock_tokens[: len(tokens)]
+                assert len(tokens) == total or cut
+        except Exception as error:
+            wrong[engine] = f"{type(error).__name__}: {error}"
+    return wrong
+
+
+def test_a_policy_changes_no_token():
+    engines = [name for name, spec in ENGINES.items() if spec.kind == "turns" and name not in NO_SPEECH]
+    assert not {engine: error for engine, error in in_own_process(compare, engines).items() if error}

@@ -65,21 +65,6 @@ def falls_over(path: str, *rest: Any) -> Any:
     return serve(path, *rest)
 
 
-@pytest.mark.slow
-def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
-    folder, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.setattr("harness.truth.predict.serve", falls_over)
-    run = {"traces.json": TRACES, "exp-config.yaml": CONFIG}
-    made = folder(**{f"{name}__{file}": text for name in ("bad", "good") for file, text in run.items()})
-    out = tmp_path / "out"
-    ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
-    assert ran.exit_code == 1
-    assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
-    assert (out / "bad" / "truth.log").exists() and (out / "truth.svg").exists()
-    assert set(pd.read_parquet(out / REQUESTS)["run"]) == {"good"}
-
-
 def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_replayed(folder, tmp_path) -> None:
     made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG + "max_model_len: 64\n"})
     with pytest.raises(UserError, match=r"^run has a request of 105 tokens.* takes 64 .max_model_len"):
@@ -315,17 +300,23 @@ def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_unknown_model_is_skipped_and_the_others_are_predicted(folder, tmp_path) -> None:
+def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicted(
+    folder, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("harness.truth.predict.serve", falls_over)
     nobody = CONFIG.replace("meta-llama/Llama-3.1-8B", "nobody/NoModel")
     made = folder(
-        **{f"{name}__traces.json": TRACES for name in ("bad", "good", "own")},
-        **{"bad__exp-config.yaml": nobody, "good__exp-config.yaml": CONFIG, "own__exp-config.yaml": nobody},
+        **{f"{name}__traces.json": TRACES for name in ("nobody", "bad", "good", "own")},
+        **{f"{name}__exp-config.yaml": CONFIG for name in ("bad", "good")},
+        **{f"{name}__exp-config.yaml": nobody for name in ("nobody", "own")},
         **{"own__config.json": LLAMA},
     )
     out = tmp_path / "out"
     ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
     assert ran.exit_code == 1
-    assert "skipped: bad served nobody/NoModel, whose sizes are not known here" in ran.output
+    assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
+    assert (out / "bad" / "truth.log").exists() and (out / "truth.svg").exists()
+    assert "skipped: nobody served nobody/NoModel, whose sizes are not known here" in ran.output
     requests = pd.read_parquet(out / REQUESTS).set_index("run")
     assert set(requests.index) == {"good", "own"}
     assert requests.loc["own", "predicted_e2e"].tolist() == requests.loc["good", "predicted_e2e"].tolist()

@@ -1,15 +1,16 @@
 """ConServe on real execution: documents leave steps of vLLM's model while they run, and nobody's tokens change."""
 
 import asyncio
-import multiprocessing
 
 import pytest
+
+from tests.builders import in_own_process
 
 pytestmark = pytest.mark.slow
 
 
 def co_serve(resume: str) -> None:
-    """People who ask while documents are read, in a process of its own; then the same prompts to `LLM`."""
+    """People who ask while documents are read; then the same prompts to `LLM`."""
     from engines.builder import Parts
     from engines.registry import ENGINES
     from engines.server import ServerParams, resolve
@@ -64,9 +65,11 @@ def co_serve(resume: str) -> None:
     assert [reply.text_ids for reply in replies] == expected
 
 
-@pytest.mark.parametrize("resume", ["recompute", "ic_prefetch"])
-def test_co_serving_changes_no_token(resume: str):
-    process = multiprocessing.get_context("spawn").Process(target=co_serve, args=(resume,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+def co_serve_each(*modes: str) -> None:
+    for resume in modes:
+        co_serve(resume)
+
+
+def test_co_serving_changes_no_token():
+    """With either way to come back, one after the other in one process, which loads vLLM once."""
+    in_own_process(co_serve_each, "recompute", "ic_prefetch")
