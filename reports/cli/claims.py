@@ -186,7 +186,7 @@ def artifact(
 
     `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
     """
-    from reports.claims.artifact import write_artifact
+    from reports.cards.artifact import write_artifact
 
     for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
         typer.echo(str(path))

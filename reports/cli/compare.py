@@ -216,8 +216,8 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
     from rich.text import Text
 
     from reports.comparison.compare import is_worse
-    from reports.figures.picture import short
     from reports.tables.columns import MISSING, Column
+    from reports.tables.labels import short
 
     table.add_section()
     opening = [
@@ -247,7 +247,7 @@ def _spread(column: Any, spread: Any) -> str:
 
 
 def _note(cell: Cell, compared: Compared) -> str:
-    from reports.figures.picture import counted
+    from reports.tables.labels import counted
 
     if not cell.same_trace:
         return "other trace"

@@ -281,9 +281,9 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from reports.figures.picture import short
     from reports.live.find import COLUMNS, figure, held, note, spread
     from reports.tables.columns import MISSING
+    from reports.tables.labels import short
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from reports.figures.picture import counted
+from reports.tables.labels import counted
 
 if TYPE_CHECKING:
     from harness.client.client_params import ClientParams

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness.executors import Outcome
 from harness.live.run.run_progress import RunProgress
-from reports.figures.picture import counted
+from reports.tables.labels import counted
 from workloads.errors import printable
 
 LINE_S = 5.0

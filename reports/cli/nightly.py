@@ -44,7 +44,7 @@ def nightly(
 
     `rehearse nightly --against results/nightly/2026-01-31/bench`
     """
-    from engines.devices.available import missing
+    from engines.deployments.available import missing
     from engines.devices.names import check_device
     from harness.metrics.stats import MIN_FOR_INTERVAL
     from reports.comparison.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store

@@ -79,7 +79,7 @@ def profile(
 def _from_kernels(
     source: str, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
-    from engines.devices.kernels.export import kernels_for
+    from engines.deployments.export_kernels import kernels_for
     from engines.devices.kernels.grids import save_kernels
     from workloads.atomic_file import YAML_ENDINGS, check_output
     from workloads.errors import UserError

@@ -18,10 +18,10 @@ from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.record import load_record
 from harness.records.results import record_folders
-from reports.figures.picture import short
 from reports.runs.measured import Measured, by_seed, load_run
 from reports.runs.policies import same_requests
 from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
+from reports.tables.labels import short
 from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")

@@ -15,8 +15,8 @@ import numpy as np
 
 from harness.metrics.frame_definitions import definition
 from reports.comparison.compare import Cell, Compared, Comparison
-from reports.figures.picture import counted
 from reports.tables.columns import Column, metric_named
+from reports.tables.labels import counted
 from workloads.errors import UserError
 
 P_VALUE = 0.05

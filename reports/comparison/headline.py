@@ -6,8 +6,8 @@ from math import inf, log
 
 from harness.metrics.frame_definitions import definition
 from reports.comparison.compare import Cell, Compared, Comparison
-from reports.figures.picture import counted
 from reports.tables.columns import LIVE, spoken
+from reports.tables.labels import counted
 
 MATERIAL = 0.05
 """A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""

@@ -12,9 +12,10 @@ from reports.claims.published import Published
 from reports.figures.dashboard import busiest
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes
-from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.figures.picture import LeftOut, Picture, made_from
 from reports.figures.style import BROKEN, INK, MUTED, Look, looks
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,9 +12,10 @@ import pandas as pd
 from harness.live.client.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
 from reports.claims.published import Published
-from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

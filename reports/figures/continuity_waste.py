@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from reports.claims.published import Published, along
 from reports.figures.drawing import line
-from reports.figures.picture import (
-    LeftOut,
-    Picture,
-    at,
-    counts,
-    made_from,
-    paper_handle,
-    paper_marker,
-    setting,
-    short,
-)
+from reports.figures.picture import LeftOut, Picture, at, counts, made_from, paper_handle, paper_marker
 from reports.figures.style import looks, panels
 from reports.runs.measured import Measured, Run, over_seeds
+from reports.tables.labels import setting, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from reports.claims.published import Published
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
-from reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from reports.figures.picture import LeftOut, Picture, at, made_from
 from reports.figures.style import Look, looks
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 NAME = "dashboard_and_user"
 TITLE = "The dashboard's view, and the user's"

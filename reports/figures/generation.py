@@ -9,10 +9,11 @@ from typing import Any
 
 from harness.metrics.request_table import COMPLETED
 from reports.claims.published import Published
-from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns
 from reports.figures.style import INK, MUTED, SPEECH, looks, panels
 from reports.runs.measured import Run, Variant
+from reports.tables.labels import setting
 
 NAME = "generation_playback"
 GENERATION, PLAYBACK = "generation_span", "playback_span"

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from reports.claims.published import Published
-from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.style import MUTED, STAGES, panels
 from reports.runs.measured import Measured, Run
 from reports.runs.placement import deployment_of, place
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

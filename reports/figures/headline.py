@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.metrics.frame_definitions import definition
 from reports.figures.drawing import line
-from reports.figures.picture import Picture, counts, made_from, setting, short, whiskers
+from reports.figures.picture import Picture, counts, made_from, whiskers
 from reports.figures.style import INK, Look, looks
 from reports.runs.answer import Answer, labels
 from reports.runs.measured import Measured, Run, Variant, over_seeds
 from reports.tables.columns import Column
+from reports.tables.labels import setting, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reports.claims.published import Published, matching
-from reports.figures.picture import LeftOut, Picture, at, made_from, paper_handle, paper_marker, setting
+from reports.figures.picture import LeftOut, Picture, at, made_from, paper_handle, paper_marker
 from reports.figures.style import INK, Look, looks, panels
 from reports.runs.measured import Measured, Run, Variant
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

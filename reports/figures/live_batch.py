@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
 from reports.figures.drawing import few_loads, load_colours, sheet
-from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.picture import LeftOut, Picture
 from reports.live.live_record import all_of
 from reports.runs.answer import Finished
 from reports.runs.measured import Run
+from reports.tables.labels import setting
 
 NAME = "batch_cost"
 TITLE = "What batch costs the users"

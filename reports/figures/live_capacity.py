@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
+from harness.live.capacity import Capacity, Step, answer
 from harness.slo.targets import Target, number, scale
 from reports.claims.published import Published
 from reports.figures.drawing import joining, sheet
-from reports.figures.picture import LeftOut, Picture, counted
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED
 from reports.figures.targets import target_panel
+from reports.live.live_record import load_capacity
 from reports.runs.measured import Run
-from workloads.errors import UserError
+from reports.tables.labels import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "capacity_search"
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "undecided": INK, "invalid": MUTED}
-
-
-def load_capacity(run: Run) -> Capacity | None:
-    """What a search left beside these points; None where there was none. UserError for a damaged file."""
-    path = next((p for p in (run.folder / CAPACITY, run.folder / EARLIER_NAME) if p.is_file()), None)
-    if path is None:
-        return None
-    try:
-        capacity = from_dict(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged; delete it and search again.") from None
-    # Another run into the same directory may have come after the search.
-    searched = {repeat.point for step in capacity.steps for repeat in step.repeats}
-    return capacity if searched <= {point.point.id for point in run.points} else None
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:

@@ -14,10 +14,11 @@ import pandas as pd
 
 from reports.claims.published import Published
 from reports.figures.drawing import few_loads, load_colours, sheet
-from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, MUTED
 from reports.live.live_record import all_of, busiest, one
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

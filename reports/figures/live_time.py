@@ -11,10 +11,11 @@ import pandas as pd
 from harness.metrics.request_table import FAILED
 from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet, whole_numbers
-from reports.figures.picture import LeftOut, Picture, setting
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
 from reports.live.live_record import all_of, busiest, invalid, on_line, one
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,10 @@ from reports.claims.published import Published
 from reports.figures.dashboard import Series, bold, busiest
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
-from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.figures.picture import LeftOut, Picture, made_from
 from reports.figures.style import INK, MUTED, Look, looks
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

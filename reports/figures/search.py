@@ -11,11 +11,12 @@ import numpy as np
 from harness.slo.targets import scale
 from reports.claims.published import Published
 from reports.figures.drawing import joining, sheet
-from reports.figures.picture import LeftOut, Picture, counted
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import Look, looks
 from reports.figures.targets import target_panel
 from reports.live.find import Finding, load_finding
 from reports.runs.measured import Run, Variant
+from reports.tables.labels import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from reports.claims.published import Published
 from reports.figures.drawing import joining
-from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
+from reports.figures.picture import LeftOut, Picture, at, counts, made_from, whiskers
 from reports.figures.style import MUTED, Look, looks, panels
 from reports.runs.measured import Measured, Run, over_seeds
+from reports.tables.labels import setting, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

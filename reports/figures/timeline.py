@@ -11,10 +11,11 @@ import numpy as np
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.request_table import BARGED_IN, COMPLETED
 from reports.claims.published import Published
-from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
 from reports.runs.measured import Run, Variant
+from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

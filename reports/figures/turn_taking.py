@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from reports.claims.published import Published
 from reports.figures.drawing import in_per_cent, joining, legend, line, sheet, whole_numbers
-from reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
+from reports.figures.picture import LeftOut, Picture, at, made_from
 from reports.figures.style import INK, looks
 from reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.tables.labels import setting, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

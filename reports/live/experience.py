@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.request_table import FAILED
-from reports.figures.picture import short
 from reports.runs.measured import Measured, Run, by_seed
 from reports.tables.columns import MISSING, Column
+from reports.tables.labels import short
 
 HUMAN_GAP_S = 0.2
 """[config: Stivers et al. 2009, of ten languages: medians from 0 to 0.3 s, most near 0.2 s]"""

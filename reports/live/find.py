@@ -14,9 +14,9 @@ from harness.slo.search import Bounds, Search
 from harness.slo.targets import Repeat, Target, judged_value
 from reports.cost.energy import Energy, energy, energy_note, written
 from reports.cost.usage import hardware, money, usage
-from reports.figures.picture import short
 from reports.runs.measured import Run
 from reports.tables.columns import INVALID, MISSING
+from reports.tables.labels import short
 from workloads.errors import UserError
 
 FIND = "find.json"

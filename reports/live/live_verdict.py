@@ -35,12 +35,11 @@ from harness.slo.judgement import (
 )
 from harness.slo.targets import Target, name_of, number
 from reports.cost.usage import per_call_minute
-from reports.figures.live_capacity import load_capacity
-from reports.figures.picture import counted, setting
-from reports.figures.picture import short as short_name
-from reports.live.live_record import invalid
+from reports.live.live_record import invalid, load_capacity
 from reports.runs.measured import Cell, Measured, Run
 from reports.tables.columns import INVALID, MISSING
+from reports.tables.labels import counted, setting
+from reports.tables.labels import short as short_name
 from workloads.errors import UserError
 
 VERDICT = "verdict.json"

@@ -19,13 +19,14 @@ from reports.claims.claim import (
     withheld,
 )
 from reports.claims.sensitivity import KEPT, LOST
-from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import name_systems, named, style
 from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, program, time, voice_errors
 from reports.pages.templates import render
 from reports.runs.policies import totals
+from reports.tables.labels import counted, seed_list, setting, short
 from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS

@@ -17,8 +17,8 @@ from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.truth.truth_run import LATENCIES
 from reports.calibration.fidelity import quoted
-from reports.figures.picture import counted, seed_list, short
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import counted, seed_list, short
 from workloads.errors import UserError
 from workloads.files.yaml_file import shipped_yaml
 from workloads.registry import WORKLOADS

@@ -12,7 +12,6 @@ from reports.cost.energy import energy, energy_note
 from reports.cost.usage import hardware, usage
 from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
-from reports.figures.picture import counted, setting, short
 from reports.figures.style import looks
 from reports.runs.answer import ALIKE, Answer
 from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events, over_seeds
@@ -27,6 +26,7 @@ from reports.tables.columns import (
     legend,
     of_class,
 )
+from reports.tables.labels import counted, setting, short
 
 
 def variants(run: Run) -> list[dict[str, str]]:

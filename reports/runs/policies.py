@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from reports.figures.picture import counted
 from reports.runs.measured import Measured, Run
+from reports.tables.labels import counted
 
 PEAKS = ("pinned_blocks", "streaming_queue_peak")
 """Counters that are the most at one time: the largest of several points is told, not the sum."""

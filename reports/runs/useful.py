@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from reports.figures.picture import short
 from reports.runs.measured import Measured, Run, over_seeds
 from reports.tables.columns import MISSING
+from reports.tables.labels import short
 
 USEFUL_CONTINUITY = 0.95
 """Continuity that a useful load must reach. LiveServe does not state its level; 95 % is ours."""

@@ -16,7 +16,6 @@ from harness.live import live_experiment
 from harness.metrics.class_definitions import in_class
 from harness.metrics.stats import across_seeds
 from harness.records.results import find_record
-from reports.figures.picture import short
 from reports.tables.columns import (
     CAME,
     CLASSES,
@@ -38,6 +37,7 @@ from reports.tables.columns import (
     shown,
     too_few,
 )
+from reports.tables.labels import short
 from workloads.errors import printable
 
 REPORT_ONLY = (

@@ -7,10 +7,10 @@ import numpy as np
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, SPEECH
 from reports.traces.trace_figures import OURS, Shown, grid
-from workloads.audio.content import event_pcm, pcm_for
 from workloads.audio.vad import RATE, segments_of
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
+from workloads.generators.content import event_pcm, pcm_for
 from workloads.statistics.describe import SYNTHETIC_SPEECH
 from workloads.trace import Columns, Trace, Turn
 from workloads.transforms.nominal import Timeline, nominal

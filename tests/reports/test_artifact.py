@@ -10,8 +10,8 @@ import yaml
 
 from harness.experiments.experiment import override
 from reports.cards import card as cards
+from reports.cards.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
 from reports.cards.group import Group, load_group
-from reports.claims.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
 from reports.claims.citation import Citation, cff
 from reports.claims.claim import as_rows
 from reports.tables.plain_tables import csv_of

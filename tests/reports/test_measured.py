@@ -6,13 +6,14 @@ import pytest
 
 from reports.claims.published import Published, along, matching
 from reports.figures import generation, latency, timeline
-from reports.figures.picture import LeftOut, setting
+from reports.figures.picture import LeftOut
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
 from reports.pages.sections import comparison, headline, ours, tiles
 from reports.runs.answer import find_answer
 from reports.runs.measured import Run, Variant, load_run
 from reports.tables.columns import column_for, columns
+from reports.tables.labels import setting
 from tests.metrics.event_log import EventLog
 from tests.reports import served
 from tests.reports.served import bench, serve

@@ -16,7 +16,7 @@ from reports.traces.page import write_trace_page
 from reports.traces.trace_figures import probabilities, shown, survival
 from tests.reports.page import Page
 from tests.workloads.test_nominal import SPOKEN, later
-from workloads.audio.speech_workload import SpeechParams, speech_sessions
+from workloads.generators.speech import SpeechParams, speech_sessions
 from workloads.registry import make_trace
 from workloads.trace import Trace
 from workloads.transforms.transform import thin
