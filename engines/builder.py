@@ -20,7 +20,7 @@ from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.stage import HostCopies, Safepoints, Stage, reach, windowed_share
 from engines.deployments import Deployment
-from engines.devices.available import check, check_said
+from engines.deployments.available import check, check_said
 from engines.devices.calibrated import Calibrated
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.extensions import InLockstep, SmShare, StatedSteps

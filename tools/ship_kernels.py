@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engines.deployments.export_kernels import DIGITS, kernels_of
 from engines.devices.kernels.aiconfigurator import SYSTEMS
 from engines.devices.kernels.choose import PACKAGE
-from engines.devices.kernels.export import DIGITS, kernels_of
 from engines.devices.kernels.grids import Kernels, StageKernels
 from engines.models import Decoder, load_model
 from workloads.errors import UserError

@@ -121,8 +121,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "speech",
             "as voice, with what is recorded in a folder (path=DIR) or synthetic speech, as it is or degraded",
-            Deferred("workloads.audio.speech_workload:SpeechParams"),
-            Deferred("workloads.audio.speech_workload:speech_sessions"),
+            Deferred("workloads.generators.speech:SpeechParams"),
+            Deferred("workloads.generators.speech:speech_sessions"),
         ),
         Workload(
             "duplex",

@@ -13,7 +13,7 @@ import numpy as np
 from engines.core.vllm_adapter.audio_input import AudioProcessor
 from engines.core.vllm_adapter.execution import ModelExecutor
 from engines.core.vllm_adapter.multimodal import Encoded, last
-from workloads.audio.content import pcm_for
+from workloads.generators.content import pcm_for
 from workloads.trace import Trace, Turn
 
 Sound = Callable[[Turn, int], np.ndarray]

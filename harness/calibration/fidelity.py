@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from engines.deployments import Deployment
-from engines.devices.available import check
+from engines.deployments.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, load_profile
 from engines.devices.step_time import StepTime

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from engines.deployments import deployment_names
-from engines.devices.available import check
+from engines.deployments.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ServerParams, resolve

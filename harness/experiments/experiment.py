@@ -26,8 +26,8 @@ from pydantic.fields import FieldInfo
 from yaml.constructor import ConstructorError
 
 from engines.composition import owners
-from engines.devices.available import check as check_device
-from engines.devices.available import check_said
+from engines.deployments.available import check as check_device
+from engines.deployments.available import check_said
 from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES

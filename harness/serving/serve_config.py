@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engines.calls.call_params import CallParams
 from engines.composition import owners
-from engines.devices.available import check as check_device
+from engines.deployments.available import check as check_device
 from engines.devices.names import REAL_DEVICES
 from engines.endpoint.host_names import is_loopback
 from engines.endpoint.limits import Limits

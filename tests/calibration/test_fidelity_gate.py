@@ -7,7 +7,7 @@ it, are in both. What is compared is the loop: which requests a step holds, how 
 import numpy as np
 import pytest
 
-from engines.devices.available import missing
+from engines.deployments.available import missing
 from harness.calibration.agreement import Agreement, agreement, judge_mechanics
 from harness.calibration.fidelity import LENGTHS
 from harness.calibration.runs import RealRun, Served, in_fresh_process, serve_real, serve_virtual

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.devices.available import missing
+from engines.deployments.available import missing
 from harness.calibration import profiling
 
 pytestmark = [

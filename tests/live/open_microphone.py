@@ -23,9 +23,9 @@ from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from tests.live import scripted
 from tests.live.scripted import OURS, Call, Peer
-from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
+from workloads.generators.content import note
 from workloads.generators.duplex import DuplexParams
 from workloads.trace import Trace
 

@@ -21,9 +21,9 @@ from harness.live.client.logs import FailureLog, SendLog
 from harness.live.target import TargetParams
 from harness.metrics.request_table import request_table
 from harness.records.log import EventLog
-from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
+from workloads.generators.content import note
 from workloads.trace import Trace
 
 SPEECH_S = 0.33  # no whole number of pieces

@@ -18,8 +18,8 @@ from tests.live.scripted import (
     table,
     typed,
 )
-from workloads.audio.content import pcm_for
 from workloads.errors import UserError
+from workloads.generators.content import pcm_for
 
 
 async def vllm_omni(peer: Peer) -> None:

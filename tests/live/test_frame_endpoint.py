@@ -9,8 +9,8 @@ import pytest
 from harness.live.client.frame_endpoint import FrameConnection
 from harness.metrics.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
-from workloads.audio.content import pcm_for
 from workloads.errors import UserError
+from workloads.generators.content import pcm_for
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn
 

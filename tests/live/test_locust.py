@@ -30,8 +30,8 @@ from harness.records import results
 from harness.records.record import Record, load_record
 from tests.builders import free_ports
 from tests.waiting import wait_until
-from workloads.audio.content import pcm_for
 from workloads.audio.synth import SyntheticClip
+from workloads.generators.content import pcm_for
 from workloads.registry import make_trace
 
 pytestmark = pytest.mark.slow

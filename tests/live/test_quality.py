@@ -21,7 +21,7 @@ from harness.live.run.floor import (
 from harness.live.run.merge import FAILURES, SENDS, Merged
 from harness.records.log import EventLog
 from tests.selftest import quality, vllm_bench
-from workloads.audio.content import pcm_for
+from workloads.generators.content import pcm_for
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ def test_a_taken_port_is_named(rehearse: Rehearse):
 
 
 def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engines.devices.available.gpus", lambda: [])
+    monkeypatch.setattr("engines.deployments.available.gpus", lambda: [])
     status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
     assert status == 2 and error.startswith("rehearse: device cuda needs")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from workloads.audio.content import pcm_for, tells_what_is_said
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
+from workloads.generators.content import pcm_for, tells_what_is_said
 from workloads.generators.questions import END, QuestionParams, asked, segment_of, streams, words
 from workloads.registry import make_trace, serves
 

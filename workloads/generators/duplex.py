@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from workloads.audio import content, turntaking
+from workloads.audio import turntaking
 from workloads.audio.degrade import Degradation
 from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
-from workloads.audio.speech_workload import RecordedParams, material
 from workloads.audio.turntaking import Published
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
 from workloads.distributions import arrivals, speech
+from workloads.generators import content
 from workloads.generators.dialogues import number_turns
+from workloads.generators.speech import RecordedParams, material
 from workloads.seeds import Streams
 from workloads.trace import Trace
 

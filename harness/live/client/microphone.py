@@ -13,8 +13,8 @@ from functools import cache
 
 from harness.live.client.logs import SendLog
 from harness.live.dialects.dialect import Dialect
-from workloads.audio.content import pcm_for, tells_what_is_said
 from workloads.audio.synth import synthetic_clips
+from workloads.generators.content import pcm_for, tells_what_is_said
 from workloads.trace import Trace, Turn
 
 ENCODED_BYTES = 4 * 2**30

@@ -13,8 +13,8 @@ import numpy as np
 
 from harness.live.client.logs import SendLog
 from harness.live.dialects.dialect import Dialect
-from workloads.audio.content import event_pcm, pcm_for
 from workloads.columns.duplex_events import TAKES_FLOOR
+from workloads.generators.content import event_pcm, pcm_for
 from workloads.trace import Trace, Turn
 
 KEPT_BYTES = 2 * 2**30

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.live.run.plan import PLAN, results_of, trace_of
-from workloads.audio.content import recordings
+from workloads.generators.content import recordings
 from workloads.trace import Trace
 
 RECORDINGS = "recordings"

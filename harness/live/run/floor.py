@@ -22,9 +22,9 @@ from harness.live.run.plan import write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.live.target import TargetParams
 from harness.null_server.null_server import NullServer
-from workloads.audio import content
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
+from workloads.generators import content
 from workloads.registry import make_trace
 from workloads.seeds import stream
 from workloads.trace import Trace

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from workloads.audio.annotation import read_rttm, read_textgrid
-from workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
+from workloads.generators.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.registry import make_trace, serves
 from workloads.trace import Trace
 

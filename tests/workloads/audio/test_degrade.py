@@ -9,10 +9,10 @@ import pytest
 from scipy.signal import welch
 
 from workloads.audio import degrade
-from workloads.audio.content import pcm_for
 from workloads.audio.degrade import Degradation
 from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
+from workloads.generators.content import pcm_for
 from workloads.registry import make_trace
 from workloads.trace import Trace
 

@@ -11,7 +11,6 @@ import pytest
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
 from workloads.audio import phrases
-from workloads.audio.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.audio.library import Library
 from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
 from workloads.audio.synth import SyntheticClip, synthetic_clips
@@ -19,6 +18,7 @@ from workloads.audio.vad import segments_of
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from workloads.errors import UserError
 from workloads.generators import duplex
+from workloads.generators.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.registry import make_trace, serves
 from workloads.trace import Trace, Turn
 
@@ -294,7 +294,7 @@ def test_synthetic_calls_need_no_optional_package() -> None:
         "import sys\n"
         "for name in ('soundfile', 'soxr', 'webrtcvad', 'av', 'librosa'): sys.modules[name] = None\n"
         "from workloads.registry import make_trace\n"
-        "from workloads.audio.content import pcm_for, event_pcm\n"
+        "from workloads.generators.content import pcm_for, event_pcm\n"
         "trace = make_trace('duplex', {'sessions': 10}, 0)\n"
         "turns = [turn for session in trace.sessions for turn in session.turns]\n"
         "print(sum(len(next(event_pcm(trace, turn))) for turn in turns if turn.event) > 0)\n"

@@ -11,13 +11,13 @@ import pytest
 
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
-from workloads.audio import content
-from workloads.audio.content import pcm_for
 from workloads.audio.library import Library
 from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import utterances
 from workloads.audio.vad import segments
 from workloads.errors import UserError
+from workloads.generators import content
+from workloads.generators.content import pcm_for
 from workloads.optional import install_command
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -177,7 +177,7 @@ def test_synthetic_speech_needs_no_optional_package(record: Record) -> None:
         "import sys\n"
         "for name in ('soundfile', 'soxr', 'webrtcvad', 'av'): sys.modules[name] = None\n"
         "from workloads.registry import make_trace\n"
-        "from workloads.audio.content import pcm_for\n"
+        "from workloads.generators.content import pcm_for\n"
         "trace = make_trace('speech', {}, 0)\n"
         "print(len(next(pcm_for(trace, trace.sessions[0].turns[0]))))\n"
         "try: make_trace('speech', {'path': sys.argv[1]}, 0)\n"

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from workloads.audio import content, synth, turntaking
+from workloads.audio import synth, turntaking
 from workloads.audio.decode import BadRecording
 from workloads.audio.degrade import Codec, Degradation
 from workloads.audio.library import Library, Recording
@@ -15,6 +15,7 @@ from workloads.audio.phrases import Phrases
 from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import Utterance, utterances
 from workloads.distributions import arrivals, speech
+from workloads.generators import content
 from workloads.generators.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace

@@ -16,7 +16,7 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
-tells_what_is_said = Deferred("workloads.audio.content:tells_what_is_said")
+tells_what_is_said = Deferred("workloads.generators.content:tells_what_is_said")
 
 CPU_BLOCK = 32
 """vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""
