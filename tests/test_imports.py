@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.imports import modules, package_of, parents, read, targets, within
+from harness.experiments.imports import modules, package_of, parents, read, targets, within
 
 ROOT = Path(__file__).parents[1]
 ORDER = ["workloads", "engines", "harness", "reports"]
@@ -128,6 +128,30 @@ def layer(module: str) -> float:
 
 def test_imports_make_no_circle():
     assert not [round_trip(graph(), circle) for circle in circles(graph())]
+
+
+def folders() -> Graph:
+    """First-level folder of a layer -> those whose modules its own import when they run, inside functions too."""
+    known = modules(ROOT, ORDER)
+    found: Graph = {}
+    for name, path in known.items():
+        own = folder(name)
+        if own is not None:
+            direct = targets(read(path.read_bytes()).imports, package_of(name, path), known)
+            others = {other for target in direct if (other := folder(target)) not in (None, own)}
+            found[own] = found.get(own, set()) | others
+    return found
+
+
+def folder(module: str) -> str | None:
+    """`harness.live` of `harness.live.run.plan`; None for what stands in no folder of a layer."""
+    name = ".".join(module.split(".")[:2])
+    return name if (ROOT / name.replace(".", "/")).is_dir() and name not in ORDER else None
+
+
+def test_folders_make_no_circle():
+    graph = folders()
+    assert not [round_trip(graph, circle) for circle in circles(graph)]
 
 
 def test_the_kernel_reaches_no_system():

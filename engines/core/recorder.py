@@ -15,7 +15,7 @@ class Recorder(Protocol):
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
-        """One event at `t` s. Kinds and the meaning of `value` stand in `harness.records.log`."""
+        """One event at `t` s. Kinds and the meaning of `value` stand in `harness.events.log`."""
         ...
 
     def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:

@@ -50,7 +50,7 @@ from harness.calibration.fidelity_report import (
 )
 from harness.calibration.runs import RealRun, Served, VirtualRun, in_fresh_process, serve_real, serve_virtual
 from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
-from harness.records.provenance import environment
+from harness.experiments.provenance import environment
 from harness.records.record import write_json
 from workloads.atomic_file import cannot_write
 from workloads.errors import UserError, validate

@@ -23,7 +23,7 @@ from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
-from harness.records.provenance import environment
+from harness.experiments.provenance import environment
 from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError, nearest
 
@@ -164,7 +164,7 @@ async def _measure_stages(
     from harness.calibration.driver import Driver
     from harness.calibration.grid import GridRun
     from harness.calibration.reaction import react, reaction_shapes
-    from harness.records.log import EventLog
+    from harness.events.log import EventLog
 
     loop = asyncio.get_running_loop()
     vllm_adapter.use_clock(loop.time)

@@ -27,7 +27,7 @@ CONTENT_WEIGHT, UNLIKE_S = 20.0, 1e-4
 def step_costs(steps: pd.DataFrame, seen: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
     """One row a step: begin_s, end_s, seconds (canary left out), device_s (hand-over to tokens) and its `TOTALS`.
 
-    `steps`: a run's step table (`harness.records.log`) of one stage. `seen`: begin_s, end_s and `TOTALS` of its steps
+    `steps`: a run's step table (`harness.events.log`) of one stage. `seen`: begin_s, end_s and `TOTALS` of its steps
     at the device. `canaries`: begin_s, end_s. ValueError when the two logs are not of the same steps.
     """
     ran = steps[steps["requests"] > 0].reset_index(drop=True)

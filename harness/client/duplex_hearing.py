@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from harness.client.client_params import ClientParams
 from harness.client.duplex_player import Player
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from workloads.trace import Session
 
 PATIENCE_S = 3.0

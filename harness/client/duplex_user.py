@@ -16,8 +16,8 @@ from harness.client.duplex_hearing import Hearing
 from harness.client.duplex_player import Tape
 from harness.client.session import FAILED
 from harness.client.user import User
-from harness.records.log import EventLog
-from harness.worker import point_progress
+from harness.events import point_progress
+from harness.events.log import EventLog
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.trace import Session, Turn
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from harness.client.client_params import ClientParams
 from harness.client.user import User
-from harness.records.log import EventLog
-from harness.worker import point_progress
+from harness.events import point_progress
+from harness.events.log import EventLog
 from workloads.trace import Session, Trace, Turn
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.client.client_params import ClientParams
 from harness.client.session import ABORTED, FAILED, Client, Server
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from workloads.columns.jobs import BEGIN, links
 from workloads.trace import Session, Turn
 

@@ -15,9 +15,9 @@ import numpy as np
 from harness.client.client_params import ClientParams
 from harness.client.user import User
 from harness.clocks.clock import VirtualClockLoop
+from harness.events import point_progress
+from harness.events.log import EventLog
 from harness.metrics.playback import Playback
-from harness.records.log import EventLog
-from harness.worker import point_progress
 from workloads.trace import Session, Turn
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FAILED, ABORTED = "turn_failed", "turn_aborted"
 
 
 class Server(Protocol):
-    """What a client can say to a server; a Gateway is one, harness.live.client.turn_endpoint.TurnEndpoint another.
+    """What a client can say to a server; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
 
     `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over, which was scheduled for `end_s`, s
     on the loop's clock, from where latencies and deadlines count. `reports`: of playback, for a server that reads

@@ -12,7 +12,7 @@ from harness.client.client_params import ClientParams
 from harness.client.job import Job, together
 from harness.client.session import Client, Leaving, Server
 from harness.clocks.clock import VirtualClockLoop
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from workloads.trace import Session, Trace
 
 AHEAD_S = 0.005

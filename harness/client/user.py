@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import nan
 from typing import Any
 
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from workloads.trace import Session
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from engines.devices import gpu
 from harness.doctor.probe import LONGEST, STEPS, TRAPS
-from harness.records.provenance import ROOT, cores
+from harness.experiments.provenance import ROOT, cores
 from workloads.audio.library import audio_files
 from workloads.errors import UserError
 from workloads.files.hub import Dataset, datasets

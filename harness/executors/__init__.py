@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from workloads.errors import UserError
 
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 WATCH_S = 0.5
 """[chosen] a person sees it move."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
-
-    point: Point
-    status: Literal["ok", "failed"]
-    folder: Path
-    wall_s: float
-    reason: str = ""
 
 
 @dataclass(eq=False)

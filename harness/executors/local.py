@@ -21,14 +21,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.executors import WATCH_S, Outcome, WorkerExecutor, no_room
-from harness.executors.ctrl_c import deferred_ctrl_c
+from harness.clocks.ctrl_c import deferred_ctrl_c
+from harness.events.point_progress import Share
+from harness.executors import WATCH_S, WorkerExecutor, no_room
+from harness.experiments import provenance
 from harness.experiments.experiment import Point
-from harness.experiments.run_order import Order
-from harness.records import provenance
+from harness.experiments.run_order import Order, Outcome
 from harness.records.record import ERROR, MANIFEST, failed, is_failure, publish, temporary, write_failure
 from harness.worker import fork_server, isolation, vllm_release
-from harness.worker.point_progress import Share
 from workloads.atomic_file import is_full
 from workloads.errors import UserError
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.executors import WATCH_S, Outcome, no_room
+from harness.executors import WATCH_S, no_room
 from harness.executors.local import LocalExecutor
 from harness.experiments.experiment import Point, code_of
-from harness.experiments.run_order import Order, load_average
+from harness.experiments.run_order import Order, Outcome, load_average
 from harness.records.record import Work, failed, publish, temporary, write_failure
 from harness.worker import fork_server
 from workloads.atomic_file import is_full

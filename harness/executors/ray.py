@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.executors import WATCH_S, Outcome, WorkerExecutor
+from harness.executors import WATCH_S, WorkerExecutor
 from harness.executors.node import Ended, Task, give_up, receive
 from harness.experiments.experiment import Point
-from harness.experiments.run_order import Order
+from harness.experiments.run_order import Order, Outcome
 from workloads.errors import UserError
 from workloads.optional import optional
 

@@ -2,7 +2,7 @@
 
 Nothing runs before every point is valid: names, types and ranges of all parameters, and the trace itself,
 which is generated here once for its hash. A point's id therefore covers the resolved configuration, the
-workload's content (a CSV that changed is another workload) and the program (`harness.records.identity.code_hash`):
+workload's content (a CSV that changed is another workload) and the program (`harness.experiments.identity.code_hash`):
 stale numbers are never resumed.
 
 Values become models once, here: a point keeps what they came to, and takes the models along to its worker. Of a point
@@ -34,9 +34,9 @@ from engines.registry import ENDPOINT, ENGINES
 from engines.server import ServerParams, check_modelled, resolve
 from harness import kinds
 from harness.client.client_params import ClientParams
+from harness.endpoints.target import TargetParams
+from harness.experiments.identity import code_hash, roots_of
 from harness.experiments.profiles import given_profile, profile_of
-from harness.live.target import TargetParams
-from harness.records.identity import code_hash, roots_of
 from workloads.errors import CONTROL, UserError, unknown, validate
 from workloads.files.yaml_file import parse_yaml, read_yaml
 from workloads.registry import WORKLOADS, serves

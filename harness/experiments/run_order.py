@@ -8,10 +8,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from harness.experiments.experiment import Point
 from workloads.seeds import stream
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
+
+    point: Point
+    status: Literal["ok", "failed"]
+    folder: Path
+    wall_s: float
+    reason: str = ""
 
 
 @dataclass(frozen=True)

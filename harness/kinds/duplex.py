@@ -20,18 +20,18 @@ from engines.turn_taking.turn_taking_params import DuplexServerParams
 from harness.client.client_params import ClientParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.turns import serve_turns
+from harness.endpoints.target import TargetParams
+from harness.events.log import EventLog
 from harness.kinds.turns import TURNS, LiveTurns
-from harness.live.target import TargetParams
 from harness.metrics.live_window import Window, counted
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
-from harness.records.log import EventLog
 from workloads.errors import UserError
 from workloads.trace import Session, Trace
 
 if TYPE_CHECKING:
     from harness.client.duplex_user import DuplexServer
-    from harness.live.dialects.dialect import Dialect
+    from harness.endpoints.dialects.dialect import Dialect
 
 
 OF_REPLIES = (
@@ -66,12 +66,12 @@ class LiveDuplex(LiveTurns):
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from harness.live.dialects import for_open_microphone
+        from harness.endpoints.dialects import for_open_microphone
 
         return for_open_microphone(target)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.duplex_endpoint import DuplexEndpoint
+        from harness.endpoints.duplex_endpoint import DuplexEndpoint
 
         server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
         return server

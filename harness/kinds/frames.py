@@ -14,17 +14,17 @@ from engines.models.token_ids import frame_tokens
 from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.client.interaction import Ending, InteractionServer, serve_interactions
-from harness.live.target import TargetParams, check_secrets
+from harness.endpoints.target import TargetParams, check_secrets
+from harness.events.log import EventLog
 from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frame_table import DELIVERED, EMPTY, Beat, frame_table
 from harness.metrics.metric import Metric
-from harness.records.log import EventLog
 from workloads.distributions.speech import audio_tokens
 from workloads.errors import UserError
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from harness.live.dialects.dialect import Dialect
+    from harness.endpoints.dialects.dialect import Dialect
 
 
 class Frames:
@@ -93,12 +93,12 @@ class Frames:
         self._check_loop(c, trace)
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from harness.live.dialects import for_frames
+        from harness.endpoints.dialects import for_frames
 
         return for_frames(target)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.frame_endpoint import FrameEndpoint
+        from harness.endpoints.frame_endpoint import FrameEndpoint
 
         server: InteractionServer = FrameEndpoint(trace, target, log, sends, failures)
         return server

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from engines.deployments import Deployment
     from engines.server import ServerParams
     from harness.client.client_params import ClientParams
-    from harness.live.dialects.dialect import Dialect
-    from harness.live.target import TargetParams
+    from harness.endpoints.dialects.dialect import Dialect
+    from harness.endpoints.target import TargetParams
+    from harness.events.log import EventLog
     from harness.metrics.definitions import Definition
     from harness.metrics.metric import Metric
-    from harness.records.log import EventLog
     from workloads.trace import Trace
 
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -60,7 +60,7 @@ class Kind(Protocol[P_contra]):
         end_s: float,
         timing: Any,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.records.log`;
+        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.events.log`;
         `turns` are the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
 
         The table has `session`, `turn` and `send_lag_s`. What means the same as in `harness.metrics` has its name and

@@ -15,14 +15,14 @@ from engines.deployments import Deployment, deployment_names, load_deployment
 from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.client.turns import serve_turns
-from harness.live.target import TargetParams, check_secrets
+from harness.endpoints.target import TargetParams, check_secrets
+from harness.events.log import EventLog
 from harness.metrics.class_metrics import of_log, passing
 from harness.metrics.job_metrics import of_jobs
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.metric import Metric
 from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import summarise
-from harness.records.log import EventLog
 from workloads.columns.classes import class_of
 from workloads.columns.jobs import starts
 from workloads.errors import UserError
@@ -31,7 +31,7 @@ from workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
     from harness.client.session import Server
-    from harness.live.dialects.dialect import Dialect
+    from harness.endpoints.dialects.dialect import Dialect
 
 
 RAMP_S = 2.0
@@ -68,20 +68,20 @@ class LiveTurns:
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from harness.live.dialects import for_turns
-        from harness.live.dialects.synthesis import Synthesis
+        from harness.endpoints.dialects import for_turns
+        from harness.endpoints.dialects.synthesis import Synthesis
 
         if target.text_url is not None:
-            from harness.live.client.beside_endpoint import parted
+            from harness.endpoints.beside_endpoint import parted
 
             trace = parted(trace)[0] or trace
         return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.beside_endpoint import BesideEndpoint
-        from harness.live.client.synthesis_endpoint import SynthesisEndpoint, SynthesisStreamEndpoint
-        from harness.live.client.text_endpoint import TextEndpoint
-        from harness.live.client.turn_endpoint import TurnEndpoint
+        from harness.endpoints.beside_endpoint import BesideEndpoint
+        from harness.endpoints.synthesis_endpoint import SynthesisEndpoint, SynthesisStreamEndpoint
+        from harness.endpoints.text_endpoint import TextEndpoint
+        from harness.endpoints.turn_endpoint import TurnEndpoint
 
         if target.text_url is not None:
             kind = BesideEndpoint

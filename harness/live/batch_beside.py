@@ -9,9 +9,9 @@ import numpy as np
 
 from harness.client.client_params import ClientParams
 from harness.client.session import Client
-from harness.live.client.text_endpoint import TextEndpoint
-from harness.live.target import TargetParams
-from harness.records.log import EventLog
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_endpoint import TextEndpoint
+from harness.events.log import EventLog
 from workloads.generators.batch import OfflineParams, offline
 from workloads.seeds import child_seed
 from workloads.trace import Trace, Turn

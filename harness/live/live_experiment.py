@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from engines.registry import ENDPOINT
+from harness.endpoints.target import TargetParams, check_secrets
 from harness.experiments.experiment import Experiment, override
 from harness.kinds import live_kind
-from harness.live.target import TargetParams, check_secrets
 from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS
 

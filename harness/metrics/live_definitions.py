@@ -1,7 +1,7 @@
 """The vocabulary of live runs beside the ordinary: how good the load was, and what only sockets can lose.
 
 A send is one message or request of a client. Its slip is how much later it went than the plan, or than the connection
-that had to be ready for it. Sources of the wording: `harness.live.client.logs`, `harness.live.run.floor`.
+that had to be ready for it. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
 """
 
 from harness.metrics.definitions import Definition

@@ -39,9 +39,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
+from harness.events.log import COMPRESSION
 from harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
 from harness.metrics.stages import renamed
-from harness.records.log import COMPRESSION
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
 from workloads.errors import UserError, printable
@@ -74,7 +74,7 @@ class Measurement:
     more: dict[str, pa.Table] = field(default_factory=dict)
     """Further tables by name, where a run has any (`harness.metrics.quality`)."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """Further files by name: sound (`harness.live.client.call_recorder`)."""
+    """Further files by name: sound (`harness.endpoints.call_recorder`)."""
 
 
 class InvalidPoint(RuntimeError):

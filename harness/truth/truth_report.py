@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.records.provenance import environment
+from harness.experiments.provenance import environment
 from harness.records.record import write_json
 from harness.truth.predict import Failed, Prediction
 from harness.truth.seen import achieved_rate, rate_of

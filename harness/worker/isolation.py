@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.events import point_progress
 from harness.experiments.experiment import Point
 from harness.records.record import (
     ERROR,
@@ -28,7 +29,6 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
-from harness.worker import point_progress
 from harness.worker.parent import end_with_parent
 from workloads.atomic_file import is_full
 

@@ -24,13 +24,14 @@ from engines.builder import Parts, Serving
 from engines.core import vllm_adapter
 from engines.devices.step_file import StepFile, as_step_file
 from engines.registry import ENGINES
-from harness.client.population import serve_population
 from harness.clocks import clock
+from harness.events import point_progress
+from harness.events.log import EventLog
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import Fronted
-from harness.records.log import EventLog
-from harness.worker import point_progress, vllm_release
+from harness.kinds.population import serve_population
+from harness.worker import vllm_release
 from workloads.deferred import load_all
 from workloads.trace import Trace
 
@@ -42,7 +43,7 @@ _REPLAYS = count()
 
 @dataclass
 class Replay:
-    """What a replay leaves. `log` as `harness.records.log` describes it, with its tables; `proof` of a fresh worker;
+    """What a replay leaves. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
     `cost` in wall time.
 
     `said`: session, frame and token ids of answers to workload questions, where a model on a real device heard it.

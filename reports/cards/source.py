@@ -112,7 +112,7 @@ def default_out(source: Source, experiment: Experiment) -> Path:
 
 def local_jobs(jobs: int | None) -> int:
     """Points at a time on this machine, by default its cores; UserError for so many that they starve one another."""
-    from harness.records.provenance import cores
+    from harness.experiments.provenance import cores
 
     most = MOST_PER_CORE * cores()
     if jobs is not None and jobs > most:

@@ -189,7 +189,7 @@ def _engines(names: Sequence[str]) -> list[Row]:
     from engines.registry import ENDPOINT
     from engines.server import ServerParams
     from harness.client.client_params import ClientParams
-    from harness.live.target import TargetParams
+    from harness.endpoints.target import TargetParams
 
     client = _parameters("client", ClientParams)
     shared = [*_parameters("server", ServerParams), *client]

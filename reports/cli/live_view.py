@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.executors import Outcome
+from harness.experiments.run_order import Outcome
 from harness.live.run.run_progress import RunProgress
 from reports.tables.labels import counted
 from workloads.errors import printable

@@ -17,9 +17,8 @@ from workloads.errors import UserError
 from workloads.optional import install_command
 
 if TYPE_CHECKING:
-    from harness.executors import Outcome
     from harness.experiments.experiment import Experiment, Point
-    from harness.experiments.run_order import Order
+    from harness.experiments.run_order import Order, Outcome
     from harness.records.results import Collection
 
 
@@ -123,7 +122,7 @@ def _executed(
         return
     from engines.devices.names import REAL_DEVICES
     from harness.executors.local import LocalExecutor
-    from harness.records.provenance import cores
+    from harness.experiments.provenance import cores
     from harness.worker import vllm_release
     from harness.worker.measure import measure
     from reports.cli.progress import progress

@@ -10,8 +10,8 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.executors import Outcome
 from harness.experiments.experiment import Point
+from harness.experiments.run_order import Outcome
 from workloads.errors import printable
 
 MINUTES_S = 600

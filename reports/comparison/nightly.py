@@ -15,7 +15,7 @@ from typing import Literal
 import typer
 
 from engines.devices.names import REAL_DEVICES
-from harness.records.provenance import revision
+from harness.experiments.provenance import revision
 from harness.records.record import write_json
 from reports.comparison.compare import Comparison, compare
 from reports.runs.measured import load_run

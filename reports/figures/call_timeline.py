@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from harness.live.client.call_recorder import CALL, session_of
+from harness.endpoints.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
 from reports.claims.published import Published
 from reports.figures.picture import LeftOut, Picture, at

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.endpoints.target import TargetParams
 from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, from_dict
-from harness.live.target import TargetParams
 from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import INVALID, LEFT_OUT, MISSING, live_notes

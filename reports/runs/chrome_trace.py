@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engines.deployments import Deployment
-from harness.records.log import PIECE
+from harness.events.log import PIECE
 from harness.records.record import Record
 from reports.runs.placement import deployment_of, place
 

@@ -16,7 +16,7 @@ from harness.calibration.fit import Sample, fit_stage
 from harness.calibration.grid import GridRun
 from harness.calibration.reaction import TRIES, react, reaction_shapes
 from harness.clocks.clock import run
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 
 
 def server_of(deployment: str) -> Serving:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from harness.executors import Outcome
+from harness.events.log import EventLog
 from harness.experiments.experiment import Point, expand, load_experiment
+from harness.experiments.run_order import Outcome
 from harness.live.run import live_executor
 from harness.live.run import measure_live as live_measure
 from harness.live.run.run_progress import RunProgress, ShardProgress, telling
-from harness.records.log import EventLog
 from harness.records.record import InvalidPoint, Measurement, load_record
 from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture

@@ -12,7 +12,7 @@ from engines.core.policy import Policy
 from engines.core.request import StageRequest
 from engines.core.together import Told
 from harness.clocks.clock import run
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from tests.engines.stage import make_replica
 
 

@@ -27,8 +27,8 @@ from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from engines.core.vllm_adapter.requests import make_request
 from engines.devices.roofline import StepCost
 from harness.clocks.clock import VirtualClockLoop
-from harness.records import log as log_module
-from harness.records.log import EventLog
+from harness.events import log as log_module
+from harness.events.log import EventLog
 from harness.worker.replay import Replay
 from tests.engines.replays import assert_same, cut_short, exact, left, replay, voice_trace
 from tests.engines.replica_bench import Bench, play

@@ -18,7 +18,7 @@ from engines.devices.hardware import load_gpu
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from harness.clocks.clock import run
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from tests.engines import replays
 from tests.engines.stage import BLOCK_BYTES, TALKER, make_stage
 from workloads.registry import make_trace

@@ -36,9 +36,9 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
     from engines.builder import Parts
     from engines.server import ServerParams
     from harness.client.client_params import ClientParams
-    from harness.client.population import serve_population
     from harness.clocks import clock
-    from harness.records.log import EventLog
+    from harness.events.log import EventLog
+    from harness.kinds.population import serve_population
     from tests.engines.real import started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace

@@ -10,7 +10,7 @@ from engines.builder import Parts
 from engines.deployments import load_deployment
 from engines.server import ServerParams
 from harness.clocks.clock import run
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 
 
 @pytest.fixture

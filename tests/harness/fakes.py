@@ -15,10 +15,10 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
-from harness.executors import Outcome
+from harness.events import point_progress
 from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.run_order import Outcome
 from harness.records.record import ERROR, LOG, MANIFEST, InvalidPoint, Measurement, load_record
-from harness.worker import point_progress
 from workloads.registry import make_trace
 
 

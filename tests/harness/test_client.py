@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.client.session import Client
 from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
-from harness.records.log import EventLog
 from tests import builders
 from workloads.trace import Trace, Turn
 

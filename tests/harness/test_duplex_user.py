@@ -14,7 +14,7 @@ from harness.client.client_params import ClientParams
 from harness.client.duplex_player import JOINED_S, Player, audible
 from harness.client.duplex_user import DuplexUser
 from harness.clocks.clock import run
-from harness.records.log import EventLog
+from harness.events.log import EventLog
 from tests import builders
 from workloads.trace import Trace, Turn
 

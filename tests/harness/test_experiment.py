@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.client.client_params import ClientParams
+from harness.endpoints.target import TargetParams
 from harness.experiments import experiment as module
 from harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
-from harness.live.target import TargetParams
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 

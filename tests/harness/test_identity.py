@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engines.registry import ENGINES
-from harness.records.identity import (
+from harness.experiments.identity import (
     CALLER,
     LOOKED_UP,
     NAMED_ELSEWHERE,
@@ -23,8 +23,8 @@ from harness.records.identity import (
     Program,
     roots_of,
 )
-from harness.records.imports import modules, package_of, read, targets, within
-from harness.records.provenance import ROOT
+from harness.experiments.imports import modules, package_of, read, targets, within
+from harness.experiments.provenance import ROOT
 from workloads.deferred import Deferred
 from workloads.registry import WORKLOADS
 
@@ -119,7 +119,7 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/composition.py", ALL),
         ("engines/calls/gateway.py", SOCKETS),
         ("harness/doctor/__init__.py", set()),
-        ("harness/records/provenance.py", set()),
+        ("harness/experiments/provenance.py", set()),
         ("reports/pages/html.py", set()),
         ("reports/pages/report.css", set()),
     ],
@@ -186,7 +186,7 @@ def test_the_tables_name_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     program, needed = Program(), dict(ONLY_ON)
     for name in needed:
         monkeypatch.setattr(
-            "harness.records.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
+            "harness.experiments.identity.ONLY_ON", {k: v for k, v in needed.items() if k != name}
         )
         reached = {
             each for device in DEVICES for each in program.closure(device, ("workloads.generators.voice",))
@@ -357,7 +357,7 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     # vLLM looks into it where we are installed
     plugin = {"engines.stock", "engines.stock.plugin"}
     assert others - plugin == {
-        "harness.records.imports",
+        "harness.experiments.imports",
         "harness.live",
-        "harness.live.target",
+        "harness.endpoints.target",
     }, "the hash itself, parameters of device live"

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
 from harness.metrics.frame_table import Beat, frame_table
-from harness.records.log import EventLog
 from harness.worker.measure import InvalidPoint, check_send_lag
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn

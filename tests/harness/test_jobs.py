@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
 from harness.metrics.job_metrics import of_jobs
 from harness.metrics.request_table import request_table
-from harness.records.log import EventLog
 from harness.records.recorded import recorded
 from tests.harness.servers import Answering
 from tests.workloads import agent_files

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
-from harness.records.log import EventLog
 from harness.worker.measure import InvalidPoint, check_send_lag
 from tests.builders import typed_turn
 from tests.harness.servers import Answering

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.events import log as log_module
+from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.metrics.request_table import request_table
-from harness.records import log as log_module
-from harness.records.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.records.record import write_tables
 from harness.worker.measure import measure
 from tests.engines.replays import replay

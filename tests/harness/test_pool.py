@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
 from harness.metrics.request_table import ABORTED, COMPLETED, request_table
-from harness.records.log import EventLog
 from harness.records.recorded import recorded
 from tests.builders import typed_turn
 from tests.harness.servers import Answering

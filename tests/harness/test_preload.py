@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.records.identity import PACKAGES
-from harness.records.provenance import ROOT
+from harness.experiments.identity import PACKAGES
+from harness.experiments.provenance import ROOT
 
 POINTS = """
 import json, sys

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.records.provenance import environment
+from harness.experiments.provenance import environment
 from harness.records.record import (
     LOG,
     MANIFEST,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.worker import point_progress
+from harness.events import point_progress
 from tests.engines.replays import replay
 from workloads.registry import make_trace
 

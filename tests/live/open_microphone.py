@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from websockets.exceptions import ConnectionClosed
 
-from harness.live.client import connection
+from harness.endpoints import connection
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from tests.live import scripted
@@ -175,7 +175,7 @@ class _Wire:
 
 
 class _Client:
-    """The client's end, as `harness.live.transport.websocket.WebSocket`."""
+    """The client's end, as `harness.endpoints.transport.websocket.WebSocket`."""
 
     def __init__(self, wire: _Wire) -> None:
         self.send, self.close, self.abort = wire.send_to_server, wire.close, wire.abort

@@ -14,13 +14,13 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks import clock
+from harness.endpoints.logs import FailureLog, SendLog
+from harness.endpoints.target import TargetParams
+from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.live.client.logs import FailureLog, SendLog
-from harness.live.target import TargetParams
+from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
-from harness.records.log import EventLog
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.generators.content import note

@@ -7,12 +7,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from harness.live.client.synthesis_endpoint import request_body
-from harness.live.dialects import DIALECTS, dialect_of
-from harness.live.dialects.dialect import Cut, Dialect
-from harness.live.dialects.synthesis import Synthesis
-from harness.live.target import Dialect as Name
-from harness.live.target import TargetParams
+from harness.endpoints.dialects import DIALECTS, dialect_of
+from harness.endpoints.dialects.dialect import Cut, Dialect
+from harness.endpoints.dialects.synthesis import Synthesis
+from harness.endpoints.synthesis_endpoint import request_body
+from harness.endpoints.target import Dialect as Name
+from harness.endpoints.target import TargetParams
 from reports.cli.live import live
 from tests.live.scripted import spoken
 

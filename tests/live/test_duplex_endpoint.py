@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from harness.live.dialects import dialect_of
-from harness.live.target import TargetParams
+from harness.endpoints.dialects import dialect_of
+from harness.endpoints.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
 from workloads.errors import UserError
 

@@ -15,15 +15,15 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from harness.clocks import clock
+from harness.endpoints.dialects import detect, dialect_of
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_probe import ask_one_token
 from harness.experiments.experiment import expand
-from harness.live.client.text_probe import ask_one_token
-from harness.live.dialects import detect, dialect_of
 from harness.live.live_experiment import live_experiment
 from harness.live.run import first_look as first_look_module
 from harness.live.run import measure_live as live_measure
 from harness.live.run.first_look import first_look
 from harness.live.run.live_executor import LiveExecutor
-from harness.live.target import TargetParams
 from harness.metrics.live_summary import LAG
 from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting

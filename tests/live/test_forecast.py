@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console
 
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks import clock
-from harness.executors import Outcome
+from harness.events.log import EventLog
 from harness.experiments.experiment import expand
+from harness.experiments.run_order import Outcome
+from harness.kinds.population import serve_population
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from harness.live.run.run_progress import RunProgress
 from harness.metrics.live_window import WHOLE, Window
-from harness.records.log import EventLog
 from reports.cli.live_view import live_view
 from tests.harness.servers import Answering
 from tests.reports.lived import live as experiment

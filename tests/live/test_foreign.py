@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.live.client.text_probe import ask_one_token
-from harness.live.target import TargetParams
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_probe import ask_one_token
 from harness.records.record import Record, load_record
 from reports.live.server_side import both_sides
 from tests.builders import REHEARSE

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.live.client.frame_endpoint import FrameConnection
+from harness.endpoints.frame_endpoint import FrameConnection
 from harness.metrics.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
 from workloads.errors import UserError

@@ -18,13 +18,13 @@ import pytest
 import soundfile
 
 from harness.client.client_params import ClientParams
+from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import shard_trace, write_plan
 from harness.live.run.run_progress import RunProgress
-from harness.live.target import TargetParams
 from harness.null_server.null_server import NullServer
 from harness.records import results
 from harness.records.record import Record, load_record

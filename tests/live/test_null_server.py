@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from harness.clocks.clock import run
-from harness.live.transport.http import HttpPool
-from harness.live.transport.websocket import connect
+from harness.endpoints.transport.http import HttpPool
+from harness.endpoints.transport.websocket import connect
 from harness.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
 

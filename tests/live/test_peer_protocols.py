@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from harness.live.dialects import dialect_of
-from harness.live.dialects.dialect import Cut
-from harness.live.dialects.events import Audio, Done, Failure, SpeechStarted, Started, Text
-from harness.live.target import TargetParams
+from harness.endpoints.dialects import dialect_of
+from harness.endpoints.dialects.dialect import Cut
+from harness.endpoints.dialects.events import Audio, Done, Failure, SpeechStarted, Started, Text
+from harness.endpoints.target import TargetParams
 from tests.live.peer_code import own_code
 from tests.live.scripted import PIECES, Peer, play, spoken, table
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from harness.events.log import EventLog
 from harness.live.run.floor import (
     PACKETS,
     Exchange,
@@ -19,7 +20,6 @@ from harness.live.run.floor import (
     voice_trace,
 )
 from harness.live.run.merge import FAILURES, SENDS, Merged
-from harness.records.log import EventLog
 from tests.selftest import quality, vllm_bench
 from workloads.generators.content import pcm_for
 

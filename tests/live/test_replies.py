@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.live.client.connection import ConnectionContext
-from harness.live.client.duplex_endpoint import DuplexConnection
-from harness.live.client.logs import FailureLog, SendLog
-from harness.live.client.turn_connection import TurnConnection
-from harness.live.dialects import dialect_of
-from harness.live.target import TargetParams
-from harness.records.log import EventLog
+from harness.endpoints.connection import ConnectionContext
+from harness.endpoints.dialects import dialect_of
+from harness.endpoints.duplex_endpoint import DuplexConnection
+from harness.endpoints.logs import FailureLog, SendLog
+from harness.endpoints.target import TargetParams
+from harness.endpoints.turn_connection import TurnConnection
+from harness.events.log import EventLog
 from tests.live.scripted import spoken
 from tests.live.strategies import some
 

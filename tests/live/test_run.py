@@ -14,14 +14,14 @@ import psutil
 import pytest
 import soundfile
 
-from harness.executors import Outcome
+from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import Point, expand
+from harness.experiments.run_order import Outcome
 from harness.live.live_experiment import live_experiment
 from harness.live.run.first_look import check_answers
 from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.run_progress import RunProgress
-from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_summary import LAG
 from harness.null_server.null_server import NullServer

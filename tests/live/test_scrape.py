@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler
 import pandas as pd
 import pytest
 
+from harness.endpoints.target import TargetParams
 from harness.live.run import scrape
 from harness.live.run.scrape import Scraper, scraper_of
-from harness.live.target import TargetParams
 from tests.builders import free_ports, say, web_server
 from tests.waiting import wait_until
 from workloads.errors import UserError

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from harness.clocks import clock
+from harness.endpoints.dialects.audio_format import AudioFormat
+from harness.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other
+from harness.endpoints.dialects.synthesis import Synthesis
+from harness.endpoints.prompts import spoken_words
+from harness.endpoints.synthesis_endpoint import ask_one_word
+from harness.endpoints.target import TargetParams
 from harness.kinds import named
-from harness.live.client.prompts import spoken_words
-from harness.live.client.synthesis_endpoint import ask_one_word
-from harness.live.dialects.audio_format import AudioFormat
-from harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
-from harness.live.dialects.synthesis import Synthesis
-from harness.live.target import TargetParams
 from tests.live.scripted import (
     HEAD,
     Answer,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.clocks.clock import run
-from harness.live.transport.http import HttpPool
+from harness.endpoints.transport.http import HttpPool
 from tests.live.receivers import Stream
 from tests.waiting import until
 
@@ -154,7 +154,7 @@ def test_a_server_that_closed_an_idle_connection_gets_the_request_on_a_new_one_b
 
 
 def test_a_request_that_the_server_has_had_for_a_while_is_not_sent_again(monkeypatch):
-    monkeypatch.setattr("harness.live.transport.http.REPEAT_S", 0.0)
+    monkeypatch.setattr("harness.endpoints.transport.http.REPEAT_S", 0.0)
 
     async def client(pool):
         await pool.open(1)

@@ -9,7 +9,7 @@ import pytest
 import websockets
 
 from harness.clocks.clock import run
-from harness.live.transport.websocket import ConnectFailed, connect
+from harness.endpoints.transport.websocket import ConnectFailed, connect
 from tests.live.receivers import Receiver
 
 
@@ -135,7 +135,7 @@ def test_a_connection_that_breaks_is_closed_with_1006():
 
 
 def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
-    monkeypatch.setattr("harness.live.transport.websocket.CLOSE_GRACE_S", 0.02)
+    monkeypatch.setattr("harness.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
 
     async def client(url):
         receiver = Receiver()

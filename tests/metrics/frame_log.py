@@ -6,8 +6,8 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
+from harness.events.log import EventLog
 from harness.metrics.frame_table import Beat, frame_table
-from harness.records.log import EventLog
 
 B = 2.0
 BEAT = Beat(budget_s=B, cap_s=1.6, target_s=0.6)

@@ -54,7 +54,7 @@ CATEGORIES = (
     ("engine loop", "engines/core/"),
     ("device model", "engines/devices/"),
     ("stages and gateway", "engines/"),
-    ("event log", "harness/records/log.py"),
+    ("event log", "harness/events/log.py"),
     ("clock", "harness/clocks/clock.py"),
     ("clock", "asyncio"),
     ("clients", "harness/"),

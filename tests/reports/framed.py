@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from engines.calls.call_params import CallParams
+from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment, Point
 from harness.kinds.frames import FRAMES
 from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frame_table import Beat, frame_table
-from harness.records.log import EventLog
 from harness.records.record import Measurement
 from tests.reports.written import Fails, measurement, never, write_run
 from workloads.trace import Trace

@@ -14,11 +14,11 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.client.client_params import ClientParams
+from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment, Point, expand
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS
 from harness.metrics.live_summary import LAG, summarise_live
-from harness.records.log import EventLog
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps

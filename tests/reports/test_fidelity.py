@@ -29,7 +29,7 @@ from harness.calibration.fidelity_report import (
     RunFacts,
     load_report,
 )
-from harness.records.provenance import environment
+from harness.experiments.provenance import environment
 from harness.records.record import write_json
 from reports.calibration.fidelity import HEADINGS, quoted, rows, sentences, write_picture
 from reports.runs.measured import load_run

@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.provenance import environment
 from harness.metrics.metric import Metric
-from harness.records.provenance import environment
 from harness.records.record import Measurement, failed, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.harness.fakes import sealed

@@ -28,13 +28,13 @@ import psutil
 
 from engines.endpoint.limits import Limits
 from harness.client.client_params import ClientParams
-from harness.client.population import serve_population
 from harness.clocks.clock import WallClockLoop
+from harness.endpoints.logs import FailureLog, SendLog
+from harness.endpoints.target import TargetParams
+from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.live.client.logs import FailureLog, SendLog
-from harness.live.target import TargetParams
+from harness.kinds.population import serve_population
 from harness.metrics.request_table import FAILED, UNFINISHED, request_table
-from harness.records.log import EventLog
 from harness.serving import ServeConfig, ServerProcess
 from tests.selftest.fault_clients import FAULTS
 from workloads.registry import make_trace

@@ -21,7 +21,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from harness.records.provenance import ROOT
+from harness.experiments.provenance import ROOT
 
 LEAVE_S = 1.0
 """Within which every process is to be gone: [chosen]."""

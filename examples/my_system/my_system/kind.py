@@ -12,11 +12,11 @@ import pandas as pd
 from engines.deployments import Deployment
 from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
+from harness.events.log import EventLog
 from harness.metrics.definitions import Definition
 from harness.metrics.metric import Metric
 from harness.metrics.request_table import CLASS_COLUMNS, request_table
 from harness.metrics.summary import summarise
-from harness.records.log import EventLog
 from my_system.gateway import GENERATOR, RERANKER, Gateway
 from my_system.params import RagParams
 from workloads.errors import UserError

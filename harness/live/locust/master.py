@@ -18,6 +18,7 @@ from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner
 
 from harness.client.client_params import ClientParams
+from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
@@ -29,7 +30,6 @@ from harness.live.run.merge import Loss, merge
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.run_verdict import check_machines, check_server, check_window
 from harness.live.run.scrape import scraper_of
-from harness.live.target import TargetParams
 from harness.records.record import LOG, Measurement
 from workloads.errors import UserError
 from workloads.trace import Trace

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from engines.endpoint.websocket_server import METRICS_PATH
-from harness.executors.ctrl_c import run_until_ctrl_c
+from harness.clocks.ctrl_c import run_until_ctrl_c
+from harness.endpoints.beside_endpoint import text_target
+from harness.endpoints.dialects.detect import begin_session, resolve
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.synthesis_endpoint import ask_one_word
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_probe import ask_one_document, ask_one_token
+from harness.endpoints.transport.stranger import PLAIN, asked
 from harness.live.batch_beside import batch_target
-from harness.live.client.beside_endpoint import text_target
-from harness.live.client.synthesis_endpoint import ask_one_word
-from harness.live.client.text_probe import ask_one_document, ask_one_token
-from harness.live.dialects.detect import begin_session, resolve
-from harness.live.dialects.dialect import Dialect
 from harness.live.run.scrape import scraper_of
-from harness.live.target import TargetParams
-from harness.live.transport.stranger import PLAIN, asked
 from harness.metrics.live_summary import LAG
 from workloads.errors import UserError
 

@@ -15,12 +15,12 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.client.client_params import ClientParams
-from harness.executors.ctrl_c import run_until_ctrl_c
+from harness.clocks.ctrl_c import run_until_ctrl_c
+from harness.endpoints.target import TargetParams
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import write_plan
 from harness.live.run.run_progress import RunProgress
-from harness.live.target import TargetParams
 from harness.null_server.null_server import NullServer
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance

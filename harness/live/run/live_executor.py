@@ -8,13 +8,12 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.executors import Outcome
+from harness.experiments import provenance
 from harness.experiments.experiment import Point
-from harness.experiments.run_order import Order
+from harness.experiments.run_order import Order, Outcome
 from harness.live.run.launch import Show
 from harness.live.run.measure_live import measure_live
 from harness.live.run.run_verdict import FailedPoint
-from harness.records import provenance
 from harness.records.record import (
     LOG,
     InvalidPoint,

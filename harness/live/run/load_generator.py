@@ -31,16 +31,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.client.population import serve_population
 from harness.clocks import clock
+from harness.endpoints.duplex_endpoint import DuplexEndpoint
+from harness.endpoints.logs import FailureLog, SendLog
+from harness.events.log import EventLog
 from harness.kinds import kind_of
+from harness.kinds.population import serve_population
 from harness.live.batch_beside import BatchEndpoint, work_off
-from harness.live.client.duplex_endpoint import DuplexEndpoint
-from harness.live.client.logs import FailureLog, SendLog
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling
-from harness.records.log import EventLog
 from workloads.errors import UserError
 
 FLUSH_S = 0.25

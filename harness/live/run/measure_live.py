@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.executors.ctrl_c import run_until_ctrl_c
+from harness.clocks.ctrl_c import run_until_ctrl_c
+from harness.endpoints.call_recorder import CALL, session_of
+from harness.endpoints.target import TargetParams
+from harness.events.log import EventLog
 from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
 from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
-from harness.live.client.call_recorder import CALL, session_of
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
@@ -26,12 +28,10 @@ from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.live.run.run_verdict import check_machines, check_server, check_window
-from harness.live.target import TargetParams
 from harness.metrics.class_definitions import split
 from harness.metrics.live_summary import batch_metrics, summarise_live, without_batch
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
-from harness.records.log import EventLog
 from harness.records.record import LOG, Measurement
 from workloads.trace import Trace
 

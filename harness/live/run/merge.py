@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import ipc
 
+from harness.events.log import EventLog
 from harness.live.run.plan import read_plan, results_of, shard_trace
-from harness.records.log import EventLog
 from workloads.trace import Trace
 
 DONE = "done.json"
@@ -40,7 +40,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Merged:
-    """One run. Tables: `events` as `harness.records.log`, by time; `sends` and `failures` as SENDS and FAILURES."""
+    """One run. Tables: `events` as `harness.events.log`, by time; `sends` and `failures` as SENDS and FAILURES."""
 
     events: pa.Table
     sends: pa.Table

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from harness.client.client_params import ClientParams
-from harness.live.target import TargetParams
+from harness.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.trace import Trace
 from workloads.transforms.shard import shard

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.endpoints.target import TargetParams
 from harness.kinds import kind_of
 from harness.live.run.merge import Merged
-from harness.live.target import TargetParams
 from harness.metrics.live_window import PHASE, counted
 from harness.records.record import InvalidPoint, Measurement
 

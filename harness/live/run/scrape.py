@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from harness.live.target import TargetParams
+from harness.endpoints.target import TargetParams
 from workloads.errors import UserError
 
 PERIOD_S = 1.0

@@ -15,9 +15,9 @@ def co_serve(resume: str) -> None:
     from engines.registry import ENGINES
     from engines.server import ServerParams, resolve
     from harness.client.client_params import ClientParams
-    from harness.client.population import serve_population
     from harness.clocks import clock
-    from harness.records.log import EventLog
+    from harness.events.log import EventLog
+    from harness.kinds.population import serve_population
     from tests.engines.real import OfflineEngine, started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace

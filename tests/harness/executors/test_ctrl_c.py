@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.executors.ctrl_c import deferred_ctrl_c, run_until_ctrl_c
+from harness.clocks.ctrl_c import deferred_ctrl_c, run_until_ctrl_c
 
 
 def test_it_is_raised_at_the_end_of_the_block():

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import Outcome
 from harness.executors.local import LocalExecutor
 from harness.experiments.experiment import Point
+from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from harness.records.results import claim, unfinished, write_summary
 from tests.harness import fakes

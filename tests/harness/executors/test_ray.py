@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.executors import Outcome
 from harness.executors.local import LocalExecutor
 from harness.executors.ray import CHANCES, RayExecutor, connected
 from harness.experiments.experiment import Point
-from harness.records.identity import PACKAGES
-from harness.records.provenance import ROOT
+from harness.experiments.identity import PACKAGES
+from harness.experiments.provenance import ROOT
+from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
-from harness.records.imports import files, modules, package_of, parents, read, targets, within
-from harness.records.provenance import DECIDING, ROOT, packages
+from harness.experiments.imports import files, modules, package_of, parents, read, targets, within
+from harness.experiments.provenance import DECIDING, ROOT, packages
 from workloads.deferred import Deferred
 
 PACKAGES = ("workloads", "engines", "harness")
@@ -52,8 +52,8 @@ ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
     "engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
-    "harness.records.provenance": ((), "says where numbers come from and changes none"),
-    "harness.records.identity": ((), "as provenance"),
+    "harness.experiments.provenance": ((), "says where numbers come from and changes none"),
+    "harness.experiments.identity": ((), "as provenance"),
 }
 """Module or package -> the devices whose points it can change, and why no others. On the others imports of it do not
 count: they stand in functions not called there. tests/harness/test_identity.py looks at what a replay loads."""

@@ -9,7 +9,7 @@ takes turns has a VAD of its own, or takes commits.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode
+from harness.endpoints.dialects.dialect import UNDO, Cut, Dialect, encode
 from workloads.trace import Turn
 
 _EVENT = "rehearsal"

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from harness.live.client.logs import SendLog
-from harness.live.dialects.dialect import Dialect
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.logs import SendLog
 from workloads.audio.synth import synthetic_clips
 from workloads.generators.content import pcm_for, tells_what_is_said
 from workloads.trace import Trace, Turn

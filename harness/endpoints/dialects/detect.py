@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from harness.live.dialects import DIALECTS, dialect_of
-from harness.live.dialects.dialect import Dialect
-from harness.live.dialects.events import Failure, Ready
-from harness.live.dialects.parsing import read
-from harness.live.dialects.vllm import VLLM
-from harness.live.target import TargetParams
-from harness.live.transport.stranger import PLAIN, Answer, asked, described
-from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.endpoints.dialects import DIALECTS, dialect_of
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.dialects.events import Failure, Ready
+from harness.endpoints.dialects.parsing import read
+from harness.endpoints.dialects.vllm import VLLM
+from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.stranger import PLAIN, Answer, asked, described
+from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
 from workloads.errors import UserError
 
 HELLO_S = 1.5

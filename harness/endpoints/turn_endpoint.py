@@ -6,11 +6,11 @@ client at the time at which they were read. What a reply cost is logged from wha
 
 import asyncio
 
-from harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
-from harness.live.client.turn_connection import TurnConnection
-from harness.live.dialects import for_turns
-from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import CLOSE
+from harness.endpoints.base_endpoint import LEAVE_S, CallEndpoint
+from harness.endpoints.dialects import for_turns
+from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.dialects.dialect import CLOSE
+from harness.endpoints.turn_connection import TurnConnection
 from workloads.trace import Turn
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.live.client.logs import SendLog
-from harness.live.dialects.dialect import Dialect
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.logs import SendLog
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.generators.content import event_pcm, pcm_for
 from workloads.trace import Trace, Turn
@@ -24,7 +24,7 @@ begins, which takes some ms. [chosen]"""
 
 
 class Tape(Protocol):
-    """Keeps what the microphone heard (`harness.live.client.call_recorder`)."""
+    """Keeps what the microphone heard (`harness.endpoints.call_recorder`)."""
 
     def heard(self, begin_s: float, pcm: bytes) -> None: ...
 

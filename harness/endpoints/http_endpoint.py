@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from harness.client.client_params import ClientParams
-from harness.live.client.base_endpoint import BaseEndpoint
-from harness.live.client.logs import REASON
-from harness.live.dialects.detect import resolve
-from harness.live.target import TargetParams
-from harness.live.transport.http import Exchange, HttpPool
+from harness.endpoints.base_endpoint import BaseEndpoint
+from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.logs import REASON
+from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.http import Exchange, HttpPool
 from workloads.errors import UserError, printable
 from workloads.trace import Session, Turn
 

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from harness.live.dialects.audio_format import NOTHING, AudioFormat
+from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat
 
 _LONGEST = re.compile(r"max\w*_tokens|length", re.IGNORECASE)
 """The reason of a reply that ended at its longest. [config: OpenAI Realtime API, chat completions]"""

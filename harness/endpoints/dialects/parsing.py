@@ -10,8 +10,8 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from harness.live.dialects.audio_format import NOTHING, AudioFormat, decoded, length, stated
-from harness.live.dialects.events import (
+from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, length, stated
+from harness.endpoints.dialects.events import (
     Audio,
     AudioDone,
     Cleared,

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.live.client.logs import REASON, FailureLog, SendLog
-from harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from harness.live.dialects.dialect import APPEND, UNDO, Dialect
-from harness.live.dialects.events import Event, Failure, Garbage, Ready, UnreadAudio
-from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
-from harness.records.log import EventLog
+from harness.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
+from harness.endpoints.dialects.dialect import APPEND, UNDO, Dialect
+from harness.endpoints.dialects.events import Event, Failure, Garbage, Ready, UnreadAudio
+from harness.endpoints.logs import REASON, FailureLog, SendLog
+from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.events.log import EventLog
 from workloads.errors import printable
 
 GOODBYE_S = 1.0
@@ -168,7 +168,7 @@ class Connection:
                 self._socket.abort()
 
     def message(self, data: bytes, at_s: float) -> None:
-        """Implements `harness.live.transport.websocket.Receiver`."""
+        """Implements `harness.endpoints.transport.websocket.Receiver`."""
         if self.over:
             return
         if self._socket is None:  # the hello came with the answer to the handshake
@@ -181,7 +181,7 @@ class Connection:
             self.on_event(event, at_s)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """Implements `harness.live.transport.websocket.Receiver`."""
+        """Implements `harness.endpoints.transport.websocket.Receiver`."""
         self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
         self._set_closed()
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from harness.live.dialects.events import Done, Event
-from harness.live.dialects.parsing import Reader
-from harness.live.target import TargetParams
+from harness.endpoints.dialects.events import Done, Event
+from harness.endpoints.dialects.parsing import Reader
+from harness.endpoints.target import TargetParams
 from workloads.trace import Turn
 
 UNDO = "interrupt"

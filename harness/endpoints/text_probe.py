@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-from harness.live.client.text_endpoint import message, pool_of, request_body
-from harness.live.dialects.chat import any_json, stated_error
-from harness.live.dialects.detect import MOST_WORDS, model_remedy, refused_token
-from harness.live.target import TargetParams
-from harness.live.transport.http import HttpPool
-from harness.live.transport.stranger import asked
+from harness.endpoints.dialects.chat import any_json, stated_error
+from harness.endpoints.dialects.detect import MOST_WORDS, model_remedy, refused_token
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_endpoint import message, pool_of, request_body
+from harness.endpoints.transport.http import HttpPool
+from harness.endpoints.transport.stranger import asked
 from workloads.errors import UserError
 
 MOST_BYTES = 4096
@@ -37,7 +37,7 @@ OTHER = {"http": "https", "https": "http"}
 
 
 class Answer:
-    """Implements `harness.live.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
+    """Implements `harness.endpoints.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
 
     def __init__(self) -> None:
         self.code = 0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.client.client_params import ClientParams
-from harness.live.client.base_endpoint import BaseEndpoint
-from harness.live.client.text_endpoint import TextEndpoint
-from harness.live.client.turn_endpoint import TurnEndpoint
-from harness.live.target import TargetParams
+from harness.endpoints.base_endpoint import BaseEndpoint
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_endpoint import TextEndpoint
+from harness.endpoints.turn_endpoint import TurnEndpoint
 from workloads.trace import Trace, Turn
 
 

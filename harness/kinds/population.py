@@ -3,8 +3,8 @@
 from typing import Any, Protocol, runtime_checkable
 
 from harness.client.client_params import ClientParams
+from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.records.log import EventLog
 from workloads.trace import Trace
 
 

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from harness.live.client.http_endpoint import HttpEndpoint, Requests
-from harness.live.client.prompts import words
-from harness.live.dialects.chat import ChatReply
-from harness.live.target import TargetParams
-from harness.live.transport.http import Exchange, HttpPool
+from harness.endpoints.dialects.chat import ChatReply
+from harness.endpoints.http_endpoint import HttpEndpoint, Requests
+from harness.endpoints.prompts import words
+from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.http import Exchange, HttpPool
 from harness.metrics.stages import ENTRY
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Session, Turn
@@ -143,8 +143,8 @@ class Chat(Requests):
 
 
 class Tail:
-    """What follows a complete reply. Implements `harness.live.transport.http.StreamReceiver`. `noted`: its tokens are
-    written down, as of the time when it ended."""
+    """What follows a complete reply. Implements `harness.endpoints.transport.http.StreamReceiver`.
+    `noted`: its tokens are written down, as of the time when it ended."""
 
     def __init__(
         self, endpoint: TextEndpoint, turn: Turn, reply: ChatReply, exchange: Exchange, ended_s: float

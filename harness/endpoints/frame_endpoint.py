@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.client.client_params import ClientParams
-from harness.live.client.base_endpoint import WebSocketEndpoint
-from harness.live.client.connection import Connection, ConnectionContext
-from harness.live.client.microphone import Speech, SpeechMessages
-from harness.live.dialects import for_frames
-from harness.live.dialects.detect import resolve
-from harness.live.dialects.events import Event, FrameDone
+from harness.endpoints.base_endpoint import WebSocketEndpoint
+from harness.endpoints.connection import Connection, ConnectionContext
+from harness.endpoints.dialects import for_frames
+from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.dialects.events import Event, FrameDone
+from harness.endpoints.microphone import Speech, SpeechMessages
 from workloads.trace import Turn
 
 

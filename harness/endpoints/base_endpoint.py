@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from harness.client.client_params import ClientParams
-from harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
-from harness.live.client.logs import FailureLog, SendLog
-from harness.live.client.microphone import SpeechMessages
-from harness.live.dialects.dialect import Dialect
-from harness.live.target import TargetParams
-from harness.records.log import EventLog
+from harness.endpoints.connection import GOODBYE_S, Connection, ConnectionContext
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.logs import FailureLog, SendLog
+from harness.endpoints.microphone import SpeechMessages
+from harness.endpoints.target import TargetParams
+from harness.events.log import EventLog
 from workloads.trace import Trace
 
 TELL_S = 2.0

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from harness.live.dialects.audio_format import NOTHING, AudioFormat, stated
-from harness.live.dialects.dialect import Cut, Dialect
-from harness.live.dialects.events import (
+from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
+from harness.endpoints.dialects.dialect import Cut, Dialect
+from harness.endpoints.dialects.events import (
     Audio,
     Done,
     Event,
@@ -29,7 +29,7 @@ from harness.live.dialects.events import (
     Text,
     UnreadAudio,
 )
-from harness.live.dialects.parsing import samples_of_wav
+from harness.endpoints.dialects.parsing import samples_of_wav
 from workloads.trace import Turn
 
 VERSION = "2.0.0"

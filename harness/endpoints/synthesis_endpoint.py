@@ -14,17 +14,17 @@ from typing import Any, cast
 
 import msgspec
 
-from harness.live.client.connection import ConnectionContext
-from harness.live.client.http_endpoint import HttpEndpoint, Requests
-from harness.live.client.prompts import spoken_words
-from harness.live.client.text_probe import LATER, MODEL, Answer, ask, said_words
-from harness.live.client.turn_connection import TurnConnection
-from harness.live.client.turn_endpoint import TurnEndpoint
-from harness.live.dialects.audio_format import AudioFormat, stated
-from harness.live.dialects.detect import model_remedy, refused_token, resolve
-from harness.live.dialects.synthesis import Sound, Synthesis
-from harness.live.target import TargetParams
-from harness.live.transport.http import HttpPool
+from harness.endpoints.connection import ConnectionContext
+from harness.endpoints.dialects.audio_format import AudioFormat, stated
+from harness.endpoints.dialects.detect import model_remedy, refused_token, resolve
+from harness.endpoints.dialects.synthesis import Sound, Synthesis
+from harness.endpoints.http_endpoint import HttpEndpoint, Requests
+from harness.endpoints.prompts import spoken_words
+from harness.endpoints.target import TargetParams
+from harness.endpoints.text_probe import LATER, MODEL, Answer, ask, said_words
+from harness.endpoints.transport.http import HttpPool
+from harness.endpoints.turn_connection import TurnConnection
+from harness.endpoints.turn_endpoint import TurnEndpoint
 from workloads.errors import UserError
 from workloads.trace import Session, Turn
 

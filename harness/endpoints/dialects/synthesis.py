@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from harness.live.dialects.audio_format import AudioFormat, stated
-from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
-from harness.live.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
-from harness.live.dialects.parsing import format_of_wav
+from harness.endpoints.dialects.audio_format import AudioFormat, stated
+from harness.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode
+from harness.endpoints.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
+from harness.endpoints.dialects.parsing import format_of_wav
 from workloads.audio import wav
 from workloads.trace import Turn
 

@@ -9,16 +9,14 @@ from typing import Any
 
 from harness.client.duplex_player import audible
 from harness.client.duplex_user import TURN
-from harness.live.client.base_endpoint import CallEndpoint
-from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
-from harness.live.client.connection import Connection, ConnectionContext
-from harness.live.client.open_microphone import OpenMicrophone, Sounds
-from harness.live.client.replies import Replies, Reply
-from harness.live.dialects import for_open_microphone
-from harness.live.dialects.audio_format import decoded
-from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import UNDO
-from harness.live.dialects.events import (
+from harness.endpoints.base_endpoint import CallEndpoint
+from harness.endpoints.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
+from harness.endpoints.connection import Connection, ConnectionContext
+from harness.endpoints.dialects import for_open_microphone
+from harness.endpoints.dialects.audio_format import decoded
+from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.dialects.dialect import UNDO
+from harness.endpoints.dialects.events import (
     Audio,
     Cleared,
     Committed,
@@ -31,6 +29,8 @@ from harness.live.dialects.events import (
     Text,
     TokensPlayed,
 )
+from harness.endpoints.open_microphone import OpenMicrophone, Sounds
+from harness.endpoints.replies import Replies, Reply
 from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
 

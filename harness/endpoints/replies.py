@@ -7,7 +7,7 @@ comes without ids is of the reply that has begun and not ended, so nothing of a 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from harness.live.dialects.dialect import Cut
+from harness.endpoints.dialects.dialect import Cut
 
 
 class Reply:

@@ -3,12 +3,12 @@
 Which dialect each kind of user speaks to a target, and what a target cannot be asked, is said before anything runs.
 """
 
-from harness.live.dialects.dialect import Dialect
-from harness.live.dialects.openai import OpenAI, Rehearsal
-from harness.live.dialects.rtvi import RTVI
-from harness.live.dialects.sglang import SGLangDuplex, SGLangOmni
-from harness.live.dialects.vllm import VLLM, VLLMOmni
-from harness.live.target import TargetParams
+from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.dialects.openai import OpenAI, Rehearsal
+from harness.endpoints.dialects.rtvi import RTVI
+from harness.endpoints.dialects.sglang import SGLangDuplex, SGLangOmni
+from harness.endpoints.dialects.vllm import VLLM, VLLMOmni
+from harness.endpoints.target import TargetParams
 from workloads.errors import UserError
 from workloads.trace import Trace
 

@@ -1,12 +1,12 @@
 """One session of turns: which reply an event belongs to, how much of it was played, and what it cost."""
 
-from harness.live.client.base_endpoint import TELL_S
-from harness.live.client.connection import Connection, ConnectionContext
-from harness.live.client.microphone import Silence, Speech, SpeechMessages
-from harness.live.client.prompts import words
-from harness.live.client.replies import Replies, Reply
-from harness.live.dialects.dialect import UNDO, Dialect
-from harness.live.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
+from harness.endpoints.base_endpoint import TELL_S
+from harness.endpoints.connection import Connection, ConnectionContext
+from harness.endpoints.dialects.dialect import UNDO, Dialect
+from harness.endpoints.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
+from harness.endpoints.microphone import Silence, Speech, SpeechMessages
+from harness.endpoints.prompts import words
+from harness.endpoints.replies import Replies, Reply
 from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
 

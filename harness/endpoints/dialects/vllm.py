@@ -8,8 +8,8 @@ be cancelled: who interrupts hangs up. Of vLLM-Omni's, a transcript that ends be
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode, with_query
-from harness.live.dialects.events import Done
+from harness.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode, with_query
+from harness.endpoints.dialects.events import Done
 from workloads.trace import Turn
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from harness.live.transport.sse import Event, EventStream
+from harness.endpoints.transport.sse import Event, EventStream
 
 COMPLETE = {
     *("stop", "length", "tool_calls", "function_call"),  # OpenAI

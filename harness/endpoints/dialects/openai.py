@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import Cut, Dialect, encode, with_query
+from harness.endpoints.dialects.dialect import Cut, Dialect, encode, with_query
 from workloads.trace import Turn
 
 
