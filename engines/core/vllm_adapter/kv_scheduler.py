@@ -19,9 +19,10 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from engines.core.prefix_index import PrefixIndex
 from engines.core.vllm_adapter.hand_over import HandOverConnector, is_elsewhere
+from engines.core.vllm_adapter.releases import SchedulerNames
 
 
-class KvScheduler(Scheduler):
+class KvScheduler(SchedulerNames, Scheduler):
     """Schedules as stock vLLM does."""
 
     @property

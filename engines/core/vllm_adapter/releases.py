@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from vllm.v1.core.sched import scheduler as _scheduler
+
 try:
     _groups: Any = import_module("vllm.v1.core.kv_cache_planning")
 except ModuleNotFoundError:  # before planning had a module of its own
@@ -14,7 +16,42 @@ except ModuleNotFoundError:  # before planning had a module of its own
 groups_of_one_page_size: Callable[..., Any] = _groups._get_kv_cache_groups_uniform_page_size
 """vLLM's groups of layers, for layers whose pages have one size."""
 
-__all__ = ["expert_balancer", "groups_of_one_page_size", "migration_batches"]
+
+class EarlierNames:
+    """Names of vLLM 0.31 for what its scheduler has in 0.30: all who wait and cannot run at once are in one queue, and
+    nobody is noted as passed over."""
+
+    deferred_waiting: Any = frozenset()
+
+    @property
+    def kv_holding_waiting(self) -> Any:
+        return vars(self)["skipped_waiting"]
+
+    @property
+    def max_num_active_reqs(self) -> int:
+        return vars(self)["max_num_running_reqs"]
+
+    @max_num_active_reqs.setter
+    def max_num_active_reqs(self, slots: int) -> None:
+        vars(self)["max_num_running_reqs"] = slots
+
+
+class _NoNames:
+    """Nothing is missing."""
+
+
+def _names() -> Any:
+    known = vars(_scheduler.Scheduler)
+    promotes = [known[name] for name in known if name.endswith("promote_blocked_waiting_request")]
+    if not promotes:
+        return _NoNames
+    return type("Names", (EarlierNames,), {"_handle_blocked_waiting_request": promotes[0]})
+
+
+SchedulerNames: Any = _names()
+"""What goes before vLLM's scheduler among the bases of ours, so that all releases have the same names."""
+
+__all__ = ["SchedulerNames", "expert_balancer", "groups_of_one_page_size", "migration_batches"]
 
 
 def expert_balancer() -> Any:
