@@ -31,13 +31,15 @@ def tokenizer_files(named: Mapping[str, str], vocab: int) -> dict[str, Any]:
     }
 
 
-def byte_tokenizer(special: dict[str, int]) -> dict[str, Any]:
-    """A tokenizer of bytes: each is a token, and so is each special token."""
+def byte_tokenizer(special: dict[str, int], vocab: int = 0) -> dict[str, Any]:
+    """A tokenizer of bytes: each is a token, and so is each special token. Below `vocab` no number is left out: the
+    rest are tokens that no text has."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {letter: i for i, letter in enumerate(alphabet)} | special
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokens = {letter: i for i, letter in enumerate(alphabet)} | special
+    tokens |= {f"<{i}>": i for i in set(range(vocab)).difference(tokens.values())}
+    tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])

@@ -46,10 +46,17 @@ class StockParams(BaseModel):
         gt=0,
         description="seconds of speech a text token becomes; default: as the deployment's model says",
     )
+    token_per_frame: bool = Field(
+        False,
+        description="the talker takes one text token with each codec frame, so that its lead counts in frames",
+    )
+    slower: float = Field(1.0, gt=0, description="factor on all step times of the modelled device")
+    seed: int = Field(0, ge=0, description="of the lengths of replies that the modelled device ends itself")
 
     @classmethod
-    def of(cls, additional_config: Any) -> "StockParams":
-        """Read vLLM's `additional_config`. Raises UserError in one sentence."""
+    def of(cls, additional_config: Any, scheduled: bool = True) -> "StockParams":
+        """Read vLLM's `additional_config`. Raises UserError in one sentence. `scheduled`: a policy of ours is to
+        schedule the stage, which one that makes no tokens has no use for."""
         if not isinstance(additional_config, Mapping):
             raise UserError("additional_config: give a JSON object, or leave it out.")
         values = additional_config.get(KEY, {})
@@ -57,7 +64,7 @@ class StockParams(BaseModel):
             raise UserError(f"additional_config: {KEY!r} must be an object, got {values!r}.")
         params = validate(cls, values, f"additional_config {KEY!r}")
         served = params.served
-        able = [name for name in served.stages if served.role(name) in (ENTRY, "talker")]
+        able = [n for n in served.stages if not scheduled or served.role(n) in (ENTRY, "talker")]
         if params.stage not in (None, *able):
             why = "makes no tokens" if params.stage in served.stages else f"is none of {params.deployment!r}"
             raise UserError(

@@ -28,7 +28,7 @@ class ModelledExecutor(Executor):
     real one."""
 
     def _init_executor(self) -> None:
-        params = StockParams.of(self.vllm_config.additional_config)
+        params = self._params = self._told()
         self.limits = params.limits
         self._check(params.deployment)
         self._roofline = Roofline(self.limits.decoder, params.served.gpu, self.limits.split)
@@ -38,6 +38,9 @@ class ModelledExecutor(Executor):
         self._prompts: dict[str, int] = {}
         self._vocab = self.model_config.get_vocab_size()
         self._end_token = getattr(self.model_config.hf_config, "eos_token_id", None)
+
+    def _told(self) -> StockParams:
+        return StockParams.of(self.vllm_config.additional_config)
 
     def _check(self, deployment: str) -> None:
         """The model vLLM was given must be the one whose times are modelled. Raises UserError."""
@@ -68,10 +71,12 @@ class ModelledExecutor(Executor):
 
     def determine_available_memory(self) -> list[int]:
         """Bytes that hold as many tokens as the deployment's pool."""
-        tokens = self.limits.kv_blocks * self.limits.block_size
         [specs] = self.get_kv_cache_specs()
         per_token = sum(spec.page_size_bytes // spec.block_size for spec in specs.values())
-        return [tokens * per_token]
+        return [self._pool_tokens() * per_token]
+
+    def _pool_tokens(self) -> int:
+        return self.limits.kv_blocks * self.limits.block_size
 
     def get_supported_kv_cache_layouts(self) -> list[list[str]]:
         return [["LBNHC"]]  # vLLM wants one named; there is no cache to lay out
@@ -113,7 +118,7 @@ class ModelledExecutor(Executor):
     def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
         """Start a step. With asynchronous scheduling its tokens come from `sample_tokens`, as vLLM expects."""
         rows, result = self._rows(scheduler_output)
-        done = self._stream.submit(self._run, rows, result, time.monotonic())
+        done = self._stream.submit(self._run, self._work(rows), result, time.monotonic())
         if not non_block:
             return done.result()
         if not rows or not self.scheduler_config.async_scheduling:
@@ -127,13 +132,21 @@ class ModelledExecutor(Executor):
         done = self._sampled.popleft()
         return done if non_block else done.result()
 
-    def _run(self, rows: list[Row], result: ModelRunnerOutput, submitted_s: float) -> ModelRunnerOutput:
-        """Sleep until the step ends; it began when it was submitted or when the one before it ended."""
-        if rows:
-            begun_s = max(submitted_s, self._free_at_s)
-            self._free_at_s = begun_s + self._roofline.step(Work.of(rows)).total_s
-            time.sleep(max(0.0, self._free_at_s - time.monotonic()))
+    def _run(self, work: Work, result: ModelRunnerOutput, submitted_s: float) -> ModelRunnerOutput:
+        """Sleep until the step ends."""
+        if work.requests:
+            end_s = self._ends_s(submitted_s, self._roofline.step(work).total_s)
+            time.sleep(max(0.0, end_s - time.monotonic()))
         return result
+
+    def _ends_s(self, submitted_s: float, step_s: float) -> float:
+        """When a step of so many seconds ends: it began when it was submitted or when the one before it ended."""
+        self._free_at_s = max(submitted_s, self._free_at_s) + step_s
+        return self._free_at_s
+
+    def _work(self, rows: list[Row]) -> Work:
+        """What the step does."""
+        return Work.of(rows)
 
     def _rows(self, output: SchedulerOutput) -> tuple[list[Row], ModelRunnerOutput]:
         """The step's rows and the tokens that come out of it: made up, never the model's end token."""

@@ -73,6 +73,11 @@ class LiveSignals:
 
 async def http(request: Any, call_next: Any) -> Any:
     """`vllm serve --middleware engines.stock.live_signals.http`: POST a signal as JSON to /rehearsal/signal."""
+    return await answer(LiveSignals, request, call_next)
+
+
+async def answer(signals: type[LiveSignals], request: Any, call_next: Any) -> Any:
+    """A request's answer; one that is no signal goes on."""
     if request.url.path != PATH or request.method != "POST":
         return await call_next(request)
     from starlette.responses import JSONResponse
@@ -82,6 +87,6 @@ async def http(request: Any, call_next: Any) -> Any:
             values = await request.json()
         except ValueError:  # no JSON, or no text
             values = None
-        return JSONResponse(await LiveSignals(request.app.state.engine_client).send(values))
+        return JSONResponse(await signals(request.app.state.engine_client).send(values))
     except UserError as error:
         return JSONResponse({"error": str(error)}, status_code=400)

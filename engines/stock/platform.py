@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 class ModelledPlatform(CpuPlatform):
-    """No GPU, no model: every engine on it runs on `ModelledExecutor`."""
+    """No GPU, no model: every engine on it runs on `ModelledExecutor`, or on one of ours that it names."""
 
     device_name = "modelled"
 
     @classmethod
     def check_and_update_config(cls, vllm_config: "VllmConfig") -> None:
         asynchronous = vllm_config.scheduler_config.async_scheduling
+        given = vllm_config.parallel_config.distributed_executor_backend
+        modelled = given if isinstance(given, str) and given.startswith("engines.stock.") else EXECUTOR
         super().check_and_update_config(
             vllm_config
         )  # turns asynchronous scheduling off, as a CPU does not gain by it
         vllm_config.scheduler_config.async_scheduling = asynchronous
-        vllm_config.parallel_config.distributed_executor_backend = EXECUTOR
+        vllm_config.parallel_config.distributed_executor_backend = modelled

@@ -29,6 +29,10 @@ from workloads.columns.classes import Slo
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
 
+TALKER_LAG = 1
+"""Tokens of text beyond its frames that a talker with `token_per_frame` needs: it begins with the second (vllm-omni
+0.30.0, stage_input_processors/qwen3_omni.py, thinker2talker_async_chunk keeps the first back)."""
+
 LONGEST_REST_S = 1.0
 """[chosen] a resting engine looks again after this long, whatever the policy asked for."""
 
@@ -37,7 +41,10 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
     """vLLM's scheduler under the policy of the engine that `StockParams` name.
 
     With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any engine.
+    `ends_requests`: whether barge-in and close end requests here, or somebody else does that.
     """
+
+    ends_requests = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,6 +58,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.clock = time.monotonic
         self.rounds = 0
         self._frame_s = model.frame_s or 0.0
+        self._token_per_frame = params.token_per_frame and self.role != "talker"
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
         self._under_way: deque[tuple[SchedulerOutput, float, StepWork]] = deque()
@@ -59,8 +67,16 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         install()  # vLLM makes its scheduler in the engine process, before the loop begins
 
     def add_request(self, request: Request) -> None:
-        self._ready.setdefault(request.request_id, (self.clock(), session_name(request)))
+        self._ready.setdefault(request.request_id, (self.clock(), self.session_of(request)))
         super().add_request(request)
+
+    def session_of(self, request: Request) -> str:
+        """The name of the session that a request belongs to."""
+        return session_name(request)
+
+    def requests_of(self, session: str) -> list[Request]:
+        """The session's requests that are here now."""
+        return [request for id, request in self.requests.items() if self._ready[id][1] == session]
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round under the policy's plan."""
@@ -73,7 +89,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             plan = self.within_priorities(self.planner.plan(view)) if view.requests else plan
             self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
-        self._under_way.append((output, now, self._work(output)))
+        self.note_begin(output, now)
         held = bool(plan.held) and self.requests.keys() <= plan.held
         idle = not any(work.requests for _, _, work in self._under_way)
         self._rest_until_s = None
@@ -86,6 +102,17 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         one update to the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one
         that never comes back is passed over with the next that does.
         """
+        self.note_end(scheduler_output)
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def note_begin(self, output: SchedulerOutput, now: float) -> None:
+        """A step was planned at `now` (s); to be told right after, as the requests have just been advanced."""
+        rows = output.num_scheduled_tokens.items()
+        work = StepWork.of((tokens, self.requests[id].num_computed_tokens - tokens) for id, tokens in rows)
+        self._under_way.append((output, now, work))
+
+    def note_end(self, scheduler_output: SchedulerOutput) -> None:
+        """The step has ended: learn how long it took. Telling it twice does nothing."""
         if any(output is scheduler_output for output, _, _ in self._under_way):
             now, output = self.clock(), None
             while output is not scheduler_output:
@@ -93,7 +120,13 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if work.requests:
                 self.step_cost.add(work, now - max(start_s, self._updated_s))
             self._updated_s = now
-        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def note_reply(self, request: Request) -> None:
+        """A request is over: keep how many tokens a reported session's reply has, unless it was cut off."""
+        if request.status != RequestStatus.FINISHED_ABORTED and request.request_id in self._ready:
+            session = self._ready[request.request_id][1]
+            if self.signals.number(session) >= 0:
+                self._replied[session] = request.num_output_tokens
 
     def view(self, now: float) -> StageView:
         """What the policy sees. Left out: who waits for something else than its turn (a grammar, input, remote KV) and,
@@ -114,6 +147,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             ready_s, session = self._ready[request_id]
             listener, request = self.signals.view(session, now), self.requests[request_id]
             progress, slo = self._progress(request, listener), Slo(priority=request.priority)
+            if self._token_per_frame:
+                listener = replace(listener, speech_s_per_token=self._frame_s)
             return SpeechView(request_id, ready_s, slo=slo, progress=progress, session=listener)
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
@@ -132,16 +167,16 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return replace(plan, order=order, held=plan.held.difference(freed))
 
     def take_signal(self, signal: Signal) -> list[Request]:
-        """Implements `LiveScheduler`; barge-in and close end requests."""
+        """Implements `LiveScheduler`."""
         now, session = self.clock(), signal.session
         if signal.verb == "playback_done":
             self.signals.spoken(session, self._replied.pop(session, 0), now)
         elif signal.verb in ("turn_committed", "barge_in", "close"):
             self._replied.pop(session, None)
         self.signals.take(signal, now)
-        if signal.verb not in ("barge_in", "close"):
+        if signal.verb not in ("barge_in", "close") or not self.ends_requests:
             return []
-        theirs = [id for id in self.requests if self._ready[id][1] == session]
+        theirs = [request.request_id for request in self.requests_of(session)]
         return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
 
     def state(self) -> dict[str, Any]:
@@ -162,10 +197,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        if request.status != RequestStatus.FINISHED_ABORTED and request.request_id in self._ready:
-            session = self._ready[request.request_id][1]
-            if self.signals.number(session) >= 0:
-                self._replied[session] = request.num_output_tokens
+        self.note_reply(request)
         return super()._free_request(request, *args, **kwargs)
 
     def _free_blocks(self, request: Request) -> None:
@@ -173,16 +205,13 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         super()._free_blocks(request)
         self._ready.pop(request.request_id, None)
 
-    def _work(self, output: SchedulerOutput) -> StepWork:
-        """What a step computes; to be asked right after `schedule`, which has advanced the requests."""
-        rows = output.num_scheduled_tokens.items()
-        return StepWork.of((tokens, self.requests[id].num_computed_tokens - tokens) for id, tokens in rows)
-
     def _progress(self, request: Request, listener: SessionView) -> Progress:
         """The reply as this stage knows it, tokens in flight not counted.
 
         Talker: tokens are codec frames, handed over in chunks. Thinker: the talker is not here; it has taken the text
-        that became the audio which was reported as sent, so that a frame is one text token's speech.
+        that became the audio which was reported as sent, so that a frame is one text token's speech. With
+        `token_per_frame` it takes a token with each frame instead, and text up to the end of the chunk that it makes
+        counts as taken: without it no more audio would ever be sent.
         """
         tokens = request.num_output_tokens
         if self.role == "talker":
@@ -191,9 +220,14 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
                 sent = FIRST_CHUNK_FRAMES + (tokens - FIRST_CHUNK_FRAMES) // CHUNK_FRAMES * CHUNK_FRAMES
             chunk_end = sent + CHUNK_FRAMES if sent else FIRST_CHUNK_FRAMES
             return Progress(True, chunk_end, self._frame_s, frames=tokens, frames_sent=sent)
+        spoken = listener.epoch >= 0
+        if self._token_per_frame:
+            sent = round(listener.audio_sent_s / self._frame_s)
+            chunk_end = sent + CHUNK_FRAMES if sent else FIRST_CHUNK_FRAMES
+            taken = min(tokens, chunk_end + TALKER_LAG)
+            return Progress(spoken, chunk_end, self._frame_s, tokens, tokens, taken, sent)
         token_s = listener.speech_s_per_token
         taken = min(tokens, int(listener.audio_sent_s / token_s)) if token_s else 0
-        spoken = listener.epoch >= 0
         return Progress(spoken, 0, token_s, tokens, text_arrived=tokens, frames=taken, frames_sent=taken)
 
 
