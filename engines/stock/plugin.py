@@ -1,6 +1,7 @@
 """vLLM's hook for platform plug-ins. Every vLLM process in this environment calls it, so it imports next to nothing."""
 
 import os
+from importlib import metadata
 
 SWITCH = "REHEARSAL_MODELLED_PLATFORM"
 """Environment variable that turns the modelled platform on; without it vLLM runs as if Rehearsal were not installed."""
@@ -11,5 +12,34 @@ EXECUTOR = "engines.stock.executor.ModelledExecutor"
 
 def platform() -> str | None:
     """The class of the modelled platform if it is asked for, else None."""
-    asked = os.environ.get(SWITCH, "0") not in ("", "0")
-    return "engines.stock.platform.ModelledPlatform" if asked else None
+    _know_torchvision()
+    return "engines.stock.platform.ModelledPlatform" if _asked() else None
+
+
+def omni_platform() -> str | None:
+    """vLLM-Omni's hook: its half of the modelled platform if that is asked for, else None."""
+    return "engines.stock.omni.platform.ModelledOmniPlatform" if _asked() else None
+
+
+def _asked() -> bool:
+    return os.environ.get(SWITCH, "0") not in ("", "0")
+
+
+_operators: object = None
+
+
+def _know_torchvision() -> None:
+    """Declare the operators whose absence breaks `import torchvision` ("operator torchvision::nms does not exist"): its
+    library of a CUDA build, which the package index has, does not load beside a CPU build of torch. vLLM-Omni imports
+    torchvision, and nothing here calls it."""
+    global _operators
+    try:
+        builds = [metadata.version(package).endswith("+cpu") for package in ("torch", "torchvision")]
+    except metadata.PackageNotFoundError:
+        return
+    if _operators is None and builds == [True, False]:
+        from torch.library import Library
+
+        _operators = library = Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,0 +1,147 @@
+"""The modelled device under vLLM-Omni's stages of Qwen3-Omni: step times of the deployment's stage, and made-up tokens,
+hidden states, codec frames and sound, each in the form that the next stage takes.
+
+Shapes: a thinker's row gives hidden states (tokens of the row, 1), a talker's sample a frame (1, 16), a chunk of
+code2wav its new frames x 1920 samples of silence (vllm_omni 0.30.0, stage_input_processors/qwen3_omni.py and
+models/qwen3_omni/qwen3_omni_code2wav.py, which cuts the left context off as well).
+"""
+
+# pyright: reportMissingImports=false
+from typing import Any
+
+import torch
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm_omni.engine.serialization import deserialize_additional_information
+from vllm_omni.outputs import OmniModelRunnerOutput
+
+from engines.core.device import Row
+from engines.core.vllm_adapter.configuration import DTYPES
+from engines.devices.kernels.choose import kernel_steps
+from engines.devices.roofline import Work
+from engines.stock.arguments import StockParams
+from engines.stock.executor import ModelledExecutor
+from engines.stock.omni.lengths import Lengths
+from engines.stock.omni.model import END, HIDDEN_LAYER, LAST_FRAME
+from engines.stock.omni.shared_gpu import SharedGpu, shared_gpu
+
+CODEBOOKS = 16
+SAMPLE_RATE = 24_000
+FRAME_SAMPLES = 1920
+LETTERS = range(32, 127)
+"""Tokens of text that the thinker says: bytes that can be printed."""
+
+
+class OmniExecutor(ModelledExecutor):
+    """One stage on its modelled GPU, which it may share with another stage's process."""
+
+    def _init_executor(self) -> None:
+        super()._init_executor()
+        params = self._params
+        served = params.served
+        self._role = params.role
+        self._roofline = kernel_steps(served, self.limits)
+        self._slower = params.slower
+        self._lengths = Lengths(params.seed, served.model)
+        self._requests: dict[str, Any] = {}
+        self._heard = {"clips": 0, "audio_s": 0.0}
+        self._frames = 0
+        self._tokens_per_s = served.model.input_tokens_per_s
+        self._gpu: SharedGpu | None = shared_gpu(served, self.limits)
+
+    def _told(self) -> StockParams:
+        return StockParams.of(self.vllm_config.additional_config, scheduled=False)
+
+    def _check(self, deployment: str) -> None:
+        """Whatever model vLLM-Omni was given, times and KV are those of the deployment's stage."""
+
+    def get_kv_cache_specs(self) -> list[dict[str, Any]]:
+        decoder = self.limits.decoder
+        spec = FullAttentionSpec(
+            block_size=self.cache_config.block_size,
+            num_kv_heads=decoder.kv_heads,
+            head_size=decoder.head_dim,
+            dtype=DTYPES[decoder.dtype_bytes],
+        )
+        return [{f"layers.{layer}": spec for layer in range(round(decoder.layers))}]
+
+    def _pool_tokens(self) -> int:
+        """As the deployment says; the vocoder has no KV, and what vLLM-Omni counts for it always suffices."""
+        if self._role != "vocoder":
+            return super()._pool_tokens()
+        return self.model_config.max_model_len * (1 + self.scheduler_config.max_num_seqs)
+
+    def _ends_s(self, submitted_s: float, step_s: float) -> float:
+        step_s *= self._slower
+        if self._gpu is None:
+            return super()._ends_s(submitted_s, step_s)
+        return self._gpu.ends_s(submitted_s, step_s)
+
+    def _work(self, rows: list[Row]) -> Work:
+        work = Work.of(rows)
+        work.frames = self._frames
+        work.clips, work.audio_s = self._heard["clips"], self._heard["audio_s"]
+        if self._role == "entry":
+            work.states = sum(row.tokens for row in rows if row.tokens > 1)
+        return work
+
+    def _rows(self, output: SchedulerOutput) -> tuple[list[Row], OmniModelRunnerOutput]:
+        for request_id in output.finished_req_ids:
+            self._requests.pop(request_id, None)
+        self._requests |= {new.req_id: new for new in output.scheduled_new_reqs}
+        self._frames, self._heard = 0, {"clips": 0, "audio_s": 0.0}
+        if self._role == "vocoder":
+            return self._decoded(output)
+        rows, result = super()._rows(output)
+        for new in output.scheduled_new_reqs:
+            sounds = [f.mm_position.length for f in new.mm_features or () if f.modality == "audio"]
+            self._heard["clips"] += len(sounds)
+            self._heard["audio_s"] += sum(sounds) / self._tokens_per_s
+        made = [self._made(row, sampled) for row, sampled in zip(rows, result.sampled_token_ids, strict=True)]
+        return rows, OmniModelRunnerOutput(
+            result.req_ids,
+            result.req_id_to_index,
+            sampled_token_ids=result.sampled_token_ids,
+            inter_stage_outputs=made,
+        )
+
+    def _made(self, row: Row, sampled: list[int]) -> dict[str, Any] | None:
+        """What the row gives the next stage."""
+        if self._role == "entry":
+            states = torch.zeros(row.tokens, 1)
+            return {"hidden_states": {"layers": {0: states, HIDDEN_LAYER: states}}}
+        return {"codes": {"audio": torch.full((1, CODEBOOKS), sampled[0])}} if sampled else None
+
+    def _token(self, request_id: str, position: int) -> int:
+        """The token behind `position` tokens: text or a frame's first code, or the end, where the request does not say
+        by `max_tokens` and `ignore_eos` how long its reply is."""
+        new = self._requests[request_id]
+        made = position - new.prompt_len
+        talker = self._role == "talker"
+        if not new.sampling_params.ignore_eos:
+            text, frames = self._lengths.of(new.external_req_id or request_id)
+            if made >= (frames if talker else text):
+                return LAST_FRAME if talker else END
+        return 1 + made % (LAST_FRAME // 2) if talker else LETTERS[made % len(LETTERS)]
+
+    def _decoded(self, output: SchedulerOutput) -> tuple[list[Row], OmniModelRunnerOutput]:
+        """Chunks of codec frames as sound; a chunk is the request's prompt, whole, each time."""
+        arrived: list[Any] = output.scheduled_new_reqs
+        told = {new.req_id: new.additional_information for new in arrived}
+        told |= getattr(output.scheduled_cached_reqs, "additional_information", {})
+        rows, sounds = [], []
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            info = told.get(request_id)
+            known = info if isinstance(info, dict) else deserialize_additional_information(info)
+            context = int((known.get("meta") or {}).get("left_context_size") or 0)
+            frames = tokens // CODEBOOKS
+            self._frames += frames
+            rows.append(Row(request_id, frames, 0, True))
+            samples = torch.zeros(max(0, frames - context) * FRAME_SAMPLES)
+            sounds.append({"model_outputs": samples, "sr": torch.tensor(SAMPLE_RATE)})
+        names = [row.request_id for row in rows]
+        index = {name: i for i, name in enumerate(names)}
+        result = OmniModelRunnerOutput(
+            names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds
+        )
+        return [row for row in rows if row.tokens], result

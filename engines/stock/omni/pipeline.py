@@ -1,0 +1,70 @@
+"""Qwen3-Omni's pipeline as vLLM-Omni ships it, with our schedulers at its thinker and talker, and its deployment on
+modelled GPUs: the file that `vllm serve --omni --deploy-config` takes."""
+
+# pyright: reportMissingImports=false
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from engines.core.vllm_adapter import engine_arguments
+from engines.deployments import Deployment
+from engines.stock.arguments import KEY
+from engines.stock.omni.omni_params import OmniParams
+
+NAME = "rehearsal_qwen3_omni"
+"""Under this name our pipeline is registered with vLLM-Omni."""
+SHIPPED = "qwen3_omni_duplex.yaml"
+"""vLLM-Omni's own deployment, on which ours is based: its connectors and its sampling."""
+EXECUTOR = "engines.stock.omni.executor.OmniExecutor"
+SCHEDULER = "engines.stock.omni.scheduler.AsyncScheduler"
+MOST_SESSIONS = 64
+"""[chosen] duplex sessions at once; vLLM-Omni's default is one."""
+LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batched_tokens", "max_model_len")
+
+
+def register() -> None:
+    """Make the pipeline known to vLLM-Omni; in time for its command line, which reads deployments before it loads
+    plug-ins (vllm_omni 0.30.0, engine/omni_engine_base.py 216, engine/arg_utils.py 263)."""
+    from vllm_omni.config import register_pipeline
+    from vllm_omni.config.stage_config import StageExecutionType
+    from vllm_omni.model_executor.models.qwen3_omni.pipeline import QWEN3_OMNI_PIPELINE as theirs
+
+    stages = tuple(
+        replace(stage, scheduler_cls=SCHEDULER)
+        if stage.execution_type == StageExecutionType.LLM_AR
+        else stage
+        for stage in theirs.stages
+    )
+    register_pipeline(replace(theirs, model_type=NAME, stages=stages), model_type=NAME)
+
+
+def deploy(params: OmniParams) -> dict[str, Any]:
+    """The deployment as vLLM-Omni reads it."""
+    package = find_spec("vllm_omni")
+    assert package is not None and package.origin is not None, "the environment of `make omni`"
+    served = params.served
+    return {
+        "base_config": str(Path(package.origin).parent / "deploy" / SHIPPED),
+        "session_mode": "duplex",
+        "duplex_session": {"max_sessions": MOST_SESSIONS},
+        "distributed_executor_backend": EXECUTOR,
+        "active_stream_window": params.active_stream_window,
+        **({} if params.own_schedule else {"pipeline": NAME}),
+        "stages": [_stage(number, name, params, served) for number, name in enumerate(served.stages)],
+    }
+
+
+def _stage(number: int, name: str, params: OmniParams, served: Deployment) -> dict[str, Any]:
+    stage, given = served.stages[name], engine_arguments(served.stages[name])
+    limits = {key: given[key] for key in LIMITS}
+    if served.role(name) == "vocoder":  # there a chunk has 16 tokens a frame
+        del limits["max_num_batched_tokens"], limits["max_model_len"]
+    return {
+        "stage_id": number,
+        **limits,
+        "load_format": "dummy",
+        "enforce_eager": True,
+        "devices": str(stage.gpus[0][0]),
+        "additional_config": {KEY: params.told(name).model_dump(exclude_defaults=True)},
+    }

@@ -1,0 +1,92 @@
+"""Our schedulers in vLLM-Omni's stages: a stage's `scheduler_cls` in its pipeline.
+
+vLLM-Omni's schedulers first park who waits for a chunk and then call their base class, which here is ours: it plans
+among the others (vllm_omni 0.30.0, core/sched/omni_ar_scheduler.py 344-387). Nothing of theirs is repeated.
+"""
+
+# pyright: reportMissingImports=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.request import Request
+from vllm_omni.core.sched.omni_ar_scheduler import OmniARAsyncScheduler, OmniARScheduler
+from vllm_omni.engine.duplex.contracts import duplex_session_id_from_request_id
+
+from engines.stock import scheduler as stock
+from engines.stock.engine_core import CALLS
+
+
+class Notes:
+    """Tells our scheduler what vLLM-Omni's does without calling its base class: the end of a step, and of a request
+    (`update_from_output`, `_free_request`). Its `schedule` returns another object than its base class gave it.
+
+    Ending a request is vLLM-Omni's: of what is aborted at one stage alone, the next waits for the last chunk, and the
+    client with it (`VLLM_OMNI_INPUT_WAIT_TIMEOUT_S`, 600 s).
+    """
+
+    ends_requests = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        take_rpcs()
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        before = len(self._under_way)
+        output = super().schedule(throttle_prefills)
+        if len(self._under_way) > before:
+            _, start_s, work = self._under_way.pop()
+            self._under_way.append((output, start_s, work))
+        return output
+
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
+        self.note_end(scheduler_output)
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self.note_reply(request)
+        return super()._free_request(request, *args, **kwargs)
+
+    def session_of(self, request: Request) -> str:
+        """A duplex session's requests name it in their ids."""
+        return duplex_session_id_from_request_id(request.external_req_id) or super().session_of(request)
+
+
+class Scheduler(Notes, OmniARScheduler, stock.Scheduler):
+    """For a stage with `async_scheduling: false`."""
+
+
+class AsyncScheduler(Notes, OmniARAsyncScheduler, stock.AsyncScheduler):
+    """For a stage with asynchronous scheduling, vLLM-Omni's default."""
+
+
+def _requests(engine: Any, session: str) -> list[dict[str, Any]]:
+    """The ids, as clients know them, of a session's requests, and their tokens so far."""
+    theirs = engine.scheduler.requests_of(session)
+    return [{"request": each.external_req_id, "tokens": each.num_output_tokens} for each in theirs]
+
+
+RPCS = {**CALLS, "rehearsal_requests": _requests}
+
+
+def take_rpcs() -> None:
+    """Let our calls arrive by vLLM-Omni's own way to its stages, `AsyncOmni.collective_rpc`, which ends in the engine
+    core's (orchestrator.py 685, stage_pool.py 1307); others go on to the executor. Once is enough."""
+    if not hasattr(EngineCoreProc.collective_rpc, "__wrapped__"):
+        EngineCoreProc.collective_rpc = taking(EngineCoreProc.collective_rpc)  # type: ignore[method-assign]
+
+
+def taking(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """`EngineCoreProc.collective_rpc` that answers our calls."""
+
+    @wraps(theirs)
+    def collective_rpc(
+        engine: Any, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if method in RPCS:
+            return RPCS[method](engine, *args)
+        return theirs(engine, method, timeout, args, kwargs)
+
+    return collective_rpc

@@ -1,0 +1,15 @@
+"""What vLLM-Omni checks of a stage's worker class before it starts the stage (vllm_omni 0.30.0,
+worker/omni_connector_validation.py 7-29). The modelled executor has no workers, so nobody makes one."""
+
+# pyright: reportMissingImports=false, reportGeneralTypeIssues=false
+from vllm_omni.worker.omni_connector_model_runner_mixin import OmniConnectorModelRunnerMixin
+
+
+class ModelledRunner(OmniConnectorModelRunnerMixin):
+    """Never made."""
+
+
+class ModelledWorker:
+    """Never made."""
+
+    model_runner_cls = ModelledRunner

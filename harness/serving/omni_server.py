@@ -1,0 +1,108 @@
+"""vLLM-Omni's own API server over modelled GPUs, for as long as somebody needs it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from engines.stock.omni.omni_params import OmniParams, python
+
+READY_S = 300
+"""[chosen] in which its three stages must be ready; on two quiet cores they take 40 to 80 s."""
+END_S = 20
+"""[chosen] in which it ends by itself; then what is left of it is killed."""
+
+
+class OmniServer:
+    """API server and stages in a process group of their own, as a context manager. Nothing of it outlives the block.
+
+    `log`: what it writes goes to this file; None: to one that is gone with it.
+    UserError on entry for what cannot be served; RuntimeError when it does not begin.
+    """
+
+    def __init__(self, params: OmniParams, port: int, log: Path | None = None) -> None:
+        params.check()
+        self._python = python()
+        self._params = params
+        self._port = port
+        self._log = log
+        self.address = f"http://127.0.0.1:{port}"
+
+    def __enter__(self) -> Self:
+        root = str(Path(__file__).absolute().parents[2])
+        self._said = tempfile.TemporaryFile() if self._log is None else self._log.open("w+b")
+        self._process = subprocess.Popen(
+            [self._python, "-P", "-m", "engines.stock.omni", str(self._port), self._params.model_dump_json()],
+            stdout=self._said,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": root},
+            start_new_session=True,
+        )
+        try:
+            self._wait()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """Those of it that live: API server with orchestrator, stages, and vLLM's helpers."""
+        try:
+            server = psutil.Process(self._process.pid)
+            return [server, *server.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def said(self) -> str:
+        """The end of what it wrote."""
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - 4000))
+        return self._said.read().decode(errors="replace").strip()
+
+    def wait(self, until: Callable[[], bool]) -> int | None:
+        """Until that holds or the server ends; its exit status, None while it lives."""
+        while self._process.poll() is None and not until():
+            time.sleep(0.2)
+        return self._process.poll()
+
+    def _wait(self) -> None:
+        until_s = time.monotonic() + READY_S
+        if self.wait(lambda: self._healthy() or time.monotonic() > until_s) is not None:
+            raise RuntimeError(f"vLLM-Omni's server ended before it was ready: {self.said()}")
+        if not self._healthy():
+            raise RuntimeError(f"vLLM-Omni's server is not ready after {READY_S} s: {self.said()}")
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.address}/health", timeout=2) as answer:
+                return answer.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _end(self) -> None:
+        """Ask it to end as Ctrl-C does, and kill what has not ended in time: vLLM-Omni leaves stages to be killed."""
+        theirs = self.processes
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        _, left = psutil.wait_procs(theirs, timeout=2)
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
+        self._process.wait()
+        self._said.close()

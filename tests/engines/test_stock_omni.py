@@ -1,0 +1,83 @@
+"""What our parts in vLLM-Omni do without it: leads that count in frames, a GPU that processes share, parameters."""
+
+import time
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.models import load_model
+from engines.stock.omni.lengths import Lengths
+from engines.stock.omni.omni_params import OmniParams
+from engines.stock.omni.shared_gpu import SharedGpu
+from engines.stock.scheduler import Scheduler
+from tests.engines.stage import step
+from tests.engines.stock_scheduler import add, make, signal
+from workloads.errors import UserError
+
+HELD_BY_LEAD = {"engine_params": {"thinker_alpha": 1.0, "pacing": "always"}}
+
+
+@pytest.mark.usefixtures("vllm_s_own_engine_process")
+@pytest.mark.parametrize(
+    ("per_frame", "cap_s", "written"), [(True, 10.6, 200), (True, 1.0, 200), (False, 10.6, 46)]
+)
+def test_text_is_never_held_that_the_talker_needs_for_its_next_chunk(
+    per_frame: bool, cap_s: float, written: int
+):
+    """A talker that takes a token with each frame, and hands over 4 frames and then 25 at a time."""
+    params = {**HELD_BY_LEAD["engine_params"], "lead_cap_s": cap_s}
+    scheduler = make(Scheduler, {"token_per_frame": per_frame, "engine_params": params})
+    request = add(scheduler, "a", output=200, session="a")
+    signal(scheduler, "turn_committed", "a", turn=0)
+    sent = 0
+    for _ in range(400):
+        step(scheduler)
+        chunk = 25 if sent else 4
+        if request.num_output_tokens > sent + chunk:  # it begins with the second token
+            sent += chunk
+            signal(scheduler, "audio_sent", "a", turn=0, seconds=chunk * 0.08)
+            signal(scheduler, "playback_ack", "a", turn=0, seconds=sent * 0.08)
+    assert request.num_output_tokens == written
+
+
+def _take_steps(path: Path, ends: Any) -> None:
+    gpu = SharedGpu(path)
+    for _ in range(20):
+        ends.put(gpu.ends_s(time.monotonic(), 0.5))
+
+
+def test_steps_of_processes_on_one_gpu_follow_one_another(tmp_path: Path):
+    context = get_context("fork")
+    ends: Any = context.SimpleQueue()
+    stages = [context.Process(target=_take_steps, args=(tmp_path / "gpu0", ends)) for _ in range(2)]
+    for stage in stages:
+        stage.start()
+    seen = sorted(ends.get() for _ in range(40))
+    for stage in stages:
+        stage.join()
+    assert [after - before for before, after in pairwise(seen)] == pytest.approx([0.5] * 39)
+
+
+def test_a_reply_is_as_long_at_every_stage_and_has_a_frame_for_each_token():
+    model = load_model("qwen3_omni_30b_a3b")
+    thinker, talker = Lengths(0, model), Lengths(0, model)
+    lengths = [thinker.of(f"r{i}") for i in range(50)]
+    assert lengths == [talker.of(f"r{i}") for i in range(50)]
+    assert len(set(lengths)) > 30 and all(frames >= text >= 1 for text, frames in lengths)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"deployment": "llama_8b_1gpu"}, "serves Qwen3-Omni's thinker, talker and vocoder"),
+        ({"deployment": "qwen3_omni_8gpu"}, "models a stage on one GPU"),
+        ({"engine": "liveserf"}, "unknown engine 'liveserf'"),
+        ({"engine": "metronome"}, "takes more of vLLM than its order"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, Any], said: str):
+    with pytest.raises(UserError, match=said):
+        OmniParams.model_validate(values).check()

@@ -1,0 +1,87 @@
+"""Signals that reach both stages of vLLM-Omni, and barge-ins through its own abort."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from harness.serving.omni_server import OmniServer
+from tests.omni.chat import ask, request
+
+BARGE_INS = 100
+WITHIN_S = 10.0
+"""[chosen] in which a reply that was cut must end at its client."""
+
+
+async def tell(
+    http: aiohttp.ClientSession, server: OmniServer, verb: str, session: str, **fields: Any
+) -> Any:
+    values = {"verb": verb, "session": session, **fields}
+    async with http.post(f"{server.address}/rehearsal/signal", json=values) as answer:
+        return await answer.json()
+
+
+def client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(120), connector=aiohttp.TCPConnector(limit=0))
+
+
+def test_a_barge_in_ends_the_reply_at_its_client_and_at_every_stage(liveserve: OmniServer):
+    async def cut() -> Any:
+        async with client() as http:
+            await tell(http, liveserve, "turn_committed", "cut", turn=0)
+            reply = asyncio.create_task(ask(http, liveserve.address, request("cut", 500, 2000)))
+            await asyncio.sleep(1.5)
+            told = await tell(http, liveserve, "barge_in", "cut")
+            heard = await asyncio.wait_for(reply, WITHIN_S)
+            return told["aborted"], heard
+
+    (ended,), heard = asyncio.run(cut())
+    assert 0 < ended["tokens"] < 500
+    assert heard.audio_s < 100
+
+
+def test_a_hundred_barge_ins_leave_nobody_waiting(liveserve: OmniServer):
+    """Half by a signal, half by hanging up, at moments all over a reply; afterwards a whole reply comes."""
+
+    async def cut(http: aiohttp.ClientSession, number: int, places: asyncio.Semaphore) -> None:
+        session = f"cut {number}"
+        async with places:
+            await tell(http, liveserve, "turn_committed", session, turn=0)
+            asked = request(session, 100, 400)
+            if number % 2:
+                packets = 1 + number % 3
+                await asyncio.wait_for(ask(http, liveserve.address, asked, hang_up_after=packets), 60)
+                await tell(http, liveserve, "barge_in", session)
+                return
+            reply = asyncio.create_task(ask(http, liveserve.address, asked))
+            await asyncio.sleep(0.02 * (number % 50))
+            await tell(http, liveserve, "barge_in", session)
+            await asyncio.wait_for(reply, WITHIN_S)
+
+    async def cut_all() -> Any:
+        async with client() as http:
+            places = asyncio.Semaphore(8)
+            await asyncio.gather(*(cut(http, number, places) for number in range(BARGE_INS)))
+            return await asyncio.wait_for(ask(http, liveserve.address, request("whole", 30, 100)), 60)
+
+    whole = asyncio.run(cut_all())
+    assert whole.text == 30
+    assert round(whole.audio_s, 2) == 8.0
+
+
+def test_text_goes_on_that_the_talker_waits_for(liveserve: OmniServer):
+    """With playback that lags behind; a lead in seconds of speech would hold the text for ever."""
+
+    async def listen() -> Any:
+        async with client() as http:
+            await tell(http, liveserve, "turn_committed", "slow", turn=0)
+            reply = asyncio.create_task(ask(http, liveserve.address, request("slow", 150, 300)))
+            heard_s = 0.0
+            while not reply.done():
+                await asyncio.sleep(0.25)
+                await tell(http, liveserve, "audio_sent", "slow", turn=0, seconds=0.5)
+                heard_s += 0.1
+                await tell(http, liveserve, "playback_ack", "slow", turn=0, seconds=heard_s)
+            return await asyncio.wait_for(reply, 60)
+
+    assert asyncio.run(listen()).text == 150
