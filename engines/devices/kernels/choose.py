@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engines.core.stage import Stage
-from engines.deployments import Deployment
 from engines.devices.hardware import Gpu
 from engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
-from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, WhatIf
+from engines.devices.kernels.steps import MeasuredSteps, WhatIf
 from engines.devices.layer_slots import slots_of
 from engines.devices.roofline import Roofline
 from engines.models import Decoder
@@ -101,16 +100,3 @@ def steps_of(
     if measured is not None:
         what_if = WhatIf(Roofline(*measured, stage.split), Roofline(stage.decoder, gpu, stage.split))
     return MeasuredSteps(stage.decoder, gpu, kernels, what_if, slots_of(stage))
-
-
-def kernel_steps(deployment: Deployment, stage: Stage) -> Roofline:
-    """A stage's step times as a replay has them that sets nothing: by shipped kernels of its decoder, by what kernels
-    reach on such a GPU, or by the roofline that the deployment asks for."""
-    gpu, own = deployment.gpu, deployment.in_turn or deployment.waves
-    found = fitting(deployment.model.name, stage.name, stage.decoder, gpu.name, stage.split)
-    steps = steps_of(stage, gpu, found[1] if found is not None else None)
-    if steps is not None:
-        return steps
-    if gpu.kernels is not None and not own:
-        return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
-    return Roofline(stage.decoder, gpu, stage.split, deployment.in_turn, deployment.waves, slots_of(stage))

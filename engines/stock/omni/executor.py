@@ -16,9 +16,13 @@ from vllm_omni.engine.serialization import deserialize_additional_information
 from vllm_omni.outputs import OmniModelRunnerOutput
 
 from engines.core.device import Row
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.configuration import DTYPES
-from engines.devices.kernels.choose import kernel_steps
-from engines.devices.roofline import Work
+from engines.deployments import Deployment
+from engines.devices.kernels.choose import fitting, steps_of
+from engines.devices.kernels.steps import FittedSteps
+from engines.devices.layer_slots import slots_of
+from engines.devices.roofline import Roofline, Work
 from engines.stock.arguments import StockParams
 from engines.stock.executor import ModelledExecutor
 from engines.stock.omni.lengths import Lengths
@@ -145,3 +149,16 @@ class OmniExecutor(ModelledExecutor):
             names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds
         )
         return [row for row in rows if row.tokens], result
+
+
+def kernel_steps(deployment: Deployment, stage: Stage) -> Roofline:
+    """A stage's step times as a replay has them that sets nothing: by shipped kernels of its decoder, by what kernels
+    reach on such a GPU, or by the roofline that the deployment asks for."""
+    gpu, own = deployment.gpu, deployment.in_turn or deployment.waves
+    found = fitting(deployment.model.name, stage.name, stage.decoder, gpu.name, stage.split)
+    steps = steps_of(stage, gpu, found[1] if found is not None else None)
+    if steps is not None:
+        return steps
+    if gpu.kernels is not None and not own:
+        return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
+    return Roofline(stage.decoder, gpu, stage.split, deployment.in_turn, deployment.waves, slots_of(stage))
