@@ -123,7 +123,8 @@ class Serving:
 
 
 ROOFLINE_NOISE_CV = 0.03
-"""Of modelled steps where nothing else is said: [chosen] no step of a real GPU takes exactly what a model says."""
+"""[chosen] Noise (coefficient of variation) of modelled steps for which no other noise is given: no step of a real GPU
+takes exactly what a model says."""
 
 
 class Parts:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def entry_points(group: str) -> metadata.EntryPoints:
-    """Those of a group."""
+    """Return the entry points of a group."""
     return _all().select(group=group)
 
 

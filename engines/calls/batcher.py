@@ -14,7 +14,7 @@ from engines.core.admission import FrameLatency
 from engines.core.recorder import Recorder
 
 STEP_JITTER_CV = 0.3
-"""Of the costs of a batch: [chosen] specification 5.4."""
+"""Coefficient of variation of the costs of a batch: [chosen] specification 5.4."""
 
 
 class Gateway(Protocol):

@@ -26,7 +26,7 @@ from workloads.errors import UserError
 from workloads.trace import Turn
 
 ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
-"""Of the scheduler's counters, in the order of the values of an `alloc_fail` event."""
+"""The scheduler's counters of failed allocations, in the order of the values of an `alloc_fail` event."""
 
 
 class CallStepLog(StepLog):

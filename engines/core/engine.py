@@ -318,12 +318,12 @@ class StageEngine:
     def end_standing(
         self, plan: Plan, rows: Sequence[Row], start_s: float, sampled: Sequence[list[int] | None]
     ) -> None:
-        """It has run."""
+        """End a step for which vLLM was not asked, and take in the sampled tokens."""
         self._under_way = None
         self.end(Round(plan, None, rows, NO_ROWS, start_s, start_s, ()), sampled)
 
     def end_as_before(self, rows: Sequence[Row], start_s: float, produced: Sequence[Produced]) -> None:
-        """It has run, and was as the one before in all but its time. Nothing has come in."""
+        """End a step that differs from the one before only in its time. Nothing has come in."""
         self._under_way = None
         end_s = self._loop.time()
         self.steps += 1

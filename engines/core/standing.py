@@ -40,16 +40,16 @@ class Engine(Protocol):
         ...
 
     def end_standing(self, plan: Plan, rows: Sequence[Row], start_s: float, sampled: Sampled) -> None:
-        """It has run."""
+        """End a standing step, and take in the sampled tokens."""
         ...
 
     def end_as_before(self, rows: Sequence[Row], start_s: float, produced: Sequence[Produced]) -> None:
-        """It has run, and was as the one before in all but its time. Nothing has come in meanwhile."""
+        """End a step that differs from the one before only in its time. Nothing has come in meanwhile."""
         ...
 
 
 class StandingSteps:
-    """Those of `engine`, whose `rounds` say which they are, on its `device`."""
+    """The standing steps of `engine` on its `device`. `rounds` says which steps are standing ones."""
 
     def __init__(self, engine: Engine, rounds: vllm.LazyDecodes, device: CallingDevice) -> None:
         self._engine = engine

@@ -27,7 +27,7 @@ COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 
 HARDWARE = ("bandwidth", "flops", "pcie_bandwidth")
 NVLINK = ("nvlink_bandwidth", "allreduce_s")
-"""Of a deployment in which replicas are split over GPUs."""
+"""Fields of the GPU that matter only where a replica is split over several GPUs."""
 
 GREATEST = 1000.0
 

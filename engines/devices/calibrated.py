@@ -74,7 +74,7 @@ class Compared(_Part):
 
 
 class Range(_Part):
-    """Of the loads, fitted and held out: requests a second, and requests in flight by Little's law."""
+    """The range of the loads, fitted and held out: requests a second, and requests in flight by Little's law."""
 
     lowest_rate: float = Field(gt=0, allow_inf_nan=False)
     highest_rate: float = Field(gt=0, allow_inf_nan=False)

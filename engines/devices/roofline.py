@@ -198,8 +198,8 @@ class Roofline:
         return max((weights + kv) / self._bandwidth, (flops + attention) / self._flops) + shared_s
 
     def _layer(self, work: Work) -> tuple[float, float, float, float, float]:
-        """Of one layer: bytes of weights and activations, and of KV; operations of products, and of attention; seconds
-        of all-reduces."""
+        """Return the work of one layer: bytes of weights and activations, bytes of KV, operations of products,
+        operations of attention, and seconds of all-reduces."""
         tokens = work.tokens
         weights = (
             self._dense_bytes
@@ -237,7 +237,7 @@ class Roofline:
         return SharedStep(_real(before), _real(layer), decoder.layers, _real(after))
 
     def _tiled(self, tokens: int) -> tuple[int, float]:
-        """Of the widest product of a layer."""
+        """Return `tiled` for the widest product of a layer."""
         return tiled(tokens, self.decoder.ffn or self.decoder.expert_ffn, self._sms)
 
     def _part(

@@ -23,7 +23,8 @@ from engines.devices.hardware import Gpu
 TILE = (128, 256)
 """Rows and columns of a product that one thread block computes: Nova's Table IV has 3,000 blocks for 6,400 x 15,360."""
 LEAST = (16, 128)
-"""Of kernels for few rows, and for so few tiles that SMs would stay without one: both halve down to these."""
+"""The smallest tile, (rows, columns). A kernel halves the rows for few rows, and the columns where so few tiles would
+leave SMs idle."""
 
 ALIKE_S = 1e-12
 """Ends so close together are one instant: the clock's own rounding, s."""
@@ -106,7 +107,7 @@ class SharedExecution:
         """Layers after which it ends, or goes on as `rest`."""
         self.rest: SharedStep | None = None
         self.seconds = 0.0
-        """Of one repeat, as things are."""
+        """Seconds of one repeat at the present share of the GPU."""
         self.ends_s = 0.0
         self._done = done
 

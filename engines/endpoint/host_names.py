@@ -1,5 +1,8 @@
-"""Whose name a request calls this machine by. A page of another site can have its name lead to this machine (DNS
-rebinding), and a browser then takes our answers for that site's; but it still says that name as Host."""
+"""The names by which a request may call this machine.
+
+A page of another site can make its name lead to this machine (DNS rebinding). A browser then takes our answers for that
+site's, but it still sends that name as Host.
+"""
 
 import ipaddress
 import socket

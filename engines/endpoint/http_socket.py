@@ -17,7 +17,7 @@ from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import GOING, Refusal, error_body
 
 REQUEST_BYTES = 16_384
-"""Of a request with all its headers: [chosen] browsers send 2 KiB."""
+"""Most bytes of a request with all its headers: [chosen] browsers send 2 KiB."""
 
 COMPLETIONS_PATH, SPEECH_PATH = "/v1/chat/completions", "/v1/audio/speech"
 

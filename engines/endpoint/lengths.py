@@ -14,7 +14,7 @@ from workloads.seeds import stream
 from workloads.trace import CONTENTS
 
 CHARACTERS_PER_TOKEN = 4
-"""Of typed text: as the workloads count it."""
+"""Characters per token of typed text, as the workloads count them."""
 
 MOST_INPUT = 2**20
 """[chosen] tokens that a client may say a turn has; the prompt is cut to what the model takes."""

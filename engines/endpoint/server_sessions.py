@@ -31,7 +31,7 @@ from workloads.errors import UserError
 from workloads.generators.calls import FRAME_S
 
 VERSION = 1
-"""Of what is on the wire beyond OpenAI's."""
+"""Version of the wire messages beyond OpenAI's."""
 
 
 class Sessions:

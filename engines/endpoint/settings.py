@@ -56,7 +56,7 @@ class _Audio(msgspec.Struct):
 
 
 class _Update(msgspec.Struct):
-    """Of a session.update what is acted upon (`engines.endpoint.served_fields`)."""
+    """The fields of a session.update that the server acts upon (`engines.endpoint.served_fields`)."""
 
     type: Literal["realtime"] = "realtime"
     model: str | None = None

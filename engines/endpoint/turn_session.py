@@ -14,7 +14,7 @@ from engines.endpoint.user_turn import LEAST_S, message_of
 
 
 class _Response(msgspec.Struct):
-    """Of a response.create what is acted upon."""
+    """The fields of a response.create that the server acts upon."""
 
     conversation: Literal["auto"] | None = None
     output_modalities: list[Modality] | None = None

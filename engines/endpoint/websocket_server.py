@@ -50,7 +50,8 @@ MOST_SOCKETS = 4096
 """Beyond sessions, such as refused clients that have yet to hang up; what comes then is reset: [chosen]."""
 
 KERNEL_BYTES = 256 * 1024
-"""Of what a client has yet to take, kept by the kernel: [chosen] seconds of speech; it would keep minutes."""
+"""Bytes that the kernel keeps for a client that has not taken them yet: [chosen] seconds of speech. By default it would
+keep minutes."""
 
 DRAIN_S = 0.02
 """How often a server that shuts down looks whose reply is complete: [chosen] a frame of speech."""

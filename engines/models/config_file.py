@@ -18,8 +18,9 @@ TYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 """Types of weights, and their bytes."""
 
 REQUEST_S = 1.0e-4
-"""Of the host, for each request of a step, where the next one is planned when it has ended: scheduling, input
-preparation, sampled tokens. [calibrated] inter-token times of a run of CodeLlama-34B when as many ran as fitted."""
+"""Host time for each request of a step, s, where the next step is planned after this one has ended: scheduling, input
+preparation, sampled tokens. [calibrated] inter-token times of a run of CodeLlama-34B in which as many requests ran as
+fitted."""
 
 SERVED = 2
 """Bytes of a number where vLLM chooses its type (`--dtype auto`): weights in float32 are served in 16 bits, too."""
@@ -168,7 +169,8 @@ def _load(path: Path) -> Config:
 
 
 def _named(path: Path, name: str | None) -> str:
-    """As given, or as the folder is called: in the cache of a hub `models--OWNER--NAME`."""
+    """Return the model's name: `name` as given, else the folder's or the file's name. The cache of a hub calls a folder
+    `models--OWNER--NAME`. UserError for a given name of another form."""
     if name is not None:
         if not PUBLISHED.fullmatch(name):
             raise UserError(f"--name {name!r} is no name; write it as published, such as Qwen/Qwen3-8B.")

@@ -63,7 +63,7 @@ ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 """Kinds of layers that all keep K and V of the same heads."""
 
 MOST_LAYERS, MOST = 10_000, 100_000_000
-"""Of layers, and of any other number: more is no model, and would take long to count."""
+"""Upper bounds of the number of layers, and of any other number. More is no model, and would take long to count."""
 
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """What the experts of a layer are counted in: by Qwen, DeepSeek, Mixtral and those that follow them."""

@@ -52,7 +52,7 @@ class Workload:
 
     @property
     def interrupted_share(self) -> float:
-        """Of the replies that were heard to begin; 0 before the first."""
+        """Share of the replies heard to begin that were interrupted; 0 before the first reply."""
         return self.interrupted / self.heard if self.heard else 0.0
 
 
@@ -133,8 +133,7 @@ class Reports(Protocol):
     first_s: float
 
     def read(self, until_s: float) -> list[tuple[float, float, bool]]:
-        """Those sent by `until_s` that were not read before: when each arrives (s), seconds heard, whether the player
-        runs."""
+        """Return the unread reports sent by `until_s`: arrival time (s), seconds heard, whether the player runs."""
         ...
 
 

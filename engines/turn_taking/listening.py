@@ -28,7 +28,7 @@ from workloads.trace import Turn
 
 TURN = "turn"
 LEAST_REPLY_S = 1.0
-"""Of the answer to a sound that is no turn, where nothing is left of the reply that it cut. [chosen]"""
+"""[chosen] Shortest answer, s, to a sound that is no turn, where nothing is left of the reply that it cut."""
 
 
 class Listener(Protocol):

@@ -14,7 +14,7 @@ GROWTH = 64
 """Tokens that a decode may grow by while the points of its group are measured."""
 
 POOL_SHARE = 0.9
-"""Of the KV pool that a cell may fill: nothing is preempted while it is measured."""
+"""Share of the KV pool that a cell may fill. Nothing is then preempted while the cell is measured."""
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError, nearest
 
 TEXT_DEPLOYMENT = "llama_tiny"
-"""Whose limits a checkpoint folder is measured with."""
+"""The deployment whose limits apply when a checkpoint folder is measured."""
 
 REPEATS, LIMIT_S = {False: 12, True: 3}, {False: 420.0, True: 60.0}
-"""Of the grid, by --quick; seconds after which no new group of cells begins, over all stages: under ten minutes in
-all, starts included."""
+"""Repeats of the grid, and seconds after which no new group of cells begins (over all stages). Both are keyed by
+--quick, and keep a run under ten minutes, starts included."""
 
 Show = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how many parts of it are done."""

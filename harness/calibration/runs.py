@@ -189,6 +189,6 @@ def _later(trace: Trace, late_s: np.ndarray) -> Trace:
 
 
 def _decoder(server: Any) -> Decoder:
-    """Of the stage that is compared, which is the only one."""
+    """Return the decoder of the only stage, which is the one compared."""
     deployment = server.gateway.deployment
     return deployment.stages[deployment.entry].decoder

@@ -59,7 +59,7 @@ class Hearing:
         self.player = Player()
         self._begins_s: list[float] = []
         self._end_s = inf
-        """Of the speech of the turn under way; inf while it is spoken."""
+        """End of the speech of the turn under way, s; inf while it is spoken."""
         self._said_s = -inf
         """When the last sound of the server was, or will be, over; inf while a reply is under way."""
         self._quiet_s = -inf

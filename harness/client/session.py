@@ -308,7 +308,7 @@ class Reports:
             self._unread.append(self.ack())
 
     def read(self, until_s: float) -> list[tuple[float, float, bool]]:
-        """Those sent by `until_s` that nobody has read, in order."""
+        """Return the unread reports sent by `until_s`, in order, and mark them as read."""
         self.make(until_s)
         unread, self._unread, self.first_s = self._unread, [], self.next_s
         return unread

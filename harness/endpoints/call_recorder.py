@@ -10,9 +10,9 @@ import numpy as np
 RATE = 24_000
 """Samples/s of a file: of the sides the higher rate."""
 LONGEST_S = 600.0
-"""Of one file; what comes later is not kept. [chosen]"""
+"""[chosen] Longest sound of one file, s. Later sound is not kept."""
 MINUTES = 30.0
-"""Of all files of a load generator together. [chosen]"""
+"""[chosen] Minutes of sound in all files of a load generator together."""
 
 
 CALL = "call-"

@@ -1,6 +1,6 @@
-"""Whom a live run calls and how: the parameters of a target. They are the server parameters of a live point.
+"""The parameters of a target: which server a live run calls, and how. They are the server parameters of a live point.
 
-No secret is among them: a token or key comes from the environment variable that `token_env` names, when it is sent.
+A target holds no secret: a token or key comes from the environment variable that `token_env` names, when it is sent.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class TextEndpoint(HttpEndpoint["Chat"]):
     """Chat completions."""
 
     tails: dict[Tail, None] = field(init=False, default_factory=dict)
-    """Of complete replies whose body has not ended."""
+    """Complete replies whose body has not ended, in order."""
 
     async def aclose(self) -> None:
         until_s = self._loop.time() + TAIL_S

@@ -18,10 +18,10 @@ from harness.endpoints.transport.stranger import asked
 from workloads.errors import UserError
 
 MOST_BYTES = 4096
-"""Of an answer that are read. [chosen]"""
+"""[chosen] Most bytes read of an answer."""
 _NO_SUCH_PLACE = (404, 405, 501)
 _REFUSED_FIELD = (400, 422)
-"""Of a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
+"""Status codes for a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
 MODEL = re.compile(
     r"model_not_found|model.{0,80}(not (found|exist|available|supported)|required|is invalid)"
     r"|(no such|no|unknown|invalid|provide an?) model\b",

@@ -39,7 +39,7 @@ class TurnConnection(Connection):
         self._silence: Silence | None = None
         self._speaking: Turn | None = None
         self._reply: _Reply | None = None
-        """Of the turn under way."""
+        """Reply to the turn under way."""
         self._awaited = False
         """The reply under way has been asked for and not begun."""
         self._replies = Replies(self._next_reply)

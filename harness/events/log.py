@@ -144,7 +144,7 @@ class _Rows:
                 yield pa.Table.from_batches([batch])
 
     def table(self, start: int = 0) -> pa.Table:
-        """Those in memory, from one on."""
+        """Return the rows in memory from row `start` on."""
         rows = np.asarray(self.flat).reshape(-1, len(self._fields))[start:]
         columns = {}
         for i, field in enumerate(self._fields):

@@ -48,7 +48,7 @@ SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
 
 MOST_SEEDS = 10_000
-"""Of one experiment; each is a point of its own. [chosen]"""
+"""[chosen] The most seeds of one experiment. Each seed is a point of its own."""
 
 CHOICES = ("engine", "workload", "device")
 """What `--set` names beside parameters."""
@@ -453,7 +453,7 @@ def _values(name: str, given: Any) -> list[Any]:
 
 
 class _NoParams(BaseModel):
-    """Of an engine behind somebody's endpoint."""
+    """Parameters of an engine behind another party's endpoint: none."""
 
 
 def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:

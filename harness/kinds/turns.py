@@ -39,13 +39,13 @@ RAMP_S = 2.0
 FASTEST = 10.0
 """And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
 SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
-"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
+"""[chosen] Shortest mean time of a closed loop's calls and requests, s, so that there are enough for the duration."""
 SPARE = 1.2
 """An open loop's sessions over those expected within the duration. [chosen]"""
 
 
 class LiveTurns:
-    """Whose users wait for replies."""
+    """The live kind of a workload whose users wait for replies."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         for url in filter(None, (target.url, target.batch_url)):

@@ -333,7 +333,8 @@ DEFINITIONS: dict[str, Definition] = _expanded() | _SINGLE
 """Every metric that `harness.metrics.summary.summarise` returns, in its order."""
 
 OWN_DEFINITIONS: dict[str, Definition] = {}
-"""Those that only kinds of workload of other packages have; filled as kinds are discovered (`harness.kinds`)."""
+"""Definitions of metrics that only workload kinds of other packages have. It is filled as kinds are discovered
+(`harness.kinds`)."""
 HEADLINES: dict[str, tuple[str, ...]] = {}
 """What the tables of such a kind show; filled likewise."""
 

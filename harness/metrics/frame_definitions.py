@@ -206,7 +206,7 @@ def definition(name: str) -> Definition:
 
 
 def _of_other_stage(name: str) -> Definition:
-    """Of a stage that is none of a spoken reply, such as `busy_vision`; KeyError."""
+    """Return the definition of a metric of a stage that no spoken reply has, such as `busy_vision`; KeyError."""
     found = re.fullmatch(r"busy_(\w+)|decode_batch_(\w+)_(?:mean|peak)", name)
     if found is None:
         raise KeyError(name)

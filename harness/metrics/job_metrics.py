@@ -34,7 +34,7 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
 
 
 def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-    """Of each whole job what the metrics are of, and how many began."""
+    """Return the values of each metric of `MEANINGS` for every whole job, and the number of jobs that began."""
     begin_s, end_s = (_by_row(requests, columns, name) for name in ("turn_start_s", "completion_s"))
     waits, job = Waits.of(columns), job_of(columns)
     measured: list[tuple[float, ...]] = []

@@ -35,7 +35,7 @@ class Window:
 
 
 WHOLE = Window(-np.inf, np.inf)
-"""Of a run whose metrics are over everything."""
+"""The window of a run whose metrics cover the whole run."""
 
 
 def steady_window(

@@ -72,7 +72,7 @@ CLASS_COLUMNS: dict[str, tuple[str, str]] = {
     "tbt_deadline_s": ("float64", "tbt_max_s should not be longer; missing: no deadline"),
     "tbt_p99_s": ("float64", "P99 of the times between text tokens; those of one message arrive together"),
 }
-"""Those that follow where the trace has classes."""
+"""Columns that follow `COLUMNS` where the trace has classes."""
 
 
 # Of the events of a kind, at whatever stage: which of their columns are reduced to one number per turn, and how.
@@ -151,7 +151,7 @@ class _Turns:
 
         self._started = self._seen.get(("turn_start", ""), np.zeros(len(keys), bool))
         self.place = np.where(self._started, np.cumsum(self._started) - 1, -1)
-        """Of each turn of the trace that in these arrays; -1: it never started."""
+        """Place of each turn of the trace in these arrays; -1: it never started."""
         self.keys, self.spoken = self.of_started(self.keys), self.of_started(self.spoken)
         self.end_s = self.reduce("t", "min", "turn_end")
         self.cut_s = self.reduce("t", "min", "barge_in")

@@ -22,9 +22,9 @@ from harness.metrics.turn_taking_definitions import (
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
 PARTS = ("endpointing_s", "network_s", "server_s", "playout_s")
-"""Of the end-of-turn delay; they sum to it."""
+"""Parts of the end-of-turn delay; they sum to it."""
 SERVER_PARTS = ("queue_s", "prefill_s", "first_packet_s")
-"""Of `server_s`, where the server's own log is at hand; they sum to it."""
+"""Parts of `server_s`, where the server's own log is at hand; they sum to it."""
 COLUMNS = (
     "session", "turn", "said", "event", "user_end_s", "end_of_turn_delay_s", *PARTS, *SERVER_PARTS,
     "takeover", "cut_in", "happened", "interrupted", "gave_way", "stop_s", "stop_server_s", "resumed",
@@ -101,7 +101,7 @@ def _row(
 
 
 def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s: float) -> dict[str, float]:
-    """Of the delay to an answer; none, unless the server has told when it took this turn for over."""
+    """Return the parts of the delay to an answer, s; {} unless the server has told when it took this turn as over."""
     packets_s = call.told_s("first_packet", answer.label)
     begun_s = min(call.told_s("reply_begun", answer.label), default=packets_s[0] if packets_s else nan)
     committed_s = max(call.told_s("committed", since_s=begin_s, by_s=begun_s), default=nan)
@@ -147,7 +147,7 @@ def _reaction(
 
 
 def _again(agent: Iterable[Stretch], silent_s: float, next_s: float) -> Iterator[bool]:
-    """Of each sound, whether it is the agent's going on after it has fallen silent."""
+    """Return for each sound of the agent whether the agent goes on with it after a silence."""
     return (silent_s < one.begin_s <= min(silent_s + REACTION_S, next_s) for one in agent)
 
 

@@ -237,7 +237,8 @@ def error(status: int, why: str) -> web.Response:
 
 
 def _headers(headers: Any) -> dict[str, str]:
-    """Those that are handed on, in either direction; a WebSocket's own handshake is each connection's."""
+    """Return the headers that are handed on, in either direction. Each connection keeps its own headers of the
+    WebSocket handshake."""
     named = {part.strip().lower() for part in headers.get("Connection", "").split(",")}
     return {
         name: value

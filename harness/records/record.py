@@ -50,7 +50,7 @@ from workloads.trace import Trace
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
 _SUFFIXES = (".parquet", ".json", ".flac")
-"""Of what a record holds beside its log and its reason."""
+"""Suffixes of the files of a record other than its log and its reason."""
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -203,7 +203,8 @@ def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
 
 @cache
 def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    """Of a file as it is since `mtime_ns`: one command opens the same record several times."""
+    """Return the SHA-256 of a file that has not changed since `mtime_ns`. The cache serves commands that open the same
+    record several times."""
     del size, mtime_ns
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

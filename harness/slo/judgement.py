@@ -33,7 +33,7 @@ from harness.slo.targets import Target, is_sampled, judged_value, number, scale,
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 MOST_TIMES = 50
-"""Of up to how many times as many turns it is told whether they would be enough. [chosen]"""
+"""[chosen] Largest multiple of the turns for which a judgement says whether they would be enough."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Observed:
     metrics: Mapping[str, dict[str, Any]]
     requests: pd.DataFrame
     sends: pd.DataFrame | None = None
-    """Of a live run in which some send was later than its `slip_limit_ms`."""
+    """Sends of a live run in which some send was later than its `slip_limit_ms`."""
 
     def without_delay(self) -> "Observed":
         """The same with each turn's own send delay taken off its latencies."""
@@ -136,7 +136,7 @@ def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
 
 
 def verdict_of(judgements: Iterable[Judgement]) -> Verdict:
-    """Of a load with these targets: FAIL where one fails, PASS where all pass."""
+    """Return the verdict on a load with these targets: FAIL where one fails, PASS where all pass, else INCONCLUSIVE."""
     found = {each.verdict for each in judgements}
     return FAIL if FAIL in found else PASS if found == {PASS} else INCONCLUSIVE
 

@@ -21,7 +21,7 @@ from harness.truth.truth_run import LATENCIES
 from harness.worker.isolation import die_with_starter, send_output_to
 
 ERROR = 0.03
-"""Of a mean that a good model still has: what a prior is weighed against. [chosen]"""
+"""[chosen] Relative error of a mean that a good model still has. A prior is weighed against it."""
 NAMES = ("decode", "prompt", "host_s", "host_s_per_request", "client_s")
 KERNELS_WIDTH, HOST_WIDTH, CLIENT_WIDTH = 0.25, 0.1, 0.2
 """Standard deviations of the priors: of logarithms of factors on kernels; of the host in a step, as a share of the time
@@ -33,7 +33,7 @@ FAR = 2.0
 """A server whose time between tokens is further than this from the model's is another kind of machine. The search and
 the priors begin at its speed: slower kernels, or more time of the host in each step, whichever is nearer. [chosen]"""
 STEP, FURTHEST = 0.25, 4.0
-"""Of differences, and of one iteration at most, in standard deviations of the priors."""
+"""Step of the numerical differences, and largest step of one iteration, in standard deviations of the priors."""
 ITERATIONS, DAMPED, GAIN = 4, ((1.0, 0.5), (0.25, 0.125)), 0.02
 """`DAMPED`: shares of a move that are tried, two at once. `GAIN`: share of the loss that an iteration has to save for
 another one to follow."""
@@ -41,7 +41,7 @@ UNKNOWN = 0.9
 """Share of its prior's deviation above which a factor is as unknown as it was before the fit. [chosen]"""
 
 MOST_REPLAYS = 5 + ITERATIONS * (len(NAMES) - 1 + 4)
-"""Of all loads or of the fitted ones; most searches end before."""
+"""Most replays of a search, each of all loads or of the fitted ones. Most searches end earlier."""
 
 Show = Callable[[str, int, int], None]
 
@@ -189,7 +189,7 @@ class Search:
         return np.concatenate([np.nan_to_num(np.log(means / self._measured)).ravel() / ERROR, point])
 
     def _slopes(self, point: np.ndarray, means: np.ndarray, draft: Calibrated) -> np.ndarray:
-        """Of `_off`. The client's path delays all requests alike, which needs no replay."""
+        """Return the slopes of `_off`. The client's path delays all requests alike, which needs no replay."""
         steps = STEP * np.eye(len(NAMES))[:-1]
         off = self._off(means, point)
         near = self._at(point + steps, draft)
@@ -214,7 +214,7 @@ class Search:
         return means
 
     def _compared(self, before: list[Means], after: list[Means], first: int) -> Compared:
-        """Of every other load from the `first` on."""
+        """Compare the means of every other load from the `first` on."""
         loads = self._loads[first::2]
         return Compared(
             loads=[load.label for load in loads],
@@ -224,7 +224,7 @@ class Search:
 
 
 def errors_of(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
-    """Of `means`, a row for each load."""
+    """Return the mean relative errors of `means`, a row for each load."""
     found: dict[str, float | None] = {}
     for name in LATENCIES:
         pairs = [(each[name], load.measured[name]) for load, each in zip(loads, means, strict=True)]

@@ -114,7 +114,7 @@ class Files:
     summary: Path | None = None
 
     def named(self) -> list[Path]:
-        """Those that are there."""
+        """Return the files that exist."""
         found = (self.traces, self.guidellm, self.bench, self.requests, self.summary)
         return [path for path in found if path is not None]
 

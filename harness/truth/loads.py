@@ -14,7 +14,7 @@ from harness.truth.seen import achieved_rate
 from harness.truth.truth_run import LATENCIES, SummaryRun, TruthRun
 
 MOST_REQUESTS = 400
-"""Of a load that are replayed. [chosen] A fit then takes minutes."""
+"""[chosen] Most requests of a load that are replayed. A fit then takes minutes."""
 
 Means = dict[str, float]
 """By LATENCIES, s; NaN where nothing was measured."""
@@ -98,7 +98,7 @@ def served(loads: Sequence[Replayable], profile: dict[str, Any] | None) -> list[
 
 
 def means_of(load: Load, latencies: pd.DataFrame) -> Means:
-    """Of its replay, over the requests whose latencies were measured."""
+    """Return the mean latencies of a load's replay, over the requests whose latencies were measured."""
     found = {}
     for name, mask in load.counted.items():
         values = latencies[f"predicted_{name}"].to_numpy(float)[mask]

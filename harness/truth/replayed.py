@@ -24,7 +24,7 @@ ASYNC_SINCE = (0, 14)
 """From this version on vLLM plans ahead where nobody says otherwise."""
 
 LONGEST_S = 120.0
-"""Of each load of an experiment in sum: its means are steady after that, unless its queue grows."""
+"""Longest load, s, over all parts of an experiment. Its means are steady after that, unless its queue grows."""
 
 SEED = 0
 

@@ -12,7 +12,7 @@ class Seen:
     """Times in seconds; None was not measured."""
 
     id: str
-    """As the server named it; "" where the file does not say."""
+    """The id that the server gave the request; "" where the file does not say."""
     start_s: float
     """On any clock that the whole file shares."""
     prompt_tokens: int

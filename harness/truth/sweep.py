@@ -52,7 +52,8 @@ def split(seen: Sequence[Seen], most: int | None) -> list[Part]:
 
 
 def _likeliest(starts: np.ndarray, places: Sequence[int], most: int | None) -> list[int]:
-    """Those of `places`, the first among them, where parts begin: the cheapest way from it to the end."""
+    """Return the items of `places` at which parts begin, in the cheapest split of the arrivals. The first part begins
+    at the first place."""
     if places[0] == len(starts):
         return []
     best, before, open_places = {places[0]: 0.0}, {}, [places[0]]

@@ -229,6 +229,6 @@ def _totals(predictions: Sequence[Prediction], rows: Sequence[Row], held_out: bo
 
 
 def _mean_error(rows: Sequence[Row], name: str) -> float | None:
-    """Of the means of experiments."""
+    """Return the mean absolute error of the experiments' means; None without any."""
     errors = [abs(error) for row in rows if (error := row.latencies[name].signed) is not None]
     return round(float(np.mean(errors)), 5) if errors else None

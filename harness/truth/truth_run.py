@@ -72,7 +72,7 @@ class TruthRun:
     name: str
     server: Server
     requests: tuple[Request, ...]
-    """As the server measured them where it did, else as the client did; by arrival."""
+    """Requests in order of arrival, with the server's times where it measured them, else the client's."""
     parts: tuple[tuple[str, int, int], ...]
     """Where its load changes: (label, index of the first request, index after the last); at least one."""
     client: tuple[Request | None, ...] | None
@@ -116,4 +116,5 @@ class SummaryRun:
     """Requests a second that the client sent of the only one of `rates`."""
     tool: str = ""
     client_s: float | None = None
-    """Of a TruthRun the same."""
+    """Seconds that the client adds to the latencies, as in TruthRun: 0 where the server measured them; None: not known.
+    """

@@ -38,7 +38,7 @@ from workloads.trace import Trace
 load_all()  # no replay is to be timed with its imports
 
 _REPLAYS = count()
-"""Of this process, as they begin."""
+"""Counts the replays of this process in the order in which they begin."""
 
 
 @dataclass

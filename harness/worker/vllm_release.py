@@ -160,7 +160,7 @@ def _copied(found: Path, made: Path) -> Path:
 
 
 def _version(folder: Path) -> str | None:
-    """Of a source distribution, or of a checkout that was built."""
+    """Return the version of a source distribution, or of a checkout that was built; None without any."""
     for name, pattern in (
         ("PKG-INFO", r"^Version: (\S+)"),
         ("vllm/_version.py", r"^__version__ = (?:version = )?'([^'\n]+)'"),

@@ -23,8 +23,8 @@ from workloads.errors import UserError
 from workloads.optional import DISTRIBUTION
 
 KICK_MINUTES = 4.0
-"""Of one core: what may be measured to kick the tyres. Beside the installation it leaves a ten minutes' visit room.
-[chosen]"""
+"""[chosen] Core minutes that the quick trial of an artifact may take. With the installation it fits into a visit of ten
+minutes."""
 
 
 @dataclass(frozen=True)

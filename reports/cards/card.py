@@ -84,15 +84,16 @@ class Figure:
     sensitivity: Sensitivity | None
     """Set for a card that asks the claims of others again under changed constants."""
     order_seed: int | None = None
-    """Of the order in which points of its group are run unless --shuffle says otherwise; None: as they stand."""
+    """Seed of the order in which the points of its group run, unless --shuffle says otherwise; None: the order in which
+    they stand."""
     needs: str = ""
     """What it needs to be measured that this program has not; empty for a card that runs."""
     give: tuple[str, ...] = ()
     """The parameters that bring it."""
     against: str = "the paper"
-    """Whose numbers its claims hold ours against."""
+    """Source of the numbers that the claims compare ours with."""
     citation: Citation | None = None
-    """Of the paper; None where there is none."""
+    """Citation of the paper; None where there is none."""
 
 
 class Listed(NamedTuple):

@@ -63,7 +63,7 @@ class Group:
     folder: Path
     name: str
     cards: Sequence[Shown]
-    """Those that the run was asked for; of a run of all, also those that lack what they need."""
+    """The cards that the run was asked for. A run of all cards also has those that lack what they need."""
     not_asked: Sequence[Figure] = ()
     """The others of the group."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red", "not needed": "dim"}
 _WIDTHS = (8, 12, 11)
-"""Of the columns before the last: lines are printed as they become known, before the longest is."""
+"""Widths of the columns before the last. Lines are printed as they become known, before the longest is known."""
 
 
 def doctor(

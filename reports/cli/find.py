@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SEEDS = 3
 """Where no number is given, and not --quick. [chosen]"""
 LOWEST, HIGHEST = {True: 1, False: 0.01}, 256
-"""Of whole numbers and of others, where no bounds are given. [chosen]"""
+"""[chosen] Default bounds: the lowest value for whole numbers (True) and for others (False), and the highest for both.
+"""
 FIRST = {True: 8, False: 1.0}
 """What a search begins with. [chosen]"""
 CLOSE = 50

@@ -342,7 +342,7 @@ def _parameters(group: str, model: Any) -> list[Row]:
 
 
 def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]]:
-    """Of a kind of which no more is known."""
+    """Return the lookup of a kind that has no more details than its brief rows."""
     return lambda names: [row for row in brief() if row["name"] in names]
 
 

@@ -60,13 +60,14 @@ class TimeLeft:
         return share * max(sum(expected) / at_once, max(expected) if under_way == 0 else 0.0)
 
     def _expected_s(self, point: Point) -> float:
-        """As its engine's points so far, or else as all of them."""
+        """Return the expected seconds of a point from the finished points of its engine, else from all finished points."""
         if point.engine in self._sizes:
             return self._share(point) * self._taken_s[point.engine] / self._sizes[point.engine]
         return self._share(point) * factor(point.engine) * sum(self._taken_s.values()) / self._weight
 
     def _share(self, point: Point) -> float:
-        """Of the middle point: half of what that takes any point does, however small. [chosen]"""
+        """Return the share of the middle point's time. [chosen] Half of the middle point's time is what any point
+        takes, however small."""
         return (1 + size(point) / self._middle) / 2
 
 

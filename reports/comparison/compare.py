@@ -71,7 +71,7 @@ class Compared:
     difference: Spread
     ratio: Spread
     differences: tuple[float, ...]
-    """Of the seeds in which both have a value."""
+    """Differences over the seeds in which both have a value."""
 
     @property
     def worse_by(self) -> float | None:

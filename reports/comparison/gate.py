@@ -21,7 +21,8 @@ from workloads.errors import UserError
 
 P_VALUE = 0.05
 LEAST_SEEDS = 5
-"""Of n seeds that are all worse the test says 2**-n, which is below `P_VALUE` from five on."""
+"""Fewest seeds of a judgement. For n seeds that are all worse the test gives p = 2**-n, which is below `P_VALUE` from n
+= 5 on."""
 
 _LIMIT = re.compile(r"(?P<metric>[\w.]+)(?:±|\+-|\+/-)(?P<percent>\d+(?:\.\d+)?)%")
 

@@ -111,7 +111,8 @@ def _gpus(deployment: Deployment) -> int:
 
 
 def _window(events: pd.DataFrame, client: ClientParams) -> Window:
-    """As of a live run; of a limit on sessions the most that were there, as it may be one of each replica."""
+    """Return the steady window, as for a live run. A limit on sessions counts as the largest number of sessions
+    present, as the limit may hold for each replica."""
     kinds = np.asarray(events["kind"], str)
     moves = (kinds == "session_start").astype(int) - (kinds == "session_end")
     most = int(moves.cumsum().max())
@@ -127,7 +128,7 @@ def _window(events: pd.DataFrame, client: ClientParams) -> Window:
 
 
 def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:
-    """Those of the window that ended, or were cut short by their user; None of frames, which are no turns."""
+    """Return the turns of the window that ended or were cut short by their user; None for frames, which are no turns."""
     if "turn_end_s" not in requests:
         return None
     ended = requests["status"].isin([COMPLETED, BARGED_IN])

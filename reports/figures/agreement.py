@@ -30,7 +30,7 @@ LABELS = {
 }
 LATENCIES = {"tpot": ("TPOT, ms", 1e3), "e2e": ("E2E, s", 1.0)}
 SHOWN_QUANTILE = 0.995
-"""Of the latencies: a single request far out would squeeze all others."""
+"""Quantile of the latencies at which the axes end. A single request far out would squeeze all others."""
 
 
 def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture:

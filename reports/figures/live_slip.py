@@ -21,7 +21,7 @@ NAME = "send_slip"
 LEAST_MS = 0.01
 """Left edge; a timer that fires on its microsecond stands there too."""
 _POINTS = 2000
-"""Of a curve; more cannot be seen."""
+"""Points of a curve; more cannot be seen."""
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:

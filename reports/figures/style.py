@@ -56,7 +56,7 @@ NAMES = {
 """What papers call the systems that have another name in code. Reports of anybody's own runs say what he typed."""
 _CODE = re.compile(rf"(?<![\w-])({'|'.join(NAMES)})(?![\w-])")
 STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
-"""Of stages, where a picture shows them and no engines."""
+"""Colours of stages, for a picture that shows stages instead of engines."""
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "os^Dv*PX"
 _LINES = ("-", "-", "--", "-.", ":")
@@ -70,7 +70,7 @@ class Look:
     marker: str
     line: str
     width: float
-    """Of a line; the baseline's is broad, so that it shows under one that runs over it."""
+    """Width of a line. The baseline's is broad, so that it shows under a line that runs over it."""
 
     @property
     def stroke(self) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _groups(run: Run) -> list[tuple[dict[str, Any], list[Measured]]]:
 def _measured(
     name: str, known: Sequence[Column], groups: Sequence[tuple[dict[str, Any], list[Measured]]]
 ) -> Phase | None:
-    """Of the columns those that some point has; None where none has any."""
+    """Return the columns that some point has a value for; None where no column has one."""
     columns = [
         column
         for column in known

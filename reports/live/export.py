@@ -152,7 +152,7 @@ FORMS: Mapping[str, tuple[Callable[[Measured], str], str]] = {
 
 
 class _Numbers:
-    """Of a point's turns, as arrays; only those of completed turns where nothing else is said."""
+    """Numbers of a point's turns, as arrays. They cover completed turns unless a field says otherwise."""
 
     def __init__(self, point: Measured) -> None:
         rows = point.requests

@@ -24,7 +24,7 @@ from workloads.errors import UserError
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""
 DEFAULT_LIMIT_MS = float(TargetParams.model_fields[SLIP_LIMIT_MS].default)
-"""Of points of device sockets, whose target is made for them."""
+"""Slip limit, ms, of points of device sockets. Their target is made for them."""
 
 
 SLIP_P50, SLIP_P99 = "slip_p50_s", "slip_p99_s"
@@ -196,7 +196,8 @@ def generator(run: Run) -> list[dict[str, Any]]:
 
 
 def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
-    """Of the points of a load: valid, INVALID or failed; the last two with how many of them are."""
+    """Return the verdict on the points of a load: valid, INVALID or failed. The last two state how many of the points
+    are."""
     late, lost = sum(map(invalid, points)), sum(point.error is not None for point in points)
     told = [(INVALID, late), ("failed", lost - late)]
     said = [

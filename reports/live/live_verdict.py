@@ -91,13 +91,13 @@ class LoadVerdict:
     on_line: float | None
     """Sessions on line in the steady window, on average."""
     price_per_minute: float | None
-    """Of one call, in the currency of `--price`."""
+    """Price of one call minute, in the currency of `--price`."""
     runs: int
     """Runs that count."""
     lost: tuple[str, ...]
     """Why runs do not count: the server failed, or a machine was too slow."""
     duration_s: float | None = None
-    """Of each run, as it was asked for."""
+    """Length of each run as it was asked for, s."""
     invalid: bool = False
     """Undecided because a machine was too slow."""
 

@@ -81,9 +81,9 @@ DUPLEX_PICTURES: tuple[Draw, ...] = (
     continuity_waste.wasted_tokens,
     gpu.draw,
 )
-"""Of calls on an open microphone, whose server logs by reply."""
+"""Pictures of calls on an open microphone, whose server logs by reply."""
 FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, gpu.draw)
-"""Of runs of interaction sessions."""
+"""Pictures of runs of interaction sessions."""
 LIVE_PICTURES: tuple[Draw, ...] = (
     live_capacity.draw,
     live_time.draw,

@@ -138,7 +138,7 @@ def _step_times(run: Run) -> list[Fact]:
 
 
 def _by_stage(run: Run) -> list[Fact]:
-    """Of points with no file of steps or kernels: where each stage's step times are from, by the records."""
+    """Return the sources of each stage's step times by the records, for points without a file of steps or kernels."""
     said: dict[str, None] = {}
     for point in run.points:
         by_source: dict[str, list[str]] = defaultdict(list)

@@ -31,7 +31,7 @@ class Finished(NamedTuple):
 
 
 def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
-    """Those of DIR/summary.json that count."""
+    """Return the finished points of DIR/summary.json: the rows with status ok."""
     return [
         Finished(
             row["engine"],
@@ -59,7 +59,7 @@ class Answer:
     variants: Mapping[str, Mapping[int, Finished]]
     """Label -> seed -> its point at that setting; the best variant first."""
     seeds: Sequence[int]
-    """Those in which every variant has the metric."""
+    """The seeds in which every variant has the metric."""
 
     @property
     def named(self) -> list[str]:
@@ -72,7 +72,7 @@ class Answer:
         return {seed: self.variants[label][seed].values.get(metric) for seed in self.seeds}
 
     def events(self, label: str, metric: str) -> int | None:
-        """Those behind the median over these seeds, see `fewest`."""
+        """Return the number of events behind the median over these seeds; see `fewest`."""
         points = (self.variants[label][seed] for seed in self.seeds)
         return fewest((point.values.get(metric), point.n.get(metric, 0)) for point in points)
 

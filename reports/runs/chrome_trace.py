@@ -31,7 +31,7 @@ QUEUES = ("running", "waiting", "held")
 Event = dict[str, Any]
 Rows = Iterator[dict[str, Any]]
 Key = tuple[str, int, int]
-"""Of an asynchronous slice: what it is of (users, a stage, ...), session and turn."""
+"""Key of an asynchronous slice: its subject (users, a stage, ...), session and turn."""
 
 
 def write(record: Record, file: BinaryIO | GzipFile) -> int:

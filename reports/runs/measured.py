@@ -144,7 +144,7 @@ class Run:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """Those of the baseline first."""
+        """Return the variants, those of the baseline first."""
         found = dict.fromkeys(point.variant for point in self.points)
         return sorted(found, key=lambda variant: variant.engine != self.baseline)
 
@@ -230,7 +230,7 @@ def load_run(folder: Path) -> Run:
 
 
 def measured_points(folder: Path, ids: Iterable[str]) -> list[Measured]:
-    """Those points of a results directory that finished or failed."""
+    """Return the points of a results directory that finished or failed."""
     records = [find_record(folder / "points", id) for id in ids]
     return [
         Measured(record.point, record, record.manifest.get("error"))
@@ -245,7 +245,7 @@ def over_seeds(points: Iterable[Measured], metric: str) -> Spread:
 
 
 def events(points: Iterable[Measured], metric: str) -> int | None:
-    """Those behind the median over these points, see `fewest`."""
+    """Return the number of events behind the median over these points; see `fewest`."""
     return fewest((point.value(metric), point.count(metric)) for point in points)
 
 

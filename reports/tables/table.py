@@ -52,7 +52,7 @@ REPORT_ONLY = (
 """Headline metrics for which a terminal has no room."""
 
 LIVE_REPORT_ONLY = ("completed_rps",)
-"""Those that besides give way to how the load generator did."""
+"""Metrics that a live run leaves out in favour of the load generator's figures."""
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
 """And those that 80 columns have no room for: of live runs with the slip, of others for their n."""
 LOAD = (*LIVE, ON_LINE, CAME)
@@ -136,7 +136,8 @@ def _caption(
 
 
 def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
-    """Of live runs: how many turns are in no column, medians over seeds; and what else is to know of the numbers."""
+    """Return the notes of live runs: the number of turns that no column counts, as medians over seeds, and further
+    notes on the numbers."""
     told, loads = [], {}
     for cell, members in _cells(experiment, rows).items():
         where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
@@ -253,7 +254,8 @@ def _values(rows: Sequence[Row]) -> list[dict[str, float | None]]:
 def _columns(
     experiment: Experiment, rows: Sequence[Row], out: Path, wide: bool, asked: Sequence[str]
 ) -> list[Column]:
-    """Of the metrics that failed points keep on disk as well: their rows are empty, and have the same columns."""
+    """Return the columns of the table. Failed points keep metrics on disk as well: their rows are empty, and have the
+    same columns."""
     failed = (find_record(out / "points", row["point"]) for row in rows if row["status"] == "failed")
     kept = [{"metrics": record.metrics} for record in failed if record is not None]
     found = _shown([*rows, *kept])

@@ -14,4 +14,4 @@ correction         the user has ended the turn and takes it up again: the server
                    answer the whole
 """
 TAKES_FLOOR = ("interruption", "correction")
-"""Of the events those at which the server should give way; at all others it should not."""
+"""The events at which the server should give way. It should not give way at any other event."""

@@ -17,9 +17,10 @@ from workloads.columns.classes import Rule
 
 JOB_COLUMNS = ("waits", "prefix", "recorded_s")
 BEGIN = "begin"
-"""As `waits`: for nothing but the begin of its job."""
+"""Value of `waits` for a turn that waits only for the begin of its job."""
 OWN = 0
-"""As `prefix`: what the session has said so far, or of a first turn the one of the first turn that it waits for."""
+"""Value of `prefix`: the context of the turn begins with what its session has said so far. A first turn continues the
+prefix of the first turn that it waits for."""
 
 Link = tuple[int, int]
 """To a turn of the same job: what to add to the number of the session, and the turn."""

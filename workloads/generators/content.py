@@ -35,7 +35,7 @@ STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
         questions.QuestionParams(**params), seed, rate
     ),
 }
-"""Of the workloads of calls without pause: parameters, seed and samples/s -> the sound of each session."""
+"""Workloads of calls without pause by generator: parameters, seed and samples/s -> the sound of each session."""
 ANNOTATED = ("full_duplex_bench", "two_channel")
 """Workloads of recorded calls, of which each turn is a stretch."""
 STREAM = "utterances"

@@ -35,7 +35,8 @@ SNR_DB = Published(
     8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True
 )
 WITHIN = (0.1, 0.9)
-"""Of the reply, in which it is interrupted, so that both have had time to be heard. [chosen]"""
+"""[chosen] The part of a reply in which it is interrupted, as shares of its length. Both speakers have then had time to
+be heard."""
 ASIDE = (1.5, 0.6, 0.5, 6.0)
 """Median in s, log-spread and bounds of what is said to or by somebody else. [chosen]"""
 SOUND = (0.5, 0.5, 0.2, 3.0)
@@ -73,7 +74,8 @@ class DuplexParams(RecordedParams):
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Of one kind, for each turn: whether it happens, how far into the room that there is for it, and its length."""
+    """Draws for events of one kind, one per turn: whether the event happens, its place as a share of the free time, and
+    its length."""
 
     happens: np.ndarray
     place: np.ndarray
@@ -159,7 +161,8 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
 def _hesitations(
     rng: np.random.Generator, share: float, said: list[Phrases]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each turn: where it is held up, and for how long, in s; NaN where it is said in one breath."""
+    """Draw hesitations. Returns for each turn where it is held up and for how long, in s; NaN for a turn that is said
+    in one breath."""
     n = len(said)
     u, where, long = rng.random((3, n))
     lengths_s = pauses(rng, long)

@@ -124,7 +124,8 @@ def _tasks(params: EpisodeParams, streams: Streams, notes: list[str]) -> Tasks:
 
 
 def _scaled(steps: np.ndarray, mean: float | None, streams: Streams) -> np.ndarray:
-    """As many steps, or in proportion so that `mean` is expected; what is left of a step is drawn."""
+    """Return the steps of each episode, at most `MAX_STEPS`. With `mean` they are scaled so that `mean` is expected,
+    and a fraction of a step is rounded at random."""
     if mean is None:
         return np.minimum(steps, MAX_STEPS)
     wanted = 1 + (steps - 1) * (mean - 1) / max(float(np.mean(steps - 1)), 1e-9)

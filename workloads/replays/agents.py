@@ -35,7 +35,7 @@ from workloads.trace import Trace
 from workloads.workload_params import UserParams
 
 CONTINUES = 0.5
-"""Of a prompt's blocks so many are in the next prompt of the same agent. [chosen]"""
+"""[chosen] Share of a prompt's blocks that the next prompt of the same agent has at least."""
 _EPSILON_S = 1e-6
 
 

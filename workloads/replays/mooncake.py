@@ -90,7 +90,8 @@ def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block:
     """UserError where blocks of another size fit the inputs and those of `block` tokens do not."""
 
     def share(size: int) -> float:
-        """Of the requests with blocks, those that have as many as their input fills, or begins."""
+        """Return the share of requests with blocks whose number of blocks fits their input: full blocks, or also a last
+        block that is begun."""
         n, tokens = counts[file.good & (counts > 0)], inputs[file.good & (counts > 0)]
         return float(np.mean((n == tokens // size) | (n == -(-tokens // size)))) if len(n) else 1.0
 

@@ -127,9 +127,8 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _jobs(columns: Columns) -> dict[str, np.ndarray]:
-    """Of each job of agents its steps, the tokens of their prompts, how long it took when it was recorded and how long
-    its tools take, s: with a server that takes no time.
-    """
+    """Return for each job of agents its steps, the tokens of their prompts, its recorded time (s), and the time of its
+    tools (s) with a server that takes no time."""
     job, begins = job_of(columns), ~np.isnan(columns["recorded_s"])
     if not begins.any():
         return {}

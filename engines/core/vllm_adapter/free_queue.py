@@ -102,7 +102,8 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         return [*blocks, *victims, *left]
 
     def _by_last_use(self, victims: int, n: int) -> list[KVCacheBlock]:
-        """As vLLM would; what the index would have given instead goes back into it."""
+        """Take `n` blocks in vLLM's order of last use. The blocks that the index would have chosen instead go back into
+        it."""
         chosen = self.index.pop(victims) if self.mode == "log_only" else []
         blocks = super().popleft_n(n)
         given = {block.block_id for block in blocks if block.block_hash is not None}

@@ -23,7 +23,7 @@ ROLE = "rehearsal_role"
 """In vLLM's `additional_config`: what the replicas do, of a stage whose replicas do different things."""
 
 TO_SEND = {"kv_transfer_params": {"do_remote_decode": True}}
-"""Of a request whose KV another replica will ask for when it has its first token."""
+"""Arguments of a request whose KV another replica fetches after its first token."""
 
 
 def to_fetch() -> dict[str, Any]:

@@ -33,7 +33,7 @@ SLOTS = 8
 """[chosen] with more of them free it is not looked at who could take them."""
 
 LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-"""Of a request that vLLM takes in when there is a slot, or nobody behind it."""
+"""States of a waiting request that vLLM takes in when there is a slot. Until then it takes in no request behind it."""
 
 
 class Untold(Protocol):

@@ -10,7 +10,7 @@ from engines.core.vllm_adapter.hand_over import TO_SEND, to_fetch
 from engines.core.vllm_adapter.history import block_hasher
 
 NOT_STORED = {"kv_transfer_params": {"max_offload_tokens": 0}}
-"""Of a request that vLLM's offload connector is to leave alone."""
+"""Arguments of a request that vLLM's offload connector leaves alone."""
 
 
 def make_request(

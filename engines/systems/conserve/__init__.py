@@ -43,7 +43,7 @@ ITERATIONS = {
     "resume": "recompute",
     "online_reserve": 0.0,
 }
-"""Of a baseline that decides between steps alone, with a fixed budget."""
+"""Parameters of a baseline that decides only between steps, with a fixed budget."""
 
 SYSTEMS = (
     Composition(

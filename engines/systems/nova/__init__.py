@@ -12,7 +12,7 @@ _BUILD = "engines.systems.nova.engine"
 
 
 def _sees(order: str) -> dict[str, Any]:
-    """Of an order whose steps at a stage that sees run side by side."""
+    """Return the settings of an order that runs steps side by side at a stage that sees."""
     return dict(
         kinds=("turns",),
         refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",

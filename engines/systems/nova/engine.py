@@ -56,7 +56,7 @@ class PassEngine(StageEngine):
         self.rule = rule
         self.queues = Queues()
         self.under_way: dict[str, tuple[str, ...]] = {}
-        """Whom the pass under way at each stage is for."""
+        """Stage -> the requests of the pass under way there."""
         self.workers = {VISION: first.worker(), PREFILL: first.worker(), DECODE: first}
         self.vision = VisionPasses(self.workers[VISION], self.replica.stage)
         self.logs = {stage: StepLog(self.replica, self.recorder, stage) for stage in STAGES}

@@ -9,7 +9,8 @@ from engines.devices.stage import VirtualStage
 
 
 class VisionPasses:
-    """Those of one `worker`, each on its share of the SMs as that is when the pass, or a layer of it, begins."""
+    """The vision passes of one `worker`. Each pass takes the share of the SMs that holds when the pass, or a layer of
+    it, begins."""
 
     def __init__(self, worker: VirtualStage, stage: Stage) -> None:
         encoder, slots = stage.decoder.vision_encoder, slots_of(stage)

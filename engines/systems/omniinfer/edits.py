@@ -65,7 +65,8 @@ def _best(load: np.ndarray, layout: np.ndarray, heaviest: bool) -> Edit:
 
 
 def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int) -> Edit:
-    """Of every exchange of an expert of `die` for one of another die that leaves neither with two slots of one."""
+    """Return the best exchange of an expert of `die` for an expert of another die. No die may end with two slots of one
+    expert."""
     counts = np.bincount(layout[layout >= 0], minlength=len(load))
     parts = np.append(load / counts, 0.0)[layout]
     own = layout[die]
@@ -93,7 +94,7 @@ def _without(loads: np.ndarray, die: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _best_replica(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int) -> Edit:
-    """Of every expert of `die` in every other die's empty slot."""
+    """Return the best replica: an expert of `die` copied into an empty slot of another die."""
     best: Edit = (np.inf, [])
     rooms = [int(other) for other in np.flatnonzero((layout < 0).any(axis=1)) if other != die]
     for expert in layout[die][layout[die] >= 0].tolist():

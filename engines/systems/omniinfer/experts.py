@@ -98,7 +98,7 @@ class ExpertSteps:
 
 
 HOST_DIES = 16
-"""Of an Ascend 910C node: 8 chips of 2 dies."""
+"""Dies of an Ascend 910C node: 8 chips of 2 dies."""
 
 
 def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed: int) -> ExpertLoad:

@@ -94,7 +94,8 @@ def _first(layers: int, population: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _best_of(population: np.ndarray, contests: np.ndarray, **_: object) -> np.ndarray:
-    """Of each contest the pattern nearest to the threshold, and behind it the one with the least objective."""
+    """Return the winner of each contest: the pattern nearest to the threshold, and among equals the one with the least
+    objective."""
 
     def rank(index: int) -> tuple[float, float, int]:
         return population[index].CV[0], population[index].F[0], index

@@ -22,7 +22,7 @@ COMPLETE = {
 GOES_ON = {"", "null", "none"}
 """What some servers write for null, before the end."""
 MOST_BYTES = 4096
-"""Of a body without events that are kept, for the error that it may state. [chosen]"""
+"""[chosen] Most bytes kept of a body without events, for the error that it may state."""
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -76,7 +76,7 @@ class ChatReply:
         self._spoke = self._reasoned = False
         self._events = EventStream()
         self._body: bytes | None = b""
-        """As long as no event has come."""
+        """Bytes of the answer so far, as long as no event has come."""
 
     @property
     def content(self) -> str:
@@ -136,7 +136,7 @@ class ChatReply:
         return [tokens] if tokens else []
 
     def _unusual(self, name: bytes, data: bytes, last: bool) -> int:
-        """Of data that a strict reader refuses."""
+        """Read data that a strict reader refuses; returns the number of new tokens in it."""
         data = data.strip()
         if data == b"[DONE]":
             self.done = True
@@ -232,7 +232,7 @@ def has_text(value: Any) -> bool:
 
 
 def _texts(parts: Any) -> list[str]:
-    """Of content in parts."""
+    """Return the texts of content that comes in parts."""
     found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return [text for text in found if isinstance(text, str)]
 

@@ -76,7 +76,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     played: tuple[int, int] | None = None
     reason: str = ""
     number: int | None = None
-    """Of the event, where the server counts them and wants to know which have come."""
+    """Number of the event, for a server that counts its events and wants to know which have come."""
 
     @property
     def failure(self) -> str:

@@ -33,11 +33,11 @@ from harness.endpoints.dialects.parsing import samples_of_wav
 from workloads.trace import Turn
 
 VERSION = "2.0.0"
-"""Of RTVI that is asked for; a bot takes any of its major version."""
+"""Version of RTVI that the client asks for. A bot takes any version with its own major number."""
 _AUDIO, _MESSAGE, _INTERRUPTION = 2, 4, 5
 """Fields of Frame."""
 _SOUND, _RATE, _CHANNELS, _DATA = 3, 4, 5, 1
-"""Of AudioRawFrame the first three, of MessageFrame the last."""
+"""Field numbers: the first three of AudioRawFrame, the last of MessageFrame."""
 
 
 class _Data(msgspec.Struct):

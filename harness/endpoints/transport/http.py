@@ -46,7 +46,7 @@ class Exchange:
         """When it was sent again, on another connection."""
         self.over = False
         self.headers: dict[str, str] = {}
-        """Of the answer, by names in lower case."""
+        """Headers of the answer, by names in lower case."""
         self._connection: _Connection | None = None
 
     def abort(self) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 MOST_BYTES = 2**20
-"""Of an answer that are read. [chosen]"""
+"""[chosen] Most bytes read of an answer."""
 PATIENCE_S = 1.0
 """With each request: who has it answers at once. [chosen]"""
 SECURE = {"ws": "wss", "http": "https"}

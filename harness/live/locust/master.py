@@ -167,7 +167,8 @@ class Master:
             self._send("part", shard.worker, floor=floor, **pack_shard(folder, shard.index, recorded))
 
     def _floor(self) -> dict[str, Any]:
-        """Of the host that adds most: each has measured its own, with as many sessions as it has now."""
+        """Return the floor of the host that adds most delay. Each host has measured its own, with as many sessions as
+        it has now."""
         known = [shard.floor for shard in self._shards if shard.floor is not None]
         return max(known, key=lambda floor: floor["slip_p99_s"] or 0.0, default={})
 

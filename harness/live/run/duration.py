@@ -18,7 +18,7 @@ from harness.slo.targets import Target, is_sampled
 from workloads.trace import Trace
 
 SHORTEST_S, LONGEST_S = 30.0, 480.0
-"""Of a run whose length nobody gave. [chosen]"""
+"""[chosen] Shortest and longest run, s, where the user gave no length."""
 STEP_S = 5.0
 """Lengths are multiples of it. [chosen]"""
 TRIES, MOST_S = 10, 20_000.0
@@ -30,14 +30,15 @@ Users = Callable[[float], tuple[Trace, ClientParams]]
 
 @dataclass(frozen=True)
 class Duration:
-    """Of each of the runs of one load. `wanted_s`: until everything that can be decided is."""
+    """The length of each run of one load, s. `wanted_s`: the length at which every target that can be decided is
+    decided."""
 
     seconds: float
     wanted_s: float
     turns: int
     """Expected of all runs together."""
     per_minute: float
-    """Of one run."""
+    """Turns a minute that one run is expected to count."""
     needed: int
     lacking: tuple[Target, ...]
     """Targets that stay undecided."""

@@ -61,7 +61,7 @@ def expected_phases(trace: Trace, client: ClientParams) -> Phases:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of the turns that a run will count: all, those that nobody interrupts, those that somebody does."""
+    """Turns that a run will count: all, those without an interruption, and those with one."""
 
     turns: int
     whole: int
@@ -69,7 +69,8 @@ class Counts:
 
 
 def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts:
-    """Of a server whose answers begin `wait_s` after each turn. Without pauses, of calls in frames, all frames."""
+    """Return the expected counts for a server that begins each answer `wait_s` after its turn. A workload of calls in
+    frames has no pauses, and counts all its frames."""
     columns = trace.columns()
     if serves(trace) == "frames":
         return Counts(len(columns["session"]), len(columns["session"]), 0)

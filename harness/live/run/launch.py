@@ -55,7 +55,7 @@ class RunOutput:
     merged: Merged
     scrape: pa.Table | None
     batch: Merged | None = None
-    """Of the documents beside."""
+    """The merged output of the document requests that ran at the same time."""
 
 
 async def play_plan(

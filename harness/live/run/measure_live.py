@@ -36,7 +36,7 @@ from harness.records.record import LOG, Measurement
 from workloads.trace import Trace
 
 FLOOR_S = 4.0
-"""Of the run against the null server. [chosen]"""
+"""[chosen] Seconds of the run against the null server."""
 
 
 def measure_live(
@@ -201,7 +201,7 @@ def measurement_of(
 
 @dataclass(frozen=True)
 class _Beside:
-    """Of the documents: metrics of live runs, those of their class, and tables."""
+    """Results of the document requests: metrics of live runs, metrics of their class, and tables."""
 
     counts: dict[str, Any]
     own: dict[str, Metric]

@@ -47,7 +47,7 @@ class Merged:
     failures: pa.Table
     run_end_s: float
     shards: list[dict[str, Any]]
-    """Of each what its done.json says, or {"lost": reason, "t_s": when, "sessions": on line then}."""
+    """Each shard's done.json, or {"lost": reason, "t_s": when, "sessions": sessions then under way}."""
     lost: dict[int, Loss] = field(default_factory=dict)
     lost_sessions: tuple[int, ...] = ()
     """On line when their shard was lost."""

@@ -32,7 +32,7 @@ _COUNTED = {
 
 
 def telling(events: pa.Table) -> pa.Table:
-    """Those of a log's rows that change a status: a text's tokens behind its first are most of them, and do not."""
+    """Return the rows of a log that change a status. Most rows are later tokens of a text, and change none."""
     return events.filter(pc.field("kind") != "text")
 
 
@@ -119,7 +119,7 @@ class RunProgress:
     planned: int
     """Concurrent sessions that the run is to have; in an open loop the sessions that come."""
     label: str = ""
-    """Of the point."""
+    """Label of the point."""
     first: str = "TTFP"
     """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
     expected: Phases | None = None

@@ -31,7 +31,7 @@ PERIOD_S = 1.0
 TIMEOUT_S = 2.0
 """After which an endpoint counts as silent; polls that fall into the wait are skipped. [chosen]"""
 MAX_BYTES = 16 * 2**20
-"""Of one answer; vLLM's has about 100 KB. [chosen]"""
+"""Most bytes of one answer; vLLM's has about 100 KB. [chosen]"""
 
 Sample = tuple[str, str, float]
 """name, labels as JSON with sorted keys, value."""

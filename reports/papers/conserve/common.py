@@ -50,8 +50,8 @@ LLAMA_70B: dict[str, Any] = {"deployment": "llama_70b_4xh100", **CHAT, "rate": 1
 """The rate is not stated: [calibrated] the one at which Online-Only's P99 TTFT is the paper's 1.08 s."""
 
 CHAT_RATES = (4, 5, 6)
-"""Of Llama-3.1-8B, which are not stated either, nor is Online-Only's TTFT. [calibrated] At 5/s Non-Preemptive has as
-many times the paper's offline throughput as in Table 2 (2.4 times)."""
+"""Rates of Llama-3.1-8B, requests/s. The paper states neither them nor Online-Only's TTFT. [calibrated] At 5/s
+Non-Preemptive exceeds the paper's offline throughput by as much as in Table 2 (2.4 times)."""
 
 BOUND_TOKENS = 2048
 """Non-Preemptive is the paper's upper bound, and is one with the step size that is best for it: of 1,024, 2,048, 4,096

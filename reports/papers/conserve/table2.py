@@ -38,7 +38,7 @@ PAPER = {
         "tps": (0, 1218, 255, 15, 1064),
     },
 }
-"""Of `_ENGINES`, in s and offline tokens/s."""
+"""The paper's values in the order of `_ENGINES`: s, and offline tokens/s."""
 
 
 def _at(shape: str, engine: str) -> Setting:

@@ -12,7 +12,7 @@ LOADS: Mapping[str, Mapping[str, Any]] = {
     _CHAT: {"deployment": "llama_8b_h100", "rate": 5.0, "requests": 600, **CHAT},
     _70B: {"shape": "mixed", **LLAMA_70B},
 }
-"""Those of Fig. 6a, the one that Fig. 9's claims are about, and Table 2's mixed documents."""
+"""The loads of Fig. 6a, the load of Fig. 9's claims, and Table 2's mixed documents."""
 
 
 def _named(load: str, factor: float) -> str:

@@ -1,4 +1,4 @@
 """What virtual time says, said again over real sockets."""
 
 AGAINST = "virtual time"
-"""Whose numbers the claims hold ours against."""
+"""Source of the numbers that the claims compare ours with."""

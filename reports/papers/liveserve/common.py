@@ -49,7 +49,7 @@ SERVED: dict[str, Any] = {
 }
 
 PROMPTS: dict[str, Any] = {"prompt_tokens": 2500, "prompt_sigma": 0.8, "max_prompt_tokens": 16_000}
-"""Of typed turns: the median is that of vLLM-Omni's public runs; the spread is [chosen]."""
+"""Prompts of typed turns, in tokens. The median is that of vLLM-Omni's public runs; the spread is [chosen]."""
 
 SHAREGPT: dict[str, Any] = {**SERVED, **PROMPTS, "modality": "text", "requests": 256, "rate": 20.0}
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`. These are 64

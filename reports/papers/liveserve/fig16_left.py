@@ -31,7 +31,7 @@ PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 
 _METRIC = "wasted_token_ratio"
 PARTS = {"": ("both", "-"), "_talker": ("frames", "--"), "_entry": ("text", ":")}
-"""Of the metric: stages together and alone, with name and line."""
+"""Suffix of the metric -> label and line style: both stages together, and each alone."""
 
 
 def _largest(engine: str) -> Any:

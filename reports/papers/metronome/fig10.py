@@ -4,7 +4,7 @@ from reports.papers.metronome.common import *
 from reports.papers.metronome.fig4b import OWN_SEEDS
 
 RUNS = list(OWN_SEEDS["day 2", 96])
-"""Those of day 2 in Fig. 4b."""
+"""The seeds of day 2 in Fig. 4b."""
 
 TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting who waits (N = 96)"
 

@@ -21,7 +21,7 @@ EXPERIMENTS = {
     _MORE: calls("fig7", PAIR, **{**_RAMP, "sessions": 2048}, signal="all"),
 }
 QUICK = {"duration_s": "128", "kv_pool_blocks": "16250", "sessions": "896"}
-"""As many as come within the time, in every panel."""
+"""Settings with as many sessions as come within the time, in every panel."""
 
 PAPER = {"N*": 209, "shed": 303, "steady p99": 0.012, "wall": 1.6}
 

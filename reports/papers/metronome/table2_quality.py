@@ -30,7 +30,7 @@ PAPER: dict[str, tuple[tuple[int, int] | None, Share, float]] = {
 DECAYS = ("512, 0", "1024, 0", "2048, 0", "1024, 64", "512, 32")
 """Rows of which the paper says where they end, not where they stay."""
 DRAWN = (UNBOUNDED, "512, 0", "1024, 0", "2048, 0", "1024, 32")
-"""Those of Fig. 8."""
+"""Rows that Fig. 8 shows."""
 
 EXPERIMENTS = {
     row: probe.probe("table2-quality", [BASELINE])

@@ -7,7 +7,8 @@ from reports.papers.nova.common import *
 TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
 
 RATE, DRAWN = 0.7, 0.6
-"""Of the claim; and of the picture, as at 0.7 there is always somebody waiting. [chosen]: the paper names none."""
+"""[chosen] Rate of the claim, and rate of the picture, requests/s: the paper names none. At 0.7 some request always
+waits."""
 EXPERIMENTS = {SERVED: experiment("served", [OURS], [DRAWN, RATE])}
 QUICK = {"requests": "120"}
 

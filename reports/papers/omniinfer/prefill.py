@@ -19,7 +19,7 @@ TOO_MANY = 90
 BEGUN_S = 20.0
 """[chosen] before which requests are not counted."""
 START = 0.170, 0.050 / 3500, 16_384
-"""Of the deployment: s of an empty batch and of a token, by the proxy's code, and tokens of a batch."""
+"""Start values of the deployment: s of an empty batch and of a token, by the proxy's code, and tokens of a batch."""
 
 FITTED, STARTING, FULL = "fitted", "start-values", "too-many"
 

@@ -32,7 +32,7 @@ class Deferral(Hook):
             replicas, self._tokens, self._choose, self._hand_over, self._begun, room=room
         )
         self._requests: dict[Reply, ReplyRequest] = {}
-        """Those whose prompts are not computed yet."""
+        """Replies whose prompts are not computed yet."""
         self._lives: dict[Reply, Lifecycle] = {}
         self._loop = asyncio.get_running_loop()
         self._poll_due = False

@@ -20,8 +20,8 @@ SHORTEST_S, LONGEST_S = 0.010, 600.0
 """[code] what lasted less or longer was no batch."""
 
 EMPTY_S, TOKEN_S = 0.170, 0.050 / 3500
-"""As long as too few were measured. [code] 220 ms for one request and 50 ms for each further one; [paper] of 3,500
-tokens on average."""
+"""Seconds of an empty batch and of a token until enough batches have been measured. [code] 220 ms for one request and
+50 ms for each further one; [paper] requests of 3,500 tokens on average."""
 
 ENOUGH = 4
 """[chosen] batches that a line is drawn through."""
@@ -100,7 +100,7 @@ class _Batch(NamedTuple, Generic[Key]):
     begun_s: float
     tokens: int
     keys: set[Key]
-    """Those whose prompts it completes."""
+    """Requests whose prompts the batch completes."""
 
 
 class _Instance(Generic[Key]):
@@ -192,7 +192,7 @@ class PrefillQueue(Generic[Key]):
         return self._instances[node].free_s
 
     def add(self, key: Key, tokens: int, now: float) -> None:
-        """It has come, with a prompt of so many tokens."""
+        """Add a request that has come, with a prompt of `tokens` tokens, at `now`."""
         self._held[key] = _Held(key, tokens, now)
 
     def answered(self, key: Key, now: float) -> None:
