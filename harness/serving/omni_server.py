@@ -59,7 +59,7 @@ class OmniServer:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """Those of it that live: API server with orchestrator, stages, and vLLM's helpers."""
+        """The live processes of the server: the API server with its orchestrator, the stages, and vLLM's helpers."""
         try:
             server = psutil.Process(self._process.pid)
             return [server, *server.children(recursive=True)]

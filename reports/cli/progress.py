@@ -60,7 +60,7 @@ class TimeLeft:
         return share * max(sum(expected) / at_once, max(expected) if under_way == 0 else 0.0)
 
     def _expected_s(self, point: Point) -> float:
-        """Return the expected seconds of a point from the finished points of its engine, else from all finished points."""
+        """Return the expected seconds of a point by its engine's finished points, else by all finished points."""
         if point.engine in self._sizes:
             return self._share(point) * self._taken_s[point.engine] / self._sizes[point.engine]
         return self._share(point) * factor(point.engine) * sum(self._taken_s.values()) / self._weight

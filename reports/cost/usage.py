@@ -128,7 +128,7 @@ def _window(events: pd.DataFrame, client: ClientParams) -> Window:
 
 
 def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:
-    """Return the turns of the window that ended or were cut short by their user; None for frames, which are no turns."""
+    """Return the turns of the window that ended or were cut short by their user; None for frames."""
     if "turn_end_s" not in requests:
         return None
     ended = requests["status"].isin([COMPLETED, BARGED_IN])
