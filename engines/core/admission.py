@@ -1,4 +1,5 @@
-"""What decides whether another interaction session is let in. It sees the latency of frames and nothing else.
+"""Admission of interaction sessions: it decides whether another session is let in. It sees the latency of frames and
+nothing else.
 
 Metronome section 4.2: the loop works only if latency tells the load, so an admission may not read the pool.
 """

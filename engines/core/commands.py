@@ -1,4 +1,5 @@
-"""What arrives at a stage replica, to be applied between two steps: as in vLLM's engine core, never during one."""
+"""Commands that arrive at a stage replica. They are applied between two steps, never during one, as in vLLM's engine
+core."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ def asking(policy: ReactingPolicy) -> Arrival:
 
 
 def all_of(arrivals: Sequence[Arrival]) -> Arrival | None:
-    """Whoever one of them names leaves the step; None where there is nobody to ask."""
+    """Combine arrivals into one: a request leaves the step where any of them names it. None where there is none to
+    combine."""
     if len(arrivals) < 2:
         return arrivals[0] if arrivals else None
     return lambda command, step: {id for arrival in arrivals for id in arrival(command, step)}

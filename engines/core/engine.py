@@ -121,8 +121,8 @@ class StageEngine:
         return bool(self.load or self._inbox or (self.traffic is not None and self.traffic.busy))
 
     def counters(self) -> list[Counter[str]]:
-        """What is counted here, besides the loop's own measures: by the policy and about its plans, and of the KV that
-        outlives requests."""
+        """Return the counters of this stage, besides the loop's own measures: those of the policy, of its plans, and of
+        the KV that outlives requests."""
         order = None if self.policy is None else self.order
         sources = (self.policy, order, self.manager, self.replica.transfers)
         counters = [source.counters for source in sources if source is not None]
@@ -333,7 +333,7 @@ class StageEngine:
         self.output.deliver(produced, self.requests, end_s)
 
     def _open_next(self) -> None:
-        """What came during the step before the one that begins is in time for the one behind it."""
+        """Open the inbox of the next step: commands that came during the step before the one that begins."""
         if self._next_inbox:
             self._inbox += self._next_inbox
             self._next_inbox = []

@@ -1,4 +1,5 @@
-"""What manages a stage's KV beyond vLLM's LRU: which idle blocks go first, which come back before they are asked for.
+"""Management of a stage's KV beyond vLLM's LRU: which idle blocks are evicted first, and which come back before they
+are asked for.
 
 Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
 """
@@ -41,7 +42,7 @@ class EvictionIndex(Protocol):
 
 
 class KvStore(Protocol):
-    """What a stage replica's KV pool and host tier offer to a manager. Blocks are counts, times s."""
+    """The KV pool and host tier of a stage replica, as a manager sees them. Blocks are counts, times s."""
 
     block_bytes: int
     bandwidth: float
@@ -94,7 +95,8 @@ class KvManager(Protocol):
         ...
 
     def not_returning(self, session: int, now: float) -> None:
-        """What had been taken for its beginning was no turn."""
+        """Take back that the session returns: the sound that had been taken for the beginning of its turn was no
+        turn."""
         ...
 
     def turn_arrived(self, session: int, now: float) -> None:
@@ -110,7 +112,8 @@ class KvManager(Protocol):
         ...
 
     def changed(self, view: Any, now: float) -> None:
-        """What is known of a session has changed, as its library of systems shows it: its next use may have moved."""
+        """Take in a change of a session. `view`: the session as its library of systems shows it. Its next use may have
+        moved."""
         ...
 
     def forget(self, session: int) -> None:

@@ -46,7 +46,7 @@ class Output(Protocol):
         ...
 
     def counters(self) -> list[Counter[str]]:
-        """What is counted here, for the record."""
+        """Return the counters of the output, for the record."""
         ...
 
     def view(self, request: StageRequest, now: float) -> RequestView:

@@ -1,4 +1,4 @@
-"""What a scheduling policy sees and what it says. Nothing here knows vLLM, the cost model, the client or the trace."""
+"""The input and output of a scheduling policy. Nothing here knows vLLM, the cost model, the client or the trace."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

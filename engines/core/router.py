@@ -14,7 +14,7 @@ Key = TypeVar("Key")
 
 
 class Target(Protocol):
-    """What rules ask about one replica: `engines.core.replica.Replica`, or a server behind the live proxy.
+    """One replica as routing rules see it: `engines.core.replica.Replica`, or a server behind the live proxy.
 
     All replicas of a stage hash prompts alike, in blocks of as many tokens.
     """
@@ -41,7 +41,8 @@ class Target(Protocol):
         ...
 
     def prefix_index(self) -> PrefixIndex:
-        """What it tells of its cache from now on; to be asked for before it has served anything."""
+        """Return an index of the replica's cache that is kept up to date from now on. Call it before the replica has
+        served anything."""
         ...
 
 
@@ -132,7 +133,7 @@ class AssigningRouter(Router, Protocol):
     """One that deals with all who wait for a decode replica at once, and lets those wait on who find no place."""
 
     def work(self, prompt: int, max_tokens: int | None) -> int:
-        """What a request counts with: tokens of its prompt, and the most that it may produce."""
+        """Return the work that a request counts with: tokens of its prompt, and the most that it may produce."""
         ...
 
     def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:

@@ -104,8 +104,9 @@ class PrefixMatch(LeastLoad):
 
 
 class Node(NamedTuple):
-    """What is known of one replica for one request. `matched`: tokens of its prompt that are cached there; `tokens`,
-    `running`: of requests under way there; `max_tokens`, `max_running`: the most that it is given."""
+    """The state of one replica for one request. `matched`: tokens of the request's prompt that are cached there.
+    `tokens`, `running`: tokens and number of the requests under way there. `max_tokens`, `max_running`: the most that
+    the replica is given."""
 
     matched: int
     tokens: int
@@ -143,7 +144,7 @@ class Informed(LeastLoad):
         return [index.depth(hashes) * size for index in self.indexes]
 
     def nodes(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> list[Node]:
-        """What is known of these replicas for this prompt."""
+        """Return the state of each replica of `among` for this prompt."""
         self._hashes = self._replicas[0].block_hashes(prompt, features)
         return [
             Node(

@@ -53,7 +53,7 @@ class Stage:
     extensions: tuple[object, ...] = ()
 
     def extension(self, kind: type[Extension]) -> Extension | None:
-        """What a mechanism has attached of this type; None: nothing."""
+        """Return the extension of this type that a mechanism has attached; None without one."""
         return next((each for each in self.extensions if type(each) is kind), None)
 
     def extended(self, *extensions: object) -> "Stage":

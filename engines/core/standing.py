@@ -17,7 +17,7 @@ Sampled = Sequence[list[int] | None]
 
 
 class Engine(Protocol):
-    """What the loop of a stage replica does before and behind such a step."""
+    """A stage replica's loop as standing steps use it, before and after each step."""
 
     requests: dict[str, Any]
     traffic: Any

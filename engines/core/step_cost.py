@@ -1,7 +1,7 @@
-"""What a stage has measured of its own steps: seconds against what is computed, fitted as it goes.
+"""Step times that a stage has measured of its own steps: seconds against the work of a step, fitted as the stage runs.
 
 The form is linear in requests, prompt tokens and context, as in ConServe's profiler (its section on the SLO-aware
-scheduler), whose square of the chunk is left out: chunks are bounded by the token budget. Policies read this, never the
+scheduler). The square of the chunk is left out: chunks are bounded by the token budget. Policies read this, never the
 cost model.
 """
 
@@ -21,8 +21,8 @@ SWEEPS = 24
 
 
 class StepWork(NamedTuple):
-    """What a step computes, in sums over its requests. `prompt`: new tokens of those that take more than one or do not
-    sample yet; `context`: tokens whose KV is read."""
+    """The work of a step, in sums over its requests. `prompt`: new tokens of the requests that take more than one or do
+    not sample yet. `context`: tokens whose KV is read."""
 
     requests: int = 0
     prompt: int = 0
@@ -30,7 +30,7 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], quiet: QuietRows = NO_ROWS) -> "StepWork":
-        """What the rows of a step compute."""
+        """Return the work of a step's rows."""
         prompt, context = 0, quiet.context
         for row in rows:
             tokens = row.tokens

@@ -1,4 +1,4 @@
-"""What a policy sees of a stage replica, read from its vLLM scheduler, in our loop and in stock vLLM alike."""
+"""A policy's view of a stage replica, read from its vLLM scheduler, in our loop and in stock vLLM alike."""
 
 from collections.abc import Callable, Set
 from typing import Any

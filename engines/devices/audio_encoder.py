@@ -20,9 +20,9 @@ Sound = Callable[[Turn, int], np.ndarray]
 
 
 def sound_of(trace: Trace) -> Sound:
-    """What the users of `trace` say: (turn, samples/s) -> mono float32, shape (samples,).
+    """Return the sound of the users of `trace`: (turn, samples/s) -> mono float32, shape (samples,).
 
-    The returned function raises UserError where the trace does not tell.
+    The returned function raises UserError where the trace has no sound.
     """
 
     def sound(turn: Turn, rate_hz: int) -> np.ndarray:

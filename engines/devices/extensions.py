@@ -1,4 +1,4 @@
-"""What the model of a device is told of a stage: extensions (`engines.core.stage.Stage.extension`)."""
+"""Extensions by which the model of a device learns about a stage (`engines.core.stage.Stage.extension`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

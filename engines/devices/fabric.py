@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 LAST_BYTE = 1.0
-"""What is left of a transfer that has ended, in bytes at most: sums of floats do not come out even."""
+"""Most bytes left of a transfer that counts as ended: sums of floats do not come out even."""
 
 
 @dataclass(slots=True, eq=False)

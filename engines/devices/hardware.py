@@ -13,8 +13,9 @@ from workloads.files.yaml_file import shipped_yaml
 
 @dataclass(frozen=True)
 class KernelFit:
-    """What kernels reach, fitted to measured ones: experts and attention as multiples of the `bandwidth` and `flops` of
-    products, and what the kernels of a layer take at least (s)."""
+    """Rates that kernels reach, fitted to measured ones. Those of experts and attention are multiples of the
+    `bandwidth` and `flops` of products. `layer_s`, `expert_layer_s`, `decode_s` and `prompt_s` are the least times of
+    the kernels of a layer (s)."""
 
     layer_s: float
     expert_layer_s: float
@@ -68,7 +69,7 @@ class Gpu:
 
 
 def hardware_facts() -> dict[str, Any]:
-    """What `hardware.yaml` holds, sources included."""
+    """Return the contents of `hardware.yaml`, sources included."""
     return shipped_yaml(files("engines.devices") / "hardware.yaml")
 
 

@@ -1,7 +1,8 @@
-"""What kernels that were measured one by one do not tell of vLLM's steps: the host between them, and kernels in a row.
+"""Times of vLLM's steps that kernels measured one by one do not show: the host between them, and kernels in a row.
 
-Numbers for all models and GPUs, each calibrated on one part of real runs and held against the others (`rehearse
-fidelity --truth`, docs/fidelity.md). A model's own host times stand in its file, or are `config_file.REQUEST_S`.
+The numbers hold for all models and GPUs. Each is calibrated on one part of real runs and held against the others
+(`rehearse fidelity --truth`, docs/fidelity.md). A model's own host times stand in its file, or are
+`config_file.REQUEST_S`.
 """
 
 from dataclasses import replace

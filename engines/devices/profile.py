@@ -115,7 +115,7 @@ class StageProfile(_Part):
 
 
 class Profile(_Part):
-    """What `--device virtual --profile FILE` replays with."""
+    """The profile that `--device virtual --profile FILE` replays with."""
 
     schema_version: int = SCHEMA_VERSION
     model: str = Field(description="model, or the folder name of the checkpoint, that was measured")

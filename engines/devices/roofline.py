@@ -28,7 +28,7 @@ ACTIVATION_PASSES = 4
 
 @dataclass(slots=True)
 class Work:
-    """What one step must do.
+    """The work of one step.
 
     `kv_tokens`: visible tokens summed over requests, new ones included, on average over layers. `attention_pairs`:
     query-key pairs summed over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample.
@@ -58,10 +58,10 @@ class Work:
     def of(
         cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0, quiet: QuietRows = NO_ROWS
     ) -> "Work":
-        """What the rows of a step move and compute, summed request by request.
+        """Return the work of a step's rows, summed request by request.
 
-        `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all. `share`: of the
-        layers in which that is so. `quiet`: more rows, as sums.
+        `reach`: most tokens of its context that a token sees, the window and its sinks; None: all. `share`: share of
+        the layers with that bound. `quiet`: more rows, as sums.
         """
         tokens = samples = quiet.requests
         seeing_all, context = quiet.requests - quiet.far, quiet.context - quiet.far_context
@@ -324,7 +324,7 @@ def _real(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def image_step(encoder: VisionEncoder, gpu: Gpu, tokens: int, factor: float = 1.0) -> SharedStep:
-    """What encoding one image of so many tokens computes and moves: layers of the vision encoder, and the adapter.
+    """Return the step that encodes one image of `tokens` tokens: layers of the vision encoder, and the adapter.
 
     An image is one sequence without causality, so that every patch sees every other one of its window. Reads and writes
     within the feed-forward come on top of `ACTIVATION_PASSES`.

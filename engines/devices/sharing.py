@@ -55,7 +55,7 @@ Parts = tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class SharedStep:
-    """What one step does: `before`, then `layers` equal layers of the parts `layer`, then `after`."""
+    """The parts of one step: `before`, then `layers` equal layers of the parts `layer`, then `after`."""
 
     before: Parts
     layer: Parts

@@ -217,7 +217,7 @@ class VirtualStage:
     def work(
         self, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows = NO_ROWS
     ) -> Work:
-        """What the step moves and computes, the input audio that it encodes and the frames that it makes audio of."""
+        """Return the work of the step, with the input audio that it encodes and the frames that it makes audio of."""
         work = Work.of(rows, self.reach, self.reach_share, quiet)
         for row in rows:
             request = requests[row.request_id]

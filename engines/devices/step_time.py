@@ -28,7 +28,7 @@ FORMS = {
 
 @dataclass(slots=True)
 class Totals:
-    """What a step holds, over its rows of n new tokens on top of a context of c.
+    """Totals of a step over its rows of n new tokens on top of a context of c.
 
     `pairs`: sum n (n + c), query-key pairs with causality ignored, as ConServe has it. `visible`: sum (n + c).
     """

@@ -49,8 +49,8 @@ def engines_of(
 
 
 def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]) -> dict[str, Router]:
-    """What routes to the replicas of entry and talker. Of an entry that is divided: to those that prefill, and under
-    the name `decode` to the others."""
+    """Return the routers to the replicas of entry and talker. The router of a divided entry leads to the prefill
+    replicas; the one named `decode` leads to its other replicas."""
     replicas = {role: [engine.replica for engine in each] for role, each in engines.items()}
     rules: dict[str, Routing] = {ENTRY: chosen["routing"], "talker": chosen["talker_routing"]}
     entry = replicas.get(ENTRY, ())

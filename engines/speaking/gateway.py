@@ -56,7 +56,8 @@ class Piece(Protocol):
 
 
 class AudioEncoder(Protocol):
-    """What makes a turn's sound a piece of a prompt, where the thinker hears (`engines.devices.audio_encoder`)."""
+    """The encoder that turns a turn's sound into a piece of a prompt, where the thinker hears
+    (`engines.devices.audio_encoder`)."""
 
     async def encode(self, turn: Turn) -> Piece: ...
 
@@ -89,9 +90,9 @@ class _Session:
 
 
 class _Ears(NamedTuple):
-    """Who is behind each request of a chorus, and how all of them are told at once, where nobody's reply was cut off.
+    """The replies and listeners of a chorus. `hear` tells all of them at once, where no reply was cut off.
 
-    `cancelled`: replies that had been when this was found.
+    `cancelled`: number of cancelled replies when this was found.
     """
 
     replies: Sequence[Reply]
@@ -101,10 +102,10 @@ class _Ears(NamedTuple):
 
 
 class Gateway:
-    """What clients call, already behind the network. Implements `engines.speaking.pipeline.Egress`.
+    """The server as clients call it, already behind the network. Implements `engines.speaking.pipeline.Egress`.
 
-    `system_tokens`: of one prompt in front of every session's context, beyond what a source states of that. `begins`:
-    in its place, for sessions whose context begins as they say.
+    `system_tokens`: tokens of one prompt in front of every session's context, beyond a source's own. `begins`: session
+    -> tokens that its context begins with instead.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Gateway:
             hook.speaking(turn)
 
     def speech_ignored(self, session: int) -> None:
-        """What began with `speech_start` was no turn: nobody is answered, and a reply under way goes on."""
+        """Take back a `speech_start` that was no turn: there is no answer, and a reply under way goes on."""
         self.monitor.speech_ignored(session, self._loop.time())
         self._stops_speaking(session)
         entry = self.pipeline.entry(session)
@@ -248,7 +249,8 @@ class Gateway:
         return True
 
     def counters(self) -> dict[str, int]:
-        """What was counted here, and rounds in which vLLM did not run what a policy had let run."""
+        """Return the gateway's counters, and the rounds in which vLLM did not run a request that a policy had let
+        run."""
         engines = (engine for replicas in self.pipeline.engines.values() for engine in replicas)
         counters = dict(
             stale_acks=self.monitor.stale_acks,
@@ -263,11 +265,11 @@ class Gateway:
         return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs for ever while it serves."""
+        """Return the tasks that run for ever while the gateway serves."""
         return [self.encode()] if self.audio_encoder is not None else []
 
     def view(self, request: ReplyRequest, now: float) -> SpeechView:
-        """What policies see of a request: what the server knows of its reply and its listener."""
+        """Return a request as policies see it: the server's knowledge of its reply and its listener."""
         session, seen = self.monitor.view(request.session, now), request.seen
         if seen is None or seen.session is not session:
             seen = request.seen = SpeechView(
@@ -335,7 +337,8 @@ class Gateway:
         return self.deployment.model.frame_s
 
     def _cut(self, reply: Reply, played_s: float) -> Cut:
-        """What is known to who has heard `played_s` seconds; of a reply in text, all that there is."""
+        """Return the part of a reply known to a listener who has heard `played_s` seconds; of a reply in text, the
+        whole text so far."""
         if not reply.frames_total:
             return Cut(reply.progress.text_tokens, 0)
         frames = min(reply.progress.frames, int(played_s / self._frame_s + 1e-9))

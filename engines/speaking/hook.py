@@ -1,4 +1,4 @@
-"""What a component attaches to a pipeline: it is told of every turn, from its first word to the end of its text."""
+"""Hooks: components that a pipeline tells of every turn, from its first word to the end of its text."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,7 +1,7 @@
-"""What the server knows of each listener, from the events the client sends and from its own egress, and nothing else.
+"""The server's knowledge of each listener, from the events the client sends and from its own egress, and nothing else.
 
-LiveServe's runtime monitor (paper section 3). Played time is extrapolated between playback acks, so what a policy sees
-is as stale as the client's telemetry; the client's true clock is never read.
+LiveServe's runtime monitor (paper section 3). Played time is extrapolated between playback acks, so a policy's view is
+as stale as the client's telemetry. The client's true clock is never read.
 """
 
 from bisect import bisect_left, insort
@@ -41,7 +41,7 @@ class Median:
 
 @dataclass(slots=True)
 class Workload:
-    """What all sessions of one server have shown: medians in s, for a session that has shown nothing yet, and counts of
+    """Statistics of all sessions of one server: medians in s, for a session without any history, and counts of the
     replies that were heard to begin and of those that their listener interrupted."""
 
     utterance: Median = field(default_factory=Median)
@@ -151,7 +151,7 @@ class Monitor:
         self.stale_acks = 0
 
     def view(self, session: int, now: float) -> SessionView:
-        """What is known of the session at `now` (s)."""
+        """Return the view of the session at `now` (s), with every report and ack that has arrived by then."""
         view = self.sessions.get(session)
         if view is None:
             view = self.sessions[session] = SessionView(session, self._prior, workload=self.workload)
@@ -188,7 +188,7 @@ class Monitor:
         view.phase, view.speech_start_s = Phase.USER_SPEAKING, now
 
     def speech_ignored(self, session: int, now: float) -> None:
-        """What began was no turn: everything is as if nobody had spoken."""
+        """Restore the session as if nobody had spoken: the sound that began was no turn."""
         view = self.view(session, now)
         view.phase, view.spoken_over = view.heard, None
 

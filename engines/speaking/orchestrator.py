@@ -31,8 +31,8 @@ class Orchestrator:
         self._message(source).parts.append((deliver, content))
 
     def poll(self, source: object) -> None:
-        """What `source` has put out is for nobody, and takes its time all the same: no timer is set for it unless
-        something else comes before that is over."""
+        """Take a message of `source` that goes to nobody. It takes its time all the same. A timer is set only if
+        something else comes before that time is over."""
         now = self._loop.time()
         if self._polled_s == now and self._polled is source:
             return

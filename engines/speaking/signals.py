@@ -65,7 +65,7 @@ class Signals:
         return self._numbers.get(session, -1)
 
     def view(self, session: str, now: float) -> SessionView:
-        """What is known of the session at `now`."""
+        """Return the view of the session at `now` (s)."""
         number = self._numbers.get(session)
         return self._unreported if number is None else self.monitor.view(number, now)
 

@@ -1,1 +1,1 @@
-"""What is to be measured: an experiment, its points, and the order in which they run."""
+"""Experiments: the points that are to be measured, and the order in which they run."""

@@ -51,11 +51,11 @@ MOST_SEEDS = 10_000
 """[chosen] The most seeds of one experiment. Each seed is a point of its own."""
 
 CHOICES = ("engine", "workload", "device")
-"""What `--set` names beside parameters."""
+"""Names that `--set` takes besides parameters."""
 
 
 class Experiment(BaseModel):
-    """What to measure: engines × grid × seeds on one workload and device. A YAML file or a card holds one."""
+    """An experiment: engines × grid × seeds on one workload and device. A YAML file or a card holds one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -467,7 +467,8 @@ def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
-    """What a cell is made of, for its point's ids: workload, kind, system, and what that is composed of."""
+    """Return the components of a cell, for the ids of its points: workload, kind, system, and the parts of that
+    system."""
     found: list[Any] = [WORKLOADS[workload], kinds.named(WORKLOADS[workload].serves)]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
@@ -547,7 +548,7 @@ def never_on_line(points: Iterable[Point], traces: Traces) -> str | None:
 
 
 def _understood(experiment: Experiment) -> set[str]:
-    """What the experiment's engines understand of its settings, some of which may be meant for others."""
+    """Return the settings that the experiment's engines understand. Other settings may be meant for other engines."""
     try:
         return set(parameters(experiment))
     except UserError:

@@ -1,7 +1,8 @@
-"""What a point's id says of the program: the code and data that can change the result of that kind of point.
+"""The program's part of a point's id: the code and data that can change the result of that kind of point.
 
-Found statically, as the closure of imports from what a worker runs and from the modules of the point's system and
-workload. What cannot be told from the text is included: too much measures again, too little resumes stale numbers.
+It is found statically, as the closure of imports from the modules that a worker runs and from those of the point's
+system and workload. A name that cannot be told from the text is included: too much measures again, too little resumes
+stale numbers.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ WORKER = (
     "harness.worker.preload",
     "harness.worker.measure",
 )
-"""What runs a point on every device."""
+"""Modules that run a point on every device."""
 CALLER = ("harness.live.run.live_executor",)
-"""What runs it besides on the devices behind sockets."""
+"""Modules that run a point besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "harness.live": (
@@ -62,8 +63,8 @@ LOOKED_UP = {
     "engines.registry": "engines.systems",
     "workloads.registry": "workloads",
 }
-"""Who finds systems and workloads by name, and below which package. A point uses one of each, so what these import from
-there counts only for points that are asked for without roots."""
+"""Module that finds systems or workloads by name -> the package where it finds them. A point uses one of each, so their
+imports from there count only for points that are asked for without roots."""
 
 NAMED_ELSEWHERE = ("workloads.optional", "workloads.deferred")
 """Import by a name that is computed: of a library, or one that stands in the text of those who call them."""
@@ -103,7 +104,7 @@ def roots_of(*specs: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Code:
-    """What a module contributes, and where it leads: modules by import or by a string that is their name.
+    """The content of a module, and the modules it leads to by import or by a string that is their name.
 
     `computed`: it imports by a name that the text does not tell.
     """

@@ -41,7 +41,8 @@ class Order:
         return {point.id: place for place, point in enumerate(self.points, 1)}
 
     def facts(self, point: Point) -> dict[str, Any]:
-        """What the manifest of `point` says as it starts: its place from 1, the seed, the machine's load average."""
+        """Return the facts that the manifest of `point` states at its start: its place from 1, the seed, the machine's
+        load average."""
         return {"order": self._places[point.id], "order_seed": self.seed, "load_average": load_average()}
 
 

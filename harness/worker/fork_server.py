@@ -25,9 +25,10 @@ _servers: dict[Path | None, Any] = {None: _usual}
 
 @contextmanager
 def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
-    """What `multiprocessing` starts here is forked from the server on whose path `folder` comes first, which runs.
+    """Fork the processes that `multiprocessing` starts here from the server whose path begins with `folder`. That
+    server is running then.
 
-    `environment`: what it is told as it starts, that path included. Without a folder it is the usual server.
+    `environment`: variables for the server as it starts, that path included. Without a folder it is the usual server.
     """
     if folder is None:
         _ensure_running(_usual)

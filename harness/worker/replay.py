@@ -43,7 +43,7 @@ _REPLAYS = count()
 
 @dataclass
 class Replay:
-    """What a replay leaves. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
+    """The results of a replay. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
     `cost` in wall time.
 
     `said`: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
@@ -161,7 +161,7 @@ def _of_process() -> dict[str, Any]:
 
 
 def _before(server: Serving) -> dict[str, int]:
-    """What a server holds that has served nobody."""
+    """Return the state of a server that has served nobody: requests, KV blocks and cached blocks."""
     schedulers = [engine.scheduler for engine in server.engines]
     return {
         "requests_before": sum(len(each.requests) for each in schedulers),

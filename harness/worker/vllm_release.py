@@ -22,14 +22,15 @@ from engines.server import RELEASE
 from workloads.errors import UserError
 
 _BUILD = ("setuptools-scm", "setuptools-rust")
-"""What vLLM's source wants before it says what it is called, beside what vLLM itself brings."""
+"""Packages that vLLM's source needs, beside vLLM's own dependencies, before it tells its version."""
 _SCHEDULER = Path("vllm", "v1", "core", "sched", "scheduler.py")
 
 
 def release_of(given: str) -> str:
-    """What points call the vLLM that a user names: a release as it is, a checkout's folder by its version and content.
+    """Return the name by which points call the vLLM that a user names: a release as given, a checkout's folder by its
+    version and content.
 
-    The cache keeps the checkout's Python, so that its points can be run again. UserError where it is neither.
+    The cache keeps the checkout's Python, so that its points can be run again. UserError for a name that is neither.
     """
     checkout = Path(given).expanduser()
     if not given or not checkout.is_dir():
@@ -108,8 +109,8 @@ def python_path(release: str) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a process is told that is to run on `python_path`'s folder: where it is, and a cache of that vLLM's own, as
-    another's entries would be written over."""
+    """Return the environment variables of a process that runs on `python_path`'s folder: the Python path, and a cache
+    of that vLLM's own, as it would overwrite another's entries."""
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(folder), *([before] if before else [])])
     return {"PYTHONPATH": path, "VLLM_CACHE_ROOT": str(folder / "cache")}

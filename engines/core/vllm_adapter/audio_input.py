@@ -36,7 +36,7 @@ class EarsProcessor(thinker.Qwen3OmniMoeProcessor):
 
 
 class EarsInfo(thinker.Qwen3OmniMoeThinkerProcessingInfo):
-    """What vLLM may ask about the inputs: sound only."""
+    """Processing information that vLLM asks for about the inputs: sound only."""
 
     def get_hf_processor(self, **kwargs: object) -> EarsProcessor:
         return self.ctx.get_hf_processor(EarsProcessor, **kwargs)
@@ -97,11 +97,11 @@ class AudioProcessor:
         return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
 
     def process(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Encoded:
-        """What one turn's sound (mono, -1 to 1) becomes: start token, 13 tokens a second, end token.
+        """Turn the sound of one turn (mono, -1 to 1) into tokens: start token, 13 tokens a second, end token.
 
-        Equal sound has the same identifier, so the encoder's output and the KV of a history are found again. Blocks for
-        as long as the features take; may be called from one other thread. ValueError when `rate_hz` is not the
-        model's, or the sound is shorter than one token.
+        Equal sound has the same identifier, so the encoder's output and the KV of a history are found again. The call
+        blocks for as long as the features take, and may come from one other thread. ValueError when `rate_hz` is not
+        the model's, or the sound is shorter than one token.
         """
         if rate_hz != self.rate_hz:
             raise ValueError(f"the model hears {self.rate_hz} samples/s, not {rate_hz}")

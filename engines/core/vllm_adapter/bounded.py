@@ -191,7 +191,7 @@ def kv_spec(
     head_size: int,
     dtype: torch.dtype,
 ) -> KVCacheSpec:
-    """What each layer keeps of its KV: everything, a window of the newest tokens, or that and its sinks."""
+    """Return the KV that each layer keeps: everything, a window of the newest tokens, or that window and its sinks."""
     shape: dict[str, Any] = {
         "block_size": block_size,
         "num_kv_heads": num_kv_heads,

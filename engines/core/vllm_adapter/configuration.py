@@ -57,7 +57,7 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
 
 
 def _source(stage: Stage, real: bool) -> dict[str, Any]:
-    """What vLLM loads the stage's model from; with an audio encoder only where they are to hear."""
+    """Return vLLM's arguments for the stage's model. It has an audio encoder only where it is to hear."""
     hears = stage.decoder.audio_encoder is not None
     if real and hears:
         import_module("engines.core.vllm_adapter.audio_input")  # makes the thinker known to vLLM
@@ -129,7 +129,7 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
 
 
 def layer_groups(config: VllmConfig, stage: Stage) -> list[KVCacheGroupSpec]:
-    """What each layer keeps of its KV, by groups of layers."""
+    """Return the KV that each layer keeps, by groups of layers."""
     decoder = stage.decoder
     return kv_groups(
         config,

@@ -1,4 +1,5 @@
-"""What the KV pool gives away: counted, timed with real timers, and remembered for as long as it is a short cycle."""
+"""Evictions of the KV pool: they are counted, timed with real timers, and remembered for as long as it is a short
+cycle."""
 
 import time
 from array import array

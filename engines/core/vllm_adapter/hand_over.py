@@ -54,7 +54,7 @@ class Fetch:
 
 @dataclass
 class HandOverMetadata(KVConnectorMetadata):
-    """What is to come, as the last round has decided."""
+    """Fetches that are to come, as the last round has decided."""
 
     fetches: list[Fetch] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What each session has said and heard so far, as vLLM's block hashes: hashed once, not once a turn."""
+"""Each session's past tokens, said and heard, as vLLM's block hashes: hashed once, not once a turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ class EyesProcessor(seeing.Qwen2VLProcessor):
 
 
 class EyesInfo(seeing.Qwen2VLProcessingInfo):
-    """What vLLM may ask about the inputs: pictures only."""
+    """Processing information that vLLM asks for about the inputs: pictures only."""
 
     def get_hf_processor(self, **kwargs: object) -> EyesProcessor:
         return self.ctx.get_hf_processor(EyesProcessor, **kwargs)
@@ -80,10 +80,10 @@ class ImageProcessor:
         self._params = SamplingParams(max_tokens=1, detokenize=False)
 
     def process(self, pixels: npt.NDArray[np.uint8]) -> Encoded:
-        """What a picture (height, width, 3) becomes: start token, a token for each merged patch, end token.
+        """Turn a picture (height, width, 3) into tokens: start token, a token for each merged patch, end token.
 
-        Equal pictures have the same identifier, so the encoder's output and the KV of a prompt are found again. It is
-        scaled to whole patches, and down where it has more tokens than the model takes.
+        Equal pictures have the same identifier, so the encoder's output and the KV of a prompt are found again. A
+        picture is scaled to whole patches, and down where it has more tokens than the model takes.
         """
         prompt = {
             "prompt": VISION_START + IMAGE + VISION_END,

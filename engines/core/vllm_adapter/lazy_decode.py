@@ -294,7 +294,7 @@ class LazyDecodes(Rounds):
         return self._places
 
     def _with_chorus(self, outputs: list[Produced], places: Mapping[str, int]) -> Sequence[Produced | Told]:
-        """What the step has produced, with the chorus among it, all in the order of rows."""
+        """Return the step's products with the chorus among them, all in the order of rows."""
         ids = self._in_chorus
         if self._left or self._joined:
             assert self.untold is not None

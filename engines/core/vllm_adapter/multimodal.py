@@ -1,8 +1,8 @@
-"""What sound and pictures have in common on their way through vLLM's multimodal path.
+"""Code that sound and pictures share on their way through vLLM's multimodal path.
 
-vLLM's modules of models that see import torchvision, whose builds break vLLM beside a CPU torch, for a function of
-plain arithmetic that transformers also has in a module without it, with the same class for pictures; that module stands
-in while vLLM's is imported.
+vLLM's modules of models that see import torchvision, whose builds break vLLM on a CPU torch. They need it for a
+function of plain arithmetic. transformers also has that function, with the same class for pictures, in a module without
+torchvision. That module stands in while vLLM's is imported.
 """
 
 import sys

@@ -81,7 +81,7 @@ class HostMemory:
 
 
 class Loading(Protocol):
-    """What transfers need of the scheduler whose loads they are."""
+    """The scheduler whose loads these are, as transfers need it."""
 
     preloads: Preloads
     evictions: Evictions
@@ -173,7 +173,7 @@ class HostTransfers:
             self._start(job_id, 0.0)
 
     def finished(self, now: float) -> KVConnectorOutput | None:
-        """What has ended by `now`, as vLLM's worker would report it; None when nothing has."""
+        """Return the transfers that have ended by `now` (s), as vLLM's worker would report them; None when none has."""
         if not self._queue or self._queue[0][0] > now:
             return None
         jobs: dict[int, int] = {}

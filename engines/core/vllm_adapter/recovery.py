@@ -99,7 +99,7 @@ class Recovery:
 
 
 def _settle(scheduler: Scheduler, session: Request) -> None:
-    """What was computed of the session's last answer becomes part of its prompt, as it would with its next chunk."""
+    """Make the computed tokens of the session's last answer part of its prompt, as its next chunk would."""
     assert session.sampling_params is not None
     nothing = StreamingUpdate(None, None, session.max_tokens, session.arrival_time, session.sampling_params)
     scheduler._update_request_as_session(session, nothing)

@@ -1,6 +1,6 @@
-"""What differs between the releases of vLLM that the adapter runs on, asked of what is installed: never its number.
+"""Differences between the releases of vLLM that the adapter runs on, asked of the installed code by name.
 
-What only one system needs is asked for when it does: a release without it serves the others.
+A feature that only one system needs is asked for by that system: a release without it serves the others.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What goes into a scheduler and comes out of it, round by round: the rows of a step, then the tokens sampled."""
+"""The rounds of a scheduler: the rows of a step go in, then the tokens sampled come out."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
-    """What a scheduled step consists of. To be called right after `schedule`, which has advanced the counters."""
+    """Return the rows of a scheduled step. Call it right after `schedule`, which has advanced the counters."""
     requests, rows = scheduler.requests, []
     for request_id, tokens in output.num_scheduled_tokens.items():
         request = requests[request_id]

@@ -1,4 +1,4 @@
-"""What NVIDIA's AIConfigurator holds measurements of: the package `aiconfigurator-core`, one GPU at a time.
+"""Measurements of NVIDIA's AIConfigurator: the package `aiconfigurator-core`, one GPU at a time.
 
 It answers for a kernel at any size: as measured, between measured sizes, or from the bytes that it moves.
 """
@@ -57,7 +57,7 @@ Kernel = Callable[[int], Answer]
 
 
 class Gpu:
-    """What the package knows of one GPU and vLLM. UserError where it has nothing of it, or is not installed."""
+    """The package's data of one GPU and vLLM. UserError where it has none, or is not installed."""
 
     def __init__(self, name: str) -> None:
         if name not in SYSTEMS:

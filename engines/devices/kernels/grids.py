@@ -168,7 +168,7 @@ class Kernels(_Part):
 
 
 def shape(decoder: Decoder) -> dict[str, Any]:
-    """What of a decoder its kernels depend on, as in a file: fields that are not as by default."""
+    """Return the fields of a decoder on which its kernels depend, as in a file: those that differ from the default."""
     told: dict[str, Any] = {}
     for field in fields(decoder):
         value = getattr(decoder, field.name)

@@ -39,10 +39,10 @@ def plan(
     window: int,
     sinks: int,
 ) -> list[Gather]:
-    """What each query of a step reads.
+    """Return the tokens that each query of a step reads.
 
-    `starts`: (requests + 1) first row of each request's queries; `lengths`: tokens of each request with this
-    step's; `table`: (requests, blocks) block ids by position, of which only those seen are used.
+    `starts`: (requests + 1) first row of each request's queries; `lengths`: tokens of each request with this step's;
+    `table`: (requests, blocks) block ids by position, of which only those seen are used.
     """
     gathers, decodes = [], []
     for request, length in enumerate(lengths):

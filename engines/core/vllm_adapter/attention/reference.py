@@ -1,4 +1,4 @@
-"""What is computed, written as plainly as possible: dense attention in float32 under the mask of sinks and window."""
+"""The plainest form of the computation: dense attention in float32 under the mask of sinks and window."""
 
 import torch
 
