@@ -1,1 +1,2 @@
-"""What serves the users: the engine loop over vLLM's own scheduler, devices, model facts and one folder per system."""
+"""The servers of a workload: the engine loop over vLLM's own scheduler, devices, model facts and one folder per
+system."""

@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 
 class Gateway(Protocol):
-    """What a system puts in front of its stages. Clients call it in the words of the kind of workload it serves."""
+    """The front of a system's stages. Clients call it in the words of the kind of workload that it serves."""
 
     @property
     def deployment(self) -> Deployment: ...
 
     def counters(self) -> Mapping[str, int]:
-        """What was counted here, for the record."""
+        """Return the gateway's counters, for the record."""
         ...
 
     def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What runs for ever beside the stages."""
+        """Return the tasks that run for ever beside the stages."""
         ...
 
 
@@ -114,7 +114,7 @@ class Serving:
             await asyncio.sleep(0.01)
 
     def counters(self) -> dict[str, int]:
-        """What gateway, policies, schedulers and stores counted, for the record."""
+        """Return the counters of gateway, policies, schedulers and stores, for the record."""
         counters: Counter[str] = Counter()
         for engine in self.engines:
             for source in engine.counters():

@@ -1,16 +1,17 @@
-"""What a system is, and systems that are compositions: a library of systems with its extension points, and the
-components that fill them.
+"""Systems, and systems that are compositions: a library of systems with its extension points, and the components that
+fill them.
 
-A system has a name, parameters, the kind of workload that it serves, and is put together from parts (`System`). One of
-ours is a folder in `engines/systems`; one of another package is named by an entry point of the group
+A system has a name, parameters, the kind of workload that it serves, and is put together from parts (`System`). A
+system of ours is a folder in `engines/systems`. A system of another package is named by an entry point of the group
 `rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` where it brings any.
 
-Extension points are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters
-of its own, so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
-They are validated once, all in one flat model; a library is built with that, and each component is given a model of
-its own. What is chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
+Extension points are fields of the library's parameters (`order`, `kv`, `admission`). A component brings parameters of
+its own, so a composition's parameters depend on its components: `--set order=liveserve` makes `talker_safe_s` known.
+They are validated once, all in one flat model. A library is built with that model, and each component is given a model
+of its own. A choice that is made anew for a further stage has a field for it: `talker_routing` is filled as `routing`
+is.
 
-Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
+Libraries and components describe. Their implementations may be `workloads.deferred`, as those of ours are.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class Order(Component):
 
 @dataclass(frozen=True)
 class KvManagement(Component):
-    """What becomes of KV that outlives requests. `offloads`: it goes to host memory as well, where `manager(stage,
-    params)` decides what stays and what comes back early; None: LRU on both sides."""
+    """Management of KV that outlives requests. `offloads`: the KV goes to host memory as well. `manager(stage, params)`
+    then decides which KV stays and which comes back early; None: LRU on both sides."""
 
     extension_point = "kv"
     manager: Callable[[str, Any], KvManager | None] = lambda stage, params: None
@@ -117,13 +118,13 @@ class Routing(Component):
     rule: Callable[..., Router] = field(kw_only=True)
 
     def router(self, replicas: Sequence[Target]) -> Router:
-        """What routes to these replicas, of which nothing has been asked yet."""
+        """Return the router to these replicas, which have not served anything yet."""
         own = self.reads or self.Params
         return self.rule(replicas) if own is NoParams else self.rule(replicas, self.params)
 
 
 BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
-"""What a rule of routing says that knows nothing of calls."""
+"""Fields of a routing rule that knows nothing of calls."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Placement(Component):
 
 @dataclass(frozen=True)
 class Attention(Component):
-    """What replicas that take KV over keep of it, and attend to: `stage` says it of them (`Stage.of_role`)."""
+    """The KV that replicas keep, and attend to, after a hand-over: `stage` states it for them (`Stage.of_role`)."""
 
     extension_point = "attention"
 
@@ -154,7 +155,8 @@ def register(*components: Component) -> None:
 
 
 def fillings(choice: str) -> Mapping[str, Any]:
-    """What can fill a field of a library's parameters, by name: `talker_routing` with what fills `routing`."""
+    """Return the components that can fill a field of a library's parameters, by name: `talker_routing` takes those of
+    `routing`."""
     return COMPONENTS[choice.rpartition("_")[2]]
 
 
@@ -212,15 +214,17 @@ class System(Protocol[P_contra]):
         return {}
 
     def composition(self, params: P_contra) -> Mapping[str, str]:
-        """What it is made of: extension point -> what fills it."""
+        """Return the composition of the system: extension point -> component."""
         return {}
 
     def choices(self, params: P_contra) -> Mapping[str, type[BaseModel]]:
-        """What else it could be composed of, as `admission=aimd`, with the parameters that this would bring."""
+        """Return the other components that it could be composed of, as `admission=aimd`, with the parameters of
+        each."""
         return {}
 
     def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
-        """What defines it under these settings: objects whose classes and functions stand in the modules that count."""
+        """Return the objects that define the system under these settings. Their classes and functions stand in the
+        modules that count."""
         return [self]
 
     def build(self, parts: Parts, params: P_contra) -> Serving:
@@ -336,8 +340,8 @@ class Composition:
         )
 
     def policy(self, stage: str, params: BaseModel) -> Policy | None:
-        """What orders the requests of one replica of `stage` where vLLM's loop drives it; None: vLLM's own order.
-        UserError where the order needs a loop of its own."""
+        """Return the policy that orders the requests of one replica of `stage` in vLLM's own loop; None: vLLM's own
+        order. UserError where the order needs a loop of its own."""
         order: Order = self.chosen(dict(params))["order"].given(params)
         if order.loop(stage, order.params) is not None:
             raise UserError(
@@ -347,7 +351,8 @@ class Composition:
         return order.policy(stage, order.params)
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What fills each extension point under these settings. UserError where nothing of that name does, or could."""
+        """Return the component of each extension point under these settings. UserError for a name of no component, or
+        of one that does not fit."""
         library, given = self.library, {**self.defaults, **settings}
         return {
             choice: component(

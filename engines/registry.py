@@ -43,7 +43,7 @@ COMPONENTS = (
     Routing("prefix_match", "where most of the prompt is in the cache", rule=PrefixMatch, **BY_PROMPT),
     Routing("dynamo", "NVIDIA Dynamo's KV router at temperature 0", rule=Dynamo, **BY_PROMPT),
 )
-"""What fills an extension point and is no system's: vLLM's own, and the usual rules of routing."""
+"""Components that belong to no system: vLLM's own, and the usual rules of routing."""
 
 GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""

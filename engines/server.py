@@ -59,7 +59,7 @@ DeploymentName = Annotated[str, AfterValidator(_known)]
 GpuName = Annotated[str, AfterValidator(_known_gpu)]
 """Name of an accelerator in `hardware.yaml`."""
 RELEASE = re.compile(r"\d+\.\d+\.\d+(\.?[a-z]+\d+)*(\+[a-z0-9.]+)?")
-"""What a release of vLLM is called, or a checkout of it: with a `+`, behind which its content is named."""
+"""Name of a release of vLLM, or of a checkout of it: the part after a `+` names the checkout's content."""
 NO_GPUS = ("cpu_core", "ascend_910c_die")
 """Accelerators that are there for deployments of their own."""
 

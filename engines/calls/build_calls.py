@@ -75,7 +75,7 @@ def frame_period(trace: Trace) -> float:
 
 
 def _text(encoder: Any, trace: Trace) -> Text | None:
-    """What the thinker reads around the audio of workload questions; None for another.
+    """Return the text that the thinker reads around the audio of workload questions; None for another workload.
 
     UserError when its tokenizer does not know the chat's marks.
     """

@@ -19,7 +19,8 @@ class Listener(Protocol):
         ...
 
     def frame(self, frame: int, tokens: int) -> None:
-        """What a batch returned; `frame` is the newest that it fed. No tokens: an empty frame."""
+        """Take the tokens that a batch returned. `frame`: the newest frame that the batch fed. `tokens` 0: an empty
+        frame."""
         ...
 
     def failed(self, reason: str) -> None: ...

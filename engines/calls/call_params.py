@@ -1,4 +1,4 @@
-"""What can be chosen of every system for calls: the beat, what is fed, who is let in, what is kept."""
+"""Parameters of every system for calls: the beat, the input of a frame, admission, and the KV that is kept."""
 
 from typing import Annotated, Any, Literal
 

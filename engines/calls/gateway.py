@@ -35,13 +35,13 @@ class Text(NamedTuple):
 
 
 class TickGateway:
-    """What clients of calls call, already behind the network.
+    """The server as clients of calls see it, already behind the network.
 
-    `frame_s`: B. `engines`: the thinker's replicas, each with a batcher; `router`: to which of them a session goes, and
-    stays. `admission`: who is let in; None: everybody. `rngs`: one for each batcher's costs. `audio_encoder`: where the
-    thinker really hears. `text`: what it reads around the audio; None: `template_tokens` after each frame, and as many
-    more or less of these and of its audio as the trace says (`density`). `listeners`: is told what policies want to
-    know.
+    `frame_s`: B. `engines`: the thinker's replicas, each with a batcher; `router`: chooses the replica of a session,
+    which stays there. `admission`: decides which sessions are let in; None: all. `rngs`: one for each batcher's costs.
+    `audio_encoder`: set where the thinker really hears. `text`: the text around the audio; None: `template_tokens`
+    after each frame, and as many more or less of these and of its audio as the trace says (`density`). `listeners`:
+    learns about listeners for the policies.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class TickGateway:
         return sum(len(batcher.sessions) for batcher in self.batchers)
 
     def counters(self) -> Counter[str]:
-        """What was counted here and by admission."""
+        """Return the counters of the gateway and of its admission."""
         counters = Counter(self.counted)
         counters["max_len_hits"] = sum(batcher.engine.max_len_hits for batcher in self.batchers)
         counters["streaming_queue_peak"] = max(batcher.engine.longest_queue for batcher in self.batchers)
@@ -230,7 +230,7 @@ class TickGateway:
         return Chunk(turn, prompt + after, turn.output_tokens, tuple(audio_at), features, end)
 
     def again(self, session: Call) -> list[Frame]:
-        """What is fed again before the session's next frame, as its request will be replaced."""
+        """Return the frames that are fed again before the session's next frame, as its request will be replaced."""
         return list(session.recent) if self._outlived(session) else []
 
     def _outlived(self, session: Call) -> bool:
@@ -274,5 +274,5 @@ class TickGateway:
         return None if batcher is None else batcher.sessions.get(session)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs for ever while it serves."""
+        """Return the tasks that run for ever while the gateway serves."""
         return [self.serve(), self.encode()] if self.audio_encoder is not None else [self.serve()]

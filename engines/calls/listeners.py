@@ -1,8 +1,8 @@
-"""What a server knows of who listens to calls, in the terms that policies for listeners read.
+"""A server's knowledge of the listeners of calls, in the terms that policies for listeners read.
 
-A call reports no playback. Its own frames tell the time: audio of the user and of the reply run on one clock, so that
-with each frame that is complete the listener has heard what had been returned, at normal speed and without a pause
-other than for want of audio. Speech is counted by the model's seconds a text token, as no talker makes it here.
+A call reports no playback. Its own frames tell the time: audio of the user and of the reply run on one clock. With each
+complete frame the listener has heard the audio returned before, at normal speed and without a pause other than for want
+of audio. Speech is counted by the model's seconds a text token, as no talker makes it here.
 """
 
 import asyncio

@@ -65,17 +65,17 @@ class CallStepLog(StepLog):
 
 
 OnMaxLen = Literal["crash_all", "finish_one"]
-"""What happens when a session reaches max_model_len: the engine dies with all of them, or that one ends."""
+"""Effect of a session that reaches max_model_len: the engine dies with all sessions, or that session ends."""
 
 Said = list[tuple[int, int, list[int]]]
 """Session, the frame that it answers, and token ids; in the order in which they were said."""
 
 
 class Chunk(NamedTuple):
-    """What a tick feeds of one frame: `prompt` token ids, answered with `max_tokens`, or up to the token `end`.
+    """One frame's input in a tick: `prompt` token ids, answered with `max_tokens`, or up to the token `end`.
 
-    `turn`: the frame. `audio_at`: places in the prompt at each of which a frame's worth of audio begins.
-    `features`: these sounds, where the model hears them.
+    `turn`: the frame. `audio_at`: places in the prompt at each of which a frame's worth of audio begins. `features`:
+    these sounds, where the model hears them.
     """
 
     turn: Turn

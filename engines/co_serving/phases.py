@@ -47,7 +47,8 @@ class Step:
         return need if self.time is None or not need else self.time.most(request, need)
 
     def blocks(self, request: RequestView, tokens: int) -> int:
-        """What it needs besides what it holds; a waiting one may have to find room for all of its prompt."""
+        """Return the KV blocks that the request needs besides its own. A waiting one may have to find room for all of
+        its prompt."""
         until = request.computed + tokens if request.running or self.by_chunk else request.tokens
         return max(0, -(-until // self.size) - request.blocks)
 

@@ -22,7 +22,8 @@ MIXED_BATCHES = (8, 32)
 MIXED_PROMPT_CONTEXTS = (0, 16_384)
 PAIRED_PROMPTS, PAIRED_DECODES = (1024, 4096), 16
 PAIRED_CHUNKS, PAIRED_CONTEXTS = (512, 1024, 2048, 4096), (4096, 16_384)
-"""What co-serving is about: a prompt, and beside it a chunk of a document on what has been read of it."""
+"""Prompt tokens and contexts of the pairs that matter for co-serving: a prompt, and at the same time a chunk of a
+document on top of its context."""
 MOST_CONTEXT = 2**19
 """Tokens of context of a step at most: about what the KV pool of an 80 GB GPU holds, or of four with a model of 70B."""
 REPEATS = 5
@@ -123,7 +124,8 @@ class Measured(NamedTuple):
 
 
 def measured(step_s: Callable[[StepWork], float | None]) -> Measured | None:
-    """What a stage has seen of its own steps, where nothing was profiled; None until it has seen enough."""
+    """Return the model of a stage's own steps, for a stage that was not profiled; None until it has run enough
+    steps."""
     constant = step_s(StepWork())
     if constant is None:
         return None

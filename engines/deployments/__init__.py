@@ -1,4 +1,4 @@
-"""What is served on what: a model's stages on GPUs, as data, ours and those of other packages."""
+"""Deployments: a model's stages on GPUs, as data, ours and those of other packages."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -64,7 +64,7 @@ class Deployment:
         return next(iter(self.stages))
 
     def role(self, stage: str) -> str:
-        """What a stage is there for: `ENTRY`, whatever its name, where it makes text, or as later ones are called."""
+        """Return the role of a stage: `ENTRY` for the one that makes text, whatever its name, else the stage's name."""
         return ENTRY if stage == self.entry and not self.speech_only else stage
 
     def stage(self, name: str) -> Stage:
@@ -102,7 +102,7 @@ class Deployment:
 
 
 ROLES = ("prefill", "decode")
-"""What replicas of one stage may do: one hands its KV to the other."""
+"""Roles of the replicas of one stage: the first hands its KV to the second."""
 
 
 def deployment_names() -> list[str]:
@@ -115,7 +115,8 @@ def is_file(name: str) -> bool:
 
 
 def deployment_facts(name: str) -> dict[str, Any]:
-    """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
+    """Return the facts of a deployment's file, over those of the deployment that it is `like`. KeyError when there is
+    none."""
     facts = read_yaml(name) if is_file(name) else shipped_yaml(yaml_files("deployments")[name])
     like = facts.pop("like", None)
     return facts if like is None else _over(deployment_facts(like), facts)

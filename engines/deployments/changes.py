@@ -1,11 +1,11 @@
-"""What if a deployment were another one: other GPUs, another model, factors on its constants, shares of a GPU's SMs,
-the KV pools of its stages.
+"""Changes of a deployment: other GPUs, another model, factors on its constants, shares of a GPU's SMs, the KV pools of
+its stages.
 
-`scaled` multiplies named constants (sensitivity). A name is `stage.constant` for what the model's file says of a stage
-(`talker.host_s`, `talker.code_predictor.steps`), `stage.role.step_scale` where the deployment says how long steps of a
-role take (`thinker.prefill.step_scale`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`), or a
-fact of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
-factor changes nothing.
+`scaled` multiplies named constants (sensitivity). A name is `stage.constant` for a constant of a stage in the model's
+file (`talker.host_s`, `talker.code_predictor.steps`), `stage.role.step_scale` where the deployment says how long steps
+of a role take (`thinker.prefill.step_scale`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`),
+or a fact of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here,
+as a factor changes nothing.
 """
 
 import math

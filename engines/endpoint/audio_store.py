@@ -1,4 +1,4 @@
-"""What users said over their sockets, kept until the audio encoder has taken it."""
+"""Sound that users sent over their sockets, kept until the audio encoder has taken it."""
 
 import numpy as np
 from scipy.signal import resample_poly

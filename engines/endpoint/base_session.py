@@ -1,4 +1,5 @@
-"""What both kinds of session share: what a server gives its sessions, and how a message finds its handler."""
+"""The base of both kinds of session: the context that a server gives its sessions, and the dispatch of messages to
+handlers."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from engines.endpoint.voice import Voice
 
 @dataclass(frozen=True)
 class SessionContext:
-    """What all sessions of one server share. `about`: `session.rehearsal` as clients are told it. `longest_s`:
-    audio of one turn at most."""
+    """The context that all sessions of one server share. `about`: `session.rehearsal` as clients are told it.
+    `longest_s`: most audio of one turn, s."""
 
     deployment: Deployment
     stats: ServerStats

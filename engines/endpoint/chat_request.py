@@ -33,8 +33,8 @@ class _StreamOptions(msgspec.Struct):
 
 
 class ChatRequest(msgspec.Struct):
-    """What is read of a body; what a model is told besides (tools, temperature) is passed over. `priority`: vLLM's, the
-    lower is served first."""
+    """The fields that are read of a body. Others (tools, temperature) are ignored. `priority`: as vLLM's, the lower is
+    served first."""
 
     messages: list[_Message]
     stream: bool = False

@@ -69,9 +69,10 @@ class Allowance:
 
 
 class SocketOwner(CompletionOwner, Protocol):
-    """What a socket needs of the server that accepted it; `websocket_server.WebSocketServer` has it.
+    """The server as a socket that it accepted sees it; `websocket_server.WebSocketServer` implements it.
 
-    `buffer`: what sockets are read into. `refused`: connections by reason. `full`: no more sessions may begin.
+    `buffer`: the buffer that sockets are read into. `refused`: connections by reason. `full`: no more sessions may
+    begin.
     """
 
     refused: Counter[str]
@@ -176,7 +177,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._read_on()
 
     def eof_received(self) -> bool:
-        """What it has sent before is read and answered; then the transport closes itself (False: at once)."""
+        """Let the transport close itself once the messages sent before have been read and answered (False: at once)."""
         self._eof = True
         if not self._unread:
             self._read_eof()

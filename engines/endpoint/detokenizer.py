@@ -65,7 +65,7 @@ class CheckpointDetokenizer:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
     def text(self, session: int, at: int, ids: list[int], new: int) -> str:
-        """What the tokens add to the text before them; characters of several tokens come with the last of them."""
+        """Return the text that the last `new` tokens add. A character of several tokens comes with the last of them."""
         del session, at
         return self._decode(ids).removeprefix(self._decode(ids[: len(ids) - new]))
 

@@ -1,4 +1,4 @@
-"""What one HTTP request is answered with: a session of a single typed turn."""
+"""The answer to one HTTP request: a session of a single typed turn."""
 
 from typing import Protocol
 

@@ -35,9 +35,9 @@ class Answer(Protocol):
 
 
 class Posted(NamedTuple):
-    """What a server answers requests with bodies by. `read(body)`: what is asked, which says whether to `stream`;
-    raises Refusal. `begin(stream, asked)`: the answer, which counts as a session. `content_type`: of one that is
-    streamed. `only`: whether nothing else is served."""
+    """The handling of requests with bodies. `read(body)`: parses the request, which says whether to `stream`; raises
+    Refusal. `begin(stream, asked)`: begins the answer, which counts as a session. `content_type`: of a streamed answer.
+    `only`: whether nothing else is served."""
 
     path: str
     content_type: str
@@ -47,7 +47,7 @@ class Posted(NamedTuple):
 
 
 class CompletionOwner(Protocol):
-    """What such a connection needs of its server; `websocket_server.WebSocketServer` has it."""
+    """The server as such a connection sees it; `websocket_server.WebSocketServer` implements it."""
 
     limits: Limits
     buffer: bytearray

@@ -32,7 +32,7 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 def hint_of(response: dict[str, Any]) -> Hint:
-    """What a response.create tells of lengths. Raises Refusal."""
+    """Return the lengths that a response.create states. Raises Refusal."""
     metadata = response.get("metadata")
     text = metadata.get("rehearsal") if isinstance(metadata, dict) else None
     if text is None:

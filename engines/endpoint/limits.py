@@ -1,4 +1,4 @@
-"""What a server allows its clients, so that none of them costs the others anything."""
+"""Limits of a server's clients, so that no client costs the others anything."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

@@ -40,7 +40,7 @@ class Listening:
         return self.detector.in_turn
 
     def frame(self, pcm: bytes, replying: bool) -> list[Decision]:
-        """What follows from the next 20 ms; `replying` as in `TurnDetector`."""
+        """Return the decisions that follow from the next 20 ms of sound, `pcm`; `replying` as in `TurnDetector`."""
         self._frames += 1
         now, edge = self._frames * FRAME_S, self._vad.frame(pcm)
         if edge is not None:

@@ -70,7 +70,7 @@ class LoopLag:
 
 
 class Metrics(Collector):
-    """What `/metrics` shows. Times in s, sizes in bytes; names begin with `rehearsal_`."""
+    """The metrics that `/metrics` shows. Times in s, sizes in bytes; names begin with `rehearsal_`."""
 
     def __init__(self, stats: ServerStats, lag: LoopLag) -> None:
         self._stats = stats

@@ -97,7 +97,8 @@ class Incoming(msgspec.Struct):
 
 
 class Refusal(Exception):
-    """What a client asked for cannot be done; `code` as in OpenAI's errors, `param` the field it is about."""
+    """The error for a client's request that cannot be done; `code` as in OpenAI's errors, `param` the field it is
+    about."""
 
     def __init__(self, message: str, code: str = "invalid_value", param: str | None = None) -> None:
         super().__init__(message)

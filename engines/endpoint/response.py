@@ -106,7 +106,7 @@ class Response:
         self._session.send(kind, **self._where, delta=text)
 
     def say_audio(self) -> None:
-        """What `playback` has been told is sent and has yet to be; it is never half a sample off."""
+        """Send the audio that `playback` counts as sent and that has not been sent yet, in whole samples."""
         session = self._session
         samples = round(self.playback.sent_s * OUTPUT_RATE) - self._samples
         for piece in pieces(samples):

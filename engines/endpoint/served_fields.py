@@ -28,7 +28,7 @@ TOLD_TO_MODEL = frozenset(
 OFF_AS_NULL = frozenset(
     {"audio", "idle_timeout_ms", "include", "input", "noise_reduction", "speed", "transcription", "voice"}
 )
-"""What a client may say that it does not want, as is the case here. [config: OpenAI Realtime API]"""
+"""Fields that a client may set to null, as they are off here. [config: OpenAI Realtime API]"""
 BETA = {
     "input_audio_format": "audio.input.format",
     "input_audio_noise_reduction": None,

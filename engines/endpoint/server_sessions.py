@@ -95,8 +95,8 @@ class Sessions:
 
     @property
     def posted(self) -> Posted | None:
-        """What answers requests with bodies: speech where nothing else is made, else chat completions; None where
-        frames are served."""
+        """Return the handling of requests with bodies: speech where nothing else is made, else chat completions; None
+        where frames are served."""
         deployment, gateway = self.context.deployment, self.server.gateway
         if isinstance(gateway, TickGateway):
             return None
@@ -112,8 +112,8 @@ class Sessions:
 
     @property
     def model(self) -> dict[str, Any]:
-        """What is served, as OpenAI's API tells it; `root` and `max_model_len` as vLLM adds them, whose benchmark
-        asks for the former."""
+        """Return the served model as OpenAI's API describes it, with vLLM's additions `root` and `max_model_len`.
+        vLLM's benchmark asks for `root`."""
         deployment = self.context.deployment
         about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
         context = deployment.stages[deployment.entry].max_model_len

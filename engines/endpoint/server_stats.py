@@ -48,8 +48,8 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """What the stages made of one reply. `produced`: tokens by stage, those in flight at an abort included.
-    `under_way`: requests that have neither finished nor been aborted."""
+    """The stages' work for one reply. `produced`: tokens by stage, those in flight at an abort included. `under_way`:
+    requests that have neither finished nor been aborted."""
 
     produced: Counter[str] = field(default_factory=Counter)
     under_way: int = 0

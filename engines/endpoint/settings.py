@@ -1,4 +1,5 @@
-"""What a client may set of its session: `session.update` read, checked and merged; and the session as it is told."""
+"""Settings of a session that a client may change: `session.update` read, checked and merged; and the session as it is
+told."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal

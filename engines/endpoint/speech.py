@@ -17,7 +17,7 @@ CONTENT_TYPE = f"audio/pcm;rate={OUTPUT_RATE}"
 
 
 class SpeechRequest(msgspec.Struct):
-    """What is read of a body. Model and voice are passed over: there is one of each."""
+    """The fields that are read of a body. Model and voice are ignored: there is one of each."""
 
     input: str
     response_format: str = "pcm"

@@ -57,8 +57,8 @@ ANY_SPEECH = Interruption()
 def detection_of(
     asked: dict[str, Any] | msgspec.UnsetType | None, kept: str
 ) -> Detection | msgspec.UnsetType | None:
-    """What a session.update sets it to; `kept`: what holds on where it is refused. Raises msgspec.ValidationError and
-    Refusal."""
+    """Return the turn detection that a session.update sets. `kept`: the setting that stays where the update is refused.
+    Raises msgspec.ValidationError and Refusal."""
     if not isinstance(asked, dict):
         return asked
     kind = SemanticVad if asked.get("type") == "semantic_vad" else ServerVad

@@ -1,4 +1,4 @@
-"""What a user says before the reply begins: audio in the buffer, and items committed or typed."""
+"""A user's input before the reply begins: audio in the buffer, and items committed or typed."""
 
 from collections import deque
 from typing import Any, NamedTuple

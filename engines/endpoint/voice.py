@@ -1,4 +1,4 @@
-"""What replies sound like where the vocoder is modelled: a voice-like waveform of exactly the length that was spoken.
+"""The sound of replies where the vocoder is modelled: a voice-like waveform of exactly the length that was spoken.
 
 Synthetic speech (`workloads.audio.synth`): nobody's voice and no words, with the loudness and spectrum of speech.
 """

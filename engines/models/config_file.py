@@ -49,8 +49,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-"""What transformers has where a decoder's configuration inside another one leaves it out, as those of LLaVA and Gemma 3
-do. [measured] of transformers 5; tests/engines/test_config_files.py holds it."""
+"""Values of transformers for fields that the configuration of an inner decoder leaves out, as those of LLaVA and Gemma
+3 do. [measured] of transformers 5; tests/engines/test_config_files.py holds it."""
 
 SAME_LENGTH = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 """Kinds of RoPE by which `max_position_embeddings` counts as it stands; others multiply it (vLLM's rule)."""
@@ -200,7 +200,7 @@ def _dtype(config: Config, text: Config, where: str) -> str:
 
 
 def _quantisation(path: Path, config: Config, text: Config) -> Config:
-    """What is said of quantised weights; empty where nothing is."""
+    """Return the configuration of quantised weights; empty where there is none. UserError for one that is no object."""
     for each in (config, text):
         for key in ("quantization_config", "compression_config"):
             found = each.get(key)
@@ -250,7 +250,7 @@ def _unknown(
     dtype: str,
     where: str,
 ) -> Iterator[str]:
-    """What nothing in the file tells, and what ours has no word for."""
+    """Yield the facts that the file does not state, and those that our models cannot express."""
     yield (
         "host time: host_s and host_s_per_request are those of llama_3_1_8b; a profile of your own replaces them"
     )

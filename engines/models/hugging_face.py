@@ -66,7 +66,7 @@ MOST_LAYERS, MOST = 10_000, 100_000_000
 """Upper bounds of the number of layers, and of any other number. More is no model, and would take long to count."""
 
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
-"""What the experts of a layer are counted in: by Qwen, DeepSeek, Mixtral and those that follow them."""
+"""Names of the number of experts of a layer: of Qwen, DeepSeek, Mixtral and those that follow them."""
 MODELOPT_FP8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO")
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
 
@@ -136,7 +136,8 @@ def is_fp8(quantization: Config) -> bool:
 
 
 def method_of(quantization: Config) -> str:
-    """What quantised the weights; ModelOpt may say so as the file's producer alone. Empty where nothing does."""
+    """Return the method that quantised the weights; empty where none is stated. ModelOpt may be stated as the file's
+    producer alone."""
     producer = quantization.get("producer")
     if isinstance(producer, dict) and producer.get("name") == "modelopt":
         return "modelopt"

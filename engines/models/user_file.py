@@ -21,7 +21,7 @@ def is_file(name: str) -> bool:
 
 
 def content(path: str) -> dict[str, Any]:
-    """What the file holds. UserError when it cannot be read, or holds no stages."""
+    """Return the content of the file. UserError when it cannot be read, or holds no stages."""
     facts = read_yaml(path, MAKE)
     if not isinstance(facts, dict) or not isinstance(facts.get("stages"), dict):
         raise UserError(f"model {path} is none: it has no stages; {MAKE}.")

@@ -1,1 +1,1 @@
-"""Who has the floor: how a server that listens all the time finds the ends of turns, and when speech cuts its reply."""
+"""Turn taking: how a server that listens all the time finds the ends of turns, and when speech cuts its reply."""

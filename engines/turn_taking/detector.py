@@ -67,7 +67,7 @@ class TurnDetector:
         return None if self._has_floor or self._speech_s is None else self._speech_s + self._missing_s
 
     def due(self, at_s: float, replying: bool) -> Decision | None:
-        """What follows at `at_s`; ask again until it is None."""
+        """Return the next decision at `at_s` (s); None when there is none. Call it again until it returns None."""
         if not self.in_turn:
             return None
         if not self._told:

@@ -1,4 +1,4 @@
-"""What can be chosen of a server that listens all the time, and how well it is taken to hear in virtual time."""
+"""Parameters of a server that listens all the time, and of how well it hears in virtual time."""
 
 from typing import Literal
 

@@ -68,13 +68,13 @@ Resume = Literal["recompute", "swap", "ic", "ic_prefetch"]
 
 
 class SchedulerParams(OrderParams):
-    """What the scheduler goes by: its own, and how KV of preempted requests comes back, where ours manages it."""
+    """Parameters of the scheduler: its own, and how KV of preempted requests comes back, where ours manages it."""
 
     resume: Resume | None = None
 
 
 class KvParams(ClassParams):
-    """What becomes of the KV of preempted requests (paper section 4.5)."""
+    """Parameters of the KV of preempted requests (paper section 4.5)."""
 
     resume: Resume = Field(
         "ic_prefetch",

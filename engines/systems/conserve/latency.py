@@ -58,7 +58,7 @@ class LatencyModel:
 
 
 def features(shape: Shape) -> Sequence[float]:
-    """What the model is linear in, in the order of its coefficients."""
+    """Return the terms in which the model is linear, in the order of its coefficients."""
     return design_of([totals(Row("", n, c, True) for n, c in shape)], terms(CONSERVE))[0]
 
 

@@ -124,8 +124,8 @@ class ConServePolicy:
         return request.slo.priority >= self.params.offline_priority
 
     def _offline_order(self, request: RequestView) -> tuple[bool, bool, bool, float, str]:
-        """Who runs, then whose KV has come back, which two that a pool cannot hold would take from each other for ever,
-        then who did run, then who never has."""
+        """Return the sort key of an offline request: running ones first, then those whose KV has come back, then those
+        preempted before. Two requests that a pool cannot hold together would else take it from each other for ever."""
         waits = not request.running
         return waits, not request.blocks, request.id not in self._preempted, request.ready_s, request.id
 
@@ -174,7 +174,8 @@ class ConServePolicy:
         return ahead
 
     def _remember(self, online: list[RequestView], step: Step) -> None:
-        """What online prompts still have to compute after this step, for who arrives during it."""
+        """Remember the tokens that online prompts still have to compute after this step, for requests that arrive
+        during it."""
         self._queued = []
         for request in online:
             given = step.given.get(request.id, 0)

@@ -11,7 +11,7 @@ from engines.core.policy import RequestView, Shape
 
 
 class Batch(NamedTuple):
-    """What the predictor knows of one: S_p, S_d, N_p and N_d.
+    """The predictor's features of one batch: S_p, S_d, N_p and N_d.
 
     `decode` counts the whole contexts of requests that decode: of their new tokens alone it would be N_d again.
     """

@@ -129,7 +129,8 @@ class HyGenPolicy:
         return time
 
     def in_order(self, offline: list[RequestView]) -> list[RequestView]:
-        """Who runs, then who waits: by the tree, and of so many the one that has waited longest."""
+        """Return the offline requests in order: the running ones, then the waiting ones. A share `prefix_share` of the
+        waiting ones goes by the prefix tree, the others by age."""
         self._tree.keep(offline)
         running = sorted((request for request in offline if request.running), key=phases.arrival)
         waiting = [request for request in offline if not request.running]

@@ -11,7 +11,7 @@ from workloads.errors import validate
 from workloads.files.yaml_file import read_yaml
 
 SHIPPED = Path(__file__).with_name("tuned.yaml")
-"""What LiveServe's parameters default to, beside all that led to it."""
+"""File of LiveServe's default parameters, with all the data that led to them."""
 
 
 class Weights(BaseModel):
@@ -44,7 +44,7 @@ def _tuned(stage: str, weight: str) -> Callable[[], float | None]:
 
 
 class Telemetry(BaseModel):
-    """What both halves of the system rest on."""
+    """Parameters that both halves of the system rest on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

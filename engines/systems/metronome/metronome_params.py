@@ -31,7 +31,7 @@ class AimdParams(BaseModel):
 
 
 class CapParams(AimdParams):
-    """What the controller goes by: its own parameters, and what is promised of the beat (`CallParams`)."""
+    """Parameters of the controller: its own, and the promised share of the beat (`CallParams`)."""
 
     target_share: float
     wait_scope: Literal["batch", "session"]

@@ -81,7 +81,7 @@ class PassEngine(StageEngine):
                 await self.rest()
 
     def _timed(self, passes: Passes) -> Iterator[tuple[str, Sequence[str]]]:
-        """What the rule takes to say them is counted as the policy's."""
+        """Yield the passes of a rule. The time that the rule takes counts as the policy's."""
         while True:
             clock = time.perf_counter_ns()
             found = next(passes, None)
@@ -156,7 +156,7 @@ RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream":
 
 
 def loop(order: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
-    """What drives a replica of the stage that requests come to first."""
+    """Return the engine that drives a replica of the entry stage; None for other stages."""
     return partial(PassEngine, RULES[order](params)) if stage == ENTRY else None
 
 

@@ -23,7 +23,7 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured of two stages side by side, by the SMs of decode, and of each by itself on all SMs."""
+    """Measured times of two stages side by side, by the SMs of decode, and of each stage alone on all SMs."""
 
     vision: Mapping[int, Beside]
     prefill: Mapping[int, Beside]

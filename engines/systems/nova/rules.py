@@ -1,7 +1,7 @@
-"""Who runs beside whom on one GPU, and with what share: Nova's rule, and those of its baselines.
+"""The passes that run side by side on one GPU, and their shares of it: Nova's rule, and those of its baselines.
 
-A rule is asked whenever something has come or ended. Within a stage who came first goes first; vision and prefill take
-one request at a time, decode all that it has.
+A rule is asked whenever something has come or ended. Within a stage requests go in order of arrival. Vision and prefill
+take one request at a time, decode all that it has.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Queues:
             }
 
     def of(self, stage: str) -> list[str]:
-        """Whoever is at a stage, waiting or in its pass."""
+        """Return the requests at a stage, waiting or in its pass."""
         return [id for id, at in self.at.items() if at == stage]
 
     @property

@@ -1,4 +1,4 @@
-"""What compressing layers does to the output of a decoder of random weights.
+"""The effect of compressed layers on the output of a decoder of random weights.
 
 This is an error of attention and no accuracy of any model: it says that a pattern and a search do what they should, and
 nothing about which layers of a trained model can spare their middle.

@@ -1,4 +1,4 @@
-"""What a group of decode dies asks OmniPlacement and OmniAttn for."""
+"""The use of OmniPlacement and OmniAttn by a group of decode dies."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PROFILED_TOKENS = 2**20
 
 
 class ExpertLoad(Protocol):
-    """What the experts get. (L, E): MoE layers, routed experts of one layer."""
+    """The load of the experts. (L, E): MoE layers, routed experts of one layer."""
 
     @property
     def shape(self) -> tuple[int, int]: ...

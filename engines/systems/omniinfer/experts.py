@@ -29,7 +29,7 @@ class Placement(Protocol):
 
     @property
     def link_share(self) -> float:
-        """What moving weights leaves of the links in that step."""
+        """Share of the links' bandwidth that moving weights leaves in that step."""
         ...
 
 
@@ -126,7 +126,7 @@ def expert_steps(
     seed: int,
     clock: Callable[[], float],
 ) -> ExpertSteps:
-    """What a lock-step group of `dies` asks for the time of its `layers` MoE layers.
+    """Return the expert times that a lock-step group of `dies` uses for its `layers` MoE layers.
 
     `params`: those of OmniPlacement, of vLLM's balancer, or of experts in order. UserError where the experts cannot be
     divided evenly, for slots that cannot be given, and as `load_of`.

@@ -61,4 +61,4 @@ def _chooses(routing: Routing) -> bool:
 
 
 DIVIDED = Divided()
-"""What can be chosen of every system of prefill and decode replicas."""
+"""Parameters of every system of prefill and decode replicas."""

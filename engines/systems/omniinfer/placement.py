@@ -46,7 +46,7 @@ Ratio = Literal["max_mean", "max_min"]
 MOST_EXTRA = 10
 """Replicas of one expert beyond its first at most, in the open-source code; the paper has no such limit."""
 SMOOTHING = 3.0
-"""What the open-source code adds to every count."""
+"""Constant that the open-source code adds to every count."""
 
 
 def sequential(experts: int, dies: int) -> np.ndarray:

@@ -15,7 +15,7 @@ def workload(prompt: int, max_tokens: int | None, gamma: int = GAMMA) -> int:
 
 
 class DecodeNodes:
-    """What every decode node has under way. `caps`: requests that each takes at once.
+    """The requests under way at every decode node. `caps`: most requests of each node at once.
 
     `work`: sum of the requests' workloads, `running`: their number, by node.
     """

@@ -104,7 +104,7 @@ class _Batch(NamedTuple, Generic[Key]):
 
 
 class _Instance(Generic[Key]):
-    """What is known of one: what it has been handed, and when first tokens came."""
+    """The state of one instance: its prompts handed over, and the times of its batches."""
 
     def __init__(self, times: BatchTimes) -> None:
         self.times = times
