@@ -39,7 +39,7 @@ Cell = tuple[Group, Chunk | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds the grid: requests and tokens of a step, tokens of a request and of the KV pool."""
+    """The bounds of the grid: requests and tokens of a step, tokens of a request and of the KV pool."""
 
     max_num_seqs: int
     max_num_batched_tokens: int

@@ -1,4 +1,4 @@
-"""What `rehearse fidelity` stores: one report of everything judged, and two tables behind its picture."""
+"""The files of `rehearse fidelity`: one report of everything judged, and two tables behind its picture."""
 
 import json
 from pathlib import Path
@@ -74,7 +74,7 @@ class Load(_Part):
 
 
 class Report(_Part):
-    """What `fidelity.json` holds."""
+    """The content of `fidelity.json`."""
 
     schema_version: int = SCHEMA_VERSION
     device: str

@@ -51,7 +51,8 @@ class MeasuringFailed(RuntimeError):
 
 
 def target(model: str) -> ServerParams:
-    """What --model means: a deployment by its name, or a checkpoint folder. UserError for anything else."""
+    """Return the parameters that --model stands for: a deployment by its name, or a checkpoint folder. UserError for
+    anything else."""
     if model in deployment_names():
         return ServerParams.model_validate({"deployment": model})
     if Path(model).is_dir():
@@ -120,7 +121,7 @@ def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick:
 
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
-    """What the process of its own does; `device` may be virtual here."""
+    """Measure the stages, in the process that runs for this alone; `device` may be virtual here."""
     from harness.clocks import clock
 
     begun = time.perf_counter()

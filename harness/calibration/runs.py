@@ -32,7 +32,7 @@ CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
 
 @dataclass(frozen=True)
 class Served:
-    """What a trace is and where it is served: by `workload` with `params` and `seed`, on `deployment`."""
+    """A trace and the place where it is served: `workload` with `params` and `seed`, on `deployment`."""
 
     deployment: str
     params: dict[str, Any]

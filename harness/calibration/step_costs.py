@@ -1,8 +1,8 @@
-"""What each step of a real run cost, and how virtual time is charged with it.
+"""The cost of each step of a real run, and how virtual time is charged with it.
 
 A step's cost runs from the end of the step before it (after a pause of the loop: from its own call of `schedule`) to
-its end: update, delivery, scheduling, hand-over, forward, sampling and whatever the clients took from the same cores.
-Between the same two points the loop on the virtual clock takes no time, and at both it looks at what has arrived.
+its end: update, delivery, scheduling, hand-over, forward, sampling and the clients' share of the same cores. Between
+the same two points the loop on the virtual clock takes no time, and at both it looks for arrivals.
 """
 
 from collections.abc import Sequence
@@ -139,7 +139,7 @@ class ModelCosts:
 
 
 def nearest_canary(canaries: pd.DataFrame):
-    """What the canary nearest in time took, as a function of the time; None without canaries."""
+    """Return the function time (s) -> seconds that the canary nearest in time took; None without canaries."""
     if canaries.empty:
         return None
     at_s = canaries["begin_s"].to_numpy()

@@ -1,8 +1,9 @@
-"""What the user of an open call hears: the server's replies, which of them answers the turn, when the server is done.
+"""The hearing of a user of an open call: the server's replies, which of them answers the turn, when the server is done.
 
 Replies count 0, 1, ... in a session and are not turns: one that cuts into a pause of the user answers nothing, and
-after a false alarm there may be two to one turn. What is logged as a turn's reply (`first_text`, `text`, `audio`,
-`reply_done`, `playback_done`, `barge_in`) is of the one that answers: the first with sound that begins after its end.
+after a false alarm there may be two to one turn. The log of a turn's reply (`first_text`, `text`, `audio`,
+`reply_done`, `playback_done`, `barge_in`) is about the reply that answers the turn: the first with sound that begins
+after the turn's end.
 """
 
 import asyncio

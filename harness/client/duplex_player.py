@@ -68,7 +68,7 @@ class Player:
         return first_s
 
     def stop(self, reply: int, at_s: float) -> None:
-        """What has not been played of `reply` by `at_s` never will be."""
+        """Drop the part of `reply` that has not been played by `at_s` (s)."""
         left_s = self._reply_end_s.get(reply, -inf) - at_s
         if left_s <= 0:
             return

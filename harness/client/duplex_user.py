@@ -22,11 +22,11 @@ from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.trace import Session, Turn
 
 TURN = "turn"
-"""What the user says that is no event."""
+"""Kind of speech that is a turn, and no event."""
 
 
 class DuplexServer(Protocol):
-    """What hears an open microphone. It counts its replies 0, 1, ... in each session, and calls its listener, a
+    """The server of an open microphone. It counts its replies 0, 1, ... in each session, and calls its listener, a
     DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `told`, `failed` and `rejected`."""
 
     def open(self, session: int, listener: Any) -> None: ...

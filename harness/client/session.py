@@ -29,13 +29,13 @@ FAILED, ABORTED = "turn_failed", "turn_aborted"
 
 
 class Server(Protocol):
-    """What a client can say to a server; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
+    """A server as a client calls it; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
 
-    `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over, which was scheduled for `end_s`, s
-    on the loop's clock, from where latencies and deadlines count. `reports`: of playback, for a server that reads
-    them when it wants to know; False where each has to be sent. An ack says when it arrives, and what it returns,
-    s, for how long the player may stand still before another one is news. `barge_in`: the user speaks over the
-    reply, `played_s` s of which have been played.
+    `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over. It was scheduled for `end_s`, s on
+    the loop's clock, from where latencies and deadlines count. `reports`: offers reports of playback to a server that
+    reads them when it needs them; False where each has to be sent. `playback_ack`: states when the report arrives, and
+    returns for how long, s, the player may stand still before another report is news. `barge_in`: the user speaks over
+    the reply, `played_s` s of which have been played.
     """
 
     def open(self, session: int, listener: Any) -> None: ...

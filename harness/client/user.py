@@ -1,4 +1,4 @@
-"""What users of all kinds of workload share: a session, its server, and messages that travel `network_s` each way.
+"""The base of users of all kinds of workload: a session, its server, and messages that travel `network_s` each way.
 
 Messages keep their order; without `network_s`, as over real sockets, they are handed over at once.
 """
@@ -35,7 +35,7 @@ class User:
         self.failed("rejected")
 
     def _hear(self, at_s: float | None, *args: Any) -> None:
-        """What the server said has arrived."""
+        """Take in a message of the server that has arrived."""
         raise NotImplementedError
 
     def _arrive(self, begin_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What this machine can run, and why not: each check is a state and a sentence that says what to do.
+"""Checks of what this machine can run, and why not: each is a state and a sentence that says what to do.
 
 Nothing heavy is loaded here: torch, and vLLM where that is asked for, are tried in a process of their own
 (`harness.doctor.probe`), which may crash or hang without harm. The network is left alone.
@@ -30,7 +30,7 @@ from workloads.files.hub import Dataset, datasets
 from workloads.optional import DISTRIBUTION, install_command
 
 Answers = Mapping[str, dict[str, Any]]
-"""What `harness.doctor.probe` answers: {step: {error, ...}}."""
+"""Answers of `harness.doctor.probe`: {step: {error, ...}}."""
 
 State = Literal["ok", "missing", "broken", "not needed"]
 """`missing`: something that is not here keeps a device or workload from running. `not needed`: nothing does."""
@@ -136,7 +136,8 @@ _ANEW = "`make clean`, then `make bench`, makes the environment anew"
 
 
 def program_checks(answers: Answers, load: bool) -> Iterator[Check]:
-    """What every run needs, also one in virtual time, as the answers come. `load`: whether vLLM itself is tried."""
+    """Yield the checks that every run needs, also one in virtual time, as the answers come. `load`: whether vLLM itself
+    is tried."""
     yield _python()
     yield _cache()
     yield _fork_server(answers["forkserver"])
@@ -368,7 +369,8 @@ def _text(path: str) -> str:
 
 
 def data_checks(folder: Path | None) -> list[Check]:
-    """What is in `folder`, or what could be fetched; UserError when it is no readable folder."""
+    """Return the checks of the data sets in `folder`, or without a folder of those that could be fetched; UserError
+    when it is no readable folder."""
     if folder is None:
         return [_fetchable(), _recordings(None)]
     try:

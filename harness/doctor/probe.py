@@ -1,9 +1,9 @@
-"""What can only be learnt by loading torch and vLLM: run by `harness.doctor` in a process of its own.
+"""Checks that have to load torch and vLLM: run by `harness.doctor` in a process of their own.
 
     python -m harness.doctor.probe STEP ...    one JSON object a line, in this order
 
-A line is written as soon as its step is done, so a step that kills the process (an instruction that the
-processor lacks, a library that does not fit) is the first one without a line.
+A line is written as soon as its step is done, so a step that kills the process (an instruction that the processor
+lacks, a library that does not fit) is the first one without a line.
 """
 
 import json
@@ -47,7 +47,7 @@ def _beside() -> dict[str, Any]:
 
 
 def _engine() -> dict[str, Any]:
-    """What a run in virtual time needs of vLLM."""
+    """Import the parts of vLLM that a run in virtual time needs."""
     from engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
 
     return {}

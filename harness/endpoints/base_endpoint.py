@@ -1,4 +1,4 @@
-"""What the endpoints of a live run share: their logs, and the connections of those that speak over a WebSocket."""
+"""The base of the endpoints of a live run: their logs, and the connections of those that speak over a WebSocket."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -36,7 +36,7 @@ _SERVERS_OWN = re.compile(
 
 @dataclass(frozen=True)
 class ConnectionContext:
-    """What the connections of one endpoint share."""
+    """The context that the connections of one endpoint share."""
 
     dialect: Dialect
     url: str

@@ -70,7 +70,7 @@ class FrameConnection(Connection):
             self.listener.frame(event.frame, event.tokens, at_s)
 
     def _fed(self, event: FrameDone) -> None:
-        """What was sent up to this frame was fed at once, at the tick for which the newest of it had waited.
+        """Log the frames sent up to this one as fed at once, at the tick for which the newest of them had waited.
 
         The server has the frame from its last piece on, which on a busy machine may be before `complete` is called.
         """
@@ -101,7 +101,8 @@ class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
         self._encode(for_frames(self.target), "frames")
 
     def expect(self, params: ClientParams) -> None:
-        """What is not said is not sent. Nobody connects ahead: an open session counts for the server's admission."""
+        """Keep only the frames that will be said. No connection opens ahead: an open session counts for the server's
+        admission."""
         for session, turns in self._frames.items():
             said = (turn for turn in turns if turn.arrival_s is not None and params.begins(turn.arrival_s))
             self._frames[session] = tuple(said)

@@ -1,4 +1,4 @@
-"""What endpoints of requests over HTTP share: connections of no session, and each session's requests on them."""
+"""The base of endpoints of requests over HTTP: connections of no session, and each session's requests on them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
         self._asking.pop(session).stop()
 
     def speech_start(self, turn: Turn) -> None:
-        """What is said goes out as text, if at all, when it has been said."""
+        """Do nothing: the turn goes out as text, if at all, when it has been said."""
 
     def commit(self, turn: Turn, end_s: float) -> None:
         self._asking[turn.session].ask(turn, end_s, self._pool)
@@ -172,7 +172,7 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
         """Nobody wants to know."""
 
     def barge_in(self, session: int, played_s: float) -> None:
-        """What is left unsaid is not wanted: the connection closes."""
+        """Close the connection: the rest of the reply is not wanted."""
         self._asking[session].stop()
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""What a load generator writes down beside its events: what was sent and when it was due, and what went wrong."""
+"""Logs of a load generator besides its events: messages sent and when they were due, and failures."""
 
 from array import array
 from collections import Counter
@@ -52,7 +52,7 @@ REASON = 120
 
 
 class FailureLog:
-    """What went wrong between a client and its target, in a few words: closed 1006, error: overloaded, timeout.
+    """Failures between a client and its target, in a few words: closed 1006, error: overloaded, timeout.
 
     Append-only rows. A failure's turn is the one under way, or the one that would have been next.
     """

@@ -1,4 +1,4 @@
-"""What users say, as messages that are ready before they are due, and sent on absolute deadlines.
+"""The users' speech, as messages that are ready before they are due, and sent on absolute deadlines.
 
 A piece of audio is due when it has been captured: piece k of a turn at its begin + (k + 1) pieces, the last, which may
 be shorter, at the exact end of the speech. Pieces that sound alike are one message for all sessions. Users of workloads

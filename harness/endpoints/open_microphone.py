@@ -30,7 +30,7 @@ class Tape(Protocol):
 
 
 class Sounds:
-    """What users and those around them say in `trace`, int16, shape (samples,), at `rate` samples/s."""
+    """The sound of users and of those around them in `trace`, int16, shape (samples,), at `rate` samples/s."""
 
     def __init__(self, trace: Trace, rate: int) -> None:
         self._trace, self._rate = trace, rate

@@ -1,4 +1,4 @@
-"""What typed turns say: as many short words as the trace has tokens, drawn so that no two turns begin alike."""
+"""The text of typed turns: as many short words as the trace has tokens, drawn so that no two turns begin alike."""
 
 import numpy as np
 
@@ -31,5 +31,5 @@ def words(seed: int, session: int, turn: int, count: int, purpose: str = "prompt
 
 
 def spoken_words(seed: int, turn: Turn) -> str:
-    """What the reply to `turn` says: a word for each of its tokens."""
+    """Return the words of the reply to `turn`: one for each of its tokens."""
     return words(seed, turn.session, turn.turn, turn.output_tokens, "reply")

@@ -77,7 +77,7 @@ class Speaker(Requests):
 
 
 def stated_by(headers: Mapping[str, str]) -> AudioFormat:
-    """What an answer's headers say of its audio: Content-Type, and others such as X-Sample-Rate."""
+    """Return the audio format that an answer's headers state: Content-Type, and others such as X-Sample-Rate."""
     return stated({name.removeprefix("x-"): value for name, value in headers.items()})
 
 

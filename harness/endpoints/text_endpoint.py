@@ -143,8 +143,8 @@ class Chat(Requests):
 
 
 class Tail:
-    """What follows a complete reply. Implements `harness.endpoints.transport.http.StreamReceiver`.
-    `noted`: its tokens are written down, as of the time when it ended."""
+    """The rest of a stream after a complete reply. Implements `harness.endpoints.transport.http.StreamReceiver`.
+    `noted`: its tokens are written down, as of the time when the reply ended."""
 
     def __init__(
         self, endpoint: TextEndpoint, turn: Turn, reply: ChatReply, exchange: Exchange, ended_s: float
@@ -198,7 +198,7 @@ class Tail:
 
 
 class _Message(NamedTuple):
-    """Who said what, and the same as JSON."""
+    """A message of a chat: role and content, and both as JSON."""
 
     role: str
     content: str

@@ -65,7 +65,8 @@ class Answer:
 
 
 async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer, str | None]:
-    """What comes to one request, and why it is no answer, "" where it is one; None: nothing came in time."""
+    """Return the answer to one request, and why it is no answer: "" where it is one, None where nothing came in
+    time."""
     answer = Answer()
     asking = pool.post(body, answer)
     answer.headers = asking.headers
@@ -103,7 +104,8 @@ async def ask_one_document(target: TargetParams) -> None:
 
 
 async def _asked(target: TargetParams, priority: int) -> tuple[Answer, str | None]:
-    """What comes to a request for one token, and why that is no chat completion; None: it is, or may be later."""
+    """Return the answer to a request for one token, and why it is no chat completion; None: it is one, or may be
+    later."""
     body = request_body([message("user", "word")], 1, target, priority)
     answer, reason = await ask(pool_of(target), body, target)
     return answer, None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
@@ -142,7 +144,7 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
 
 
 def said_words(body: bytes) -> str:
-    """What a server says of its error, in JSON of whatever shape or in plain words; nothing of a page."""
+    """Return the server's words about its error, in JSON of whatever shape or in plain words; "" for a page."""
     said = any_json(body)
     text = body.decode(errors="replace").strip()
     if said is not None:

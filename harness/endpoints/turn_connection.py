@@ -12,7 +12,7 @@ from workloads.trace import Turn
 
 
 class _Reply(Reply):
-    """What is known of the reply to `turn`. `played_s`: the user cut it after that much; None: has not."""
+    """The state of the reply to `turn`. `played_s`: seconds played before the user cut it; None: the user has not."""
 
     __slots__ = ("played_s", "produced", "told", "transcribed", "turn", "wrote")
 
@@ -96,7 +96,7 @@ class TurnConnection(Connection):
         self.when_ready(end)
 
     def await_reply(self, turn: int) -> None:
-        """What comes from now on is the reply to `turn`, unless it has begun already."""
+        """Expect the reply to `turn` from now on, unless it has begun already."""
         if self._reply is None or self._reply.turn != turn:
             self._reply, self._awaited = _Reply(turn), True
 
@@ -243,7 +243,8 @@ class TurnConnection(Connection):
             self._reply, self._awaited = _Reply(self.turn), True
 
     def _share(self, reply: _Reply) -> tuple[int | None, int | None]:
-        """What was played where the server does not say: as much of the tokens as of the audio."""
+        """Return the text and audio tokens played, where the server does not say: the same share as of the audio's
+        seconds."""
         assert reply.played_s is not None
         share = min(1.0, reply.played_s / reply.received_s) if reply.received_s else 0.0
         text, audio = reply.produced

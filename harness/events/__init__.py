@@ -1,1 +1,1 @@
-"""What happens in a run, as it happens: the event log, and how far a point is."""
+"""The events of a run, as they happen: the event log, and how far a point is."""

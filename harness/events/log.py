@@ -203,7 +203,7 @@ class _Woven:
         self.count += len(who)
 
     def never(self, session: int, turn: int) -> None:
-        """What has yet to come of this turn, of what has been told by now, will not."""
+        """Drop the rows of this turn that are announced by now and still to come."""
         self._never.append((session, turn, self.clock.time(), self.clock.fired, self._newest))
 
     def merge(self, flat: array) -> None:

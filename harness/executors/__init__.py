@@ -24,14 +24,14 @@ WATCH_S = 0.5
 
 @dataclass(eq=False)
 class WorkerExecutor:
-    """What is common to executors that start workers, each of which does `work` within `timeout_s` seconds.
+    """The base of executors that start workers, each of which does `work` within `timeout_s` seconds.
 
     Every executor has `run(points)`, which leaves each point's record in `points_dir` and yields an `Outcome` as each
-    point ends, in any order. Closing that iterator stops what still runs.
+    point ends, in any order. Closing that iterator stops the points that still run.
 
     `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that a fork server imports; the tests leave vLLM out. `watch` is called every `WATCH_S`
-    with how much is done of the points that run, 1 for a whole one.
+    with the share done of the points that run, 1 for a whole one.
     """
 
     points_dir: Path

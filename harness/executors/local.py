@@ -108,7 +108,8 @@ class LocalExecutor(WorkerExecutor):
             )
 
     def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
-        """What has ended, once something has; nothing where that takes longer than `patience_s`."""
+        """Yield the outcomes of points that have ended, once one has; none where that takes longer than
+        `patience_s`."""
         first_limit = min(worker.begin for worker in self._running) + self.timeout_s
         left_s = max(0.0, first_limit - time.monotonic())
         ends = [worker.process.sentinel for worker in self._running]

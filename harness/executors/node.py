@@ -1,4 +1,4 @@
-"""What a machine of a cluster does: it looks whether it has the code that was asked for, and measures points.
+"""The work of a machine of a cluster: it checks that it has the code that was asked for, and measures points.
 
 Records are written into a temporary folder of the machine and go home as bytes (`Slot`, `receive`).
 """
@@ -28,7 +28,7 @@ SLOT = "rehearsal-slot-"
 
 @dataclass(frozen=True)
 class Task:
-    """What every machine is told: what to do with a point, all points of the run in their order, and the limit of one.
+    """The task of every machine: what to do with a point, all points of the run in their order, and the limit of one.
 
     `preload`: see `LocalExecutor`.
     """

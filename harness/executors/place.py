@@ -52,8 +52,8 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """What running there needs: a connection to the cluster. UserError when it cannot be had, or the library for it
-        is missing."""
+        """Open the resources of the place for a run: a connection to the cluster. UserError when it cannot be had, or
+        the library for it is missing."""
         if self.local:
             yield
         else:

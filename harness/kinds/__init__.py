@@ -60,7 +60,7 @@ def named(name: str) -> Any:
 
 
 def kind_of(trace: Trace) -> Any:
-    """What `trace` is."""
+    """Return the kind of workload of `trace`."""
     return named(serves(trace))
 
 

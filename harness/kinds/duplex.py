@@ -47,7 +47,7 @@ OF_REPLIES = (
     "load_end",
     "preloaded",
 )
-"""What stages and gateway log with the number of a reply."""
+"""Kinds of events that stages and gateway log with the number of a reply."""
 
 
 class LiveDuplex(LiveTurns):

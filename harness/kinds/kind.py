@@ -1,4 +1,4 @@
-"""What the harness has to know of a kind of workload: its clients, its endpoint, its table, its metrics, its floor.
+"""The interface of a kind of workload: its clients, its endpoint, its table, its metrics, its floor.
 
 The kinds of ours are modules of this package. One of another package is named by an entry point of the group
 `rehearsal.kinds`: an object of this protocol.
@@ -48,7 +48,7 @@ class Kind(Protocol[P_contra]):
         ...
 
     def timing(self, params: P_contra, server: ServerParams, trace: Trace) -> Any:
-        """What the metrics need to know of a point, whose system has `params`."""
+        """Return the facts that the metrics need of a point, whose system has `params`."""
         ...
 
     def measure(
@@ -108,8 +108,8 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         ...
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        """What the endpoint will speak to a realtime `target`, whose dialect is known; UserError where that cannot do
-        what the users want."""
+        """Return the dialect that the endpoint will speak to a realtime `target`, whose dialect is known; UserError
+        where that cannot do what the users want."""
         ...
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
@@ -137,7 +137,7 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         ...
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:
-        """What a server of ours is told beside its parameters (`harness.serving.ServeConfig`)."""
+        """Return the settings of a server of ours besides its parameters (`harness.serving.ServeConfig`)."""
         ...
 
     def load(

@@ -21,7 +21,7 @@ from harness.slo.targets import Repeat, Target, name_of, number
 CAPACITY = "capacity.json"
 """The search, beside the results of its points."""
 EARLIER_NAME = "knee.json"
-"""What it was called before; a directory of that time is still read."""
+"""Former name of the file. A directory of that time is still read."""
 FIRST = 8
 """Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6
@@ -46,8 +46,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found. `holds`: largest number that passed; `breaks`: smallest larger one that failed;
-    `unmeasured`: the number at which it ended because that could not be measured; `counts`: what the numbers count."""
+    """The result of a search. `holds`: largest number that passed. `breaks`: smallest larger one that failed.
+    `unmeasured`: the number at which the search ended because it could not be measured. `counts`: the unit of the
+    numbers."""
 
     targets: tuple[Target, ...]
     steps: tuple[Step, ...]

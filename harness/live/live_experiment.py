@@ -1,4 +1,4 @@
-"""What `rehearse live URL` asks for, as an ordinary experiment whose engine is whatever stands behind the URL."""
+"""`rehearse live URL` as an ordinary experiment, whose engine is the server behind the URL."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ OPTIONS = {
     "save_audio": "--save-audio",
     "stop_after_s": "--duration",
 }
-"""What the command line has words of its own for."""
+"""Parameters that have words of their own on the command line."""
 _WORDS = {**OPTIONS, "sessions": "--sessions", "rate": "--rate", "dialect": "--dialect", "path": "--audio"}
 _WORDS |= {"shards": "--shards", "scrape": "--scrape", "token_env": "--token-env"}
 DRAIN_S = 600.0

@@ -41,11 +41,12 @@ _METRICS = {
     "open microphones": DEFINITIONS.keys() | LIVE_DEFINITIONS.keys() | TURN_TAKING_DEFINITIONS.keys(),
     "frames": FRAME_DEFINITIONS.keys() | LIVE_DEFINITIONS.keys(),
 }
-"""What runs of each can have; an ordinary one of turns has these and those of its classes."""
+"""Metrics that a run of each kind can have. An ordinary run of turns has also those of its classes."""
 
 
 def served(experiment: Experiment) -> str | None:
-    """What the endpoint of a live experiment serves, a key of `DEFAULTS`; None: a kind of another package."""
+    """Return the kind of service of a live experiment's endpoint, a key of `DEFAULTS`; None: a kind of another
+    package."""
     workload = WORKLOADS.get(experiment.workload)
     kinds = {"turns": "voice", "duplex": "open microphones", "frames": "frames"}
     kind = kinds.get(workload.serves) if workload is not None else None
@@ -59,7 +60,7 @@ def served(experiment: Experiment) -> str | None:
 
 
 def counted_as(what: str | None, axis: str | None = None) -> str:
-    """What a load of so many is made of: calls; of text users, or requests where `axis` is a rate."""
+    """Return the unit of a load: calls; for text users, or requests where `axis` is a rate."""
     return "call" if what != "text" else "request" if axis == "rate" else "user"
 
 

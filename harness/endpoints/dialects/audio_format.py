@@ -37,7 +37,8 @@ _BITS = ("bits", "bitdepth", "bitspersample", "samplewidth")
 
 
 class AudioFormat(msgspec.Struct, frozen=True, gc=False):
-    """What a server states; None: nothing. `encoding`: pcm, u-law, A-law, or the name of one that is not read."""
+    """The audio format that a server states; None: not stated. `encoding`: pcm, u-law, A-law, or the name of one that
+    is not read."""
 
     encoding: str | None = None
     rate: int | None = None
@@ -87,8 +88,8 @@ NOTHING = AudioFormat()
 
 
 def stated(about: Any, format: bool = False) -> AudioFormat:
-    """What a name, or an object as JSON has them, states of the audio that comes from a server: a session, a response,
-    a `format`, or the fields of an event. What it says of the other direction is left aside."""
+    """Return the format that a name, or an object as JSON has them, states of the audio from a server: a session, a
+    response, a `format`, or the fields of an event. Statements about the other direction are ignored."""
     if isinstance(about, str):
         return named(about)
     if not isinstance(about, dict):
@@ -122,7 +123,7 @@ def stated(about: Any, format: bool = False) -> AudioFormat:
 
 @lru_cache(256)
 def named(text: str) -> AudioFormat:
-    """What the name of a format states, with its parameters where it is a MIME type."""
+    """Return the format that a name states, with its parameters where it is a MIME type."""
     name, *params = (part.strip().lower() for part in text.split(";"))
     about = dict(part.split("=", 1) for part in params if "=" in part)
     codec = about.get("codecs", about.get("codec", "")).strip("\"'")

@@ -1,7 +1,6 @@
-"""What the stream of a chat completion says: when output came, how the reply ended, and how many tokens it has by the
-server's own count.
+"""The stream of a chat completion: when output came, how the reply ended, and its tokens by the server's own count.
 
-Only the needed fields are read, in any JSON that clients take: null for what is absent, 8.0 for 8, half of a surrogate
+Only the needed fields are read, in any JSON that clients take: null for an absent value, 8.0 for 8, half of a surrogate
 pair, NaN. Fields: OpenAI's API of chat completions and of completions; `reasoning` and continuous usage of vLLM and
 SGLang, the latter's finish reason that is an object, and channels of gateways to other servers.
 """
@@ -20,7 +19,7 @@ COMPLETE = {
 }
 """Finish reasons of a complete reply. With any other, such as content_filter, abort and error, the turn has failed."""
 GOES_ON = {"", "null", "none"}
-"""What some servers write for null, before the end."""
+"""Finish reasons that some servers write instead of null before the end."""
 MOST_BYTES = 4096
 """[chosen] Most bytes kept of a body without events, for the error that it may state."""
 
@@ -80,7 +79,8 @@ class ChatReply:
 
     @property
     def content(self) -> str:
-        """What was said, without reasoning and calls. Halves of a surrogate pair that came apart are one character."""
+        """Return the text of the reply, without reasoning and calls. Halves of a surrogate pair that came apart are one
+        character."""
         said = "".join(self._said)
         return said if said.isascii() else said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -246,7 +246,8 @@ def _count(value: Any) -> int:
 
 
 def any_json(data: bytes) -> Any:
-    """What most clients would make of it: NaN and halves of surrogate pairs are taken; None for what is no JSON."""
+    """Return the value of JSON as most clients read it: NaN and halves of surrogate pairs are taken; None for data that
+    is no JSON."""
     try:
         return json.loads(data.decode(errors="replace"))
     except (ValueError, RecursionError):
@@ -256,7 +257,7 @@ def any_json(data: bytes) -> Any:
 _WORDS = ("message", "detail", "msg", "error_message", "error_msg", "title")
 _CODES = ("code", "error_code", "status_code")
 _FINE = {"", "none", "false", "0", "200", "201", "ok", "success"}
-"""What a code or a status says of no error."""
+"""Codes and statuses that are no error."""
 _FAILED = {"error", "failed", "failure"}
 
 

@@ -1,4 +1,5 @@
-"""What a target speaks, from its first words; whether it can be reached; and whether it begins a session."""
+"""Detection of a target's dialect from its first words, of whether it can be reached, and of whether it begins a
+session."""
 
 import asyncio
 import json
@@ -272,7 +273,7 @@ def _type_of(message: bytes) -> str:
 
 
 def refused_token(target: TargetParams, status: int) -> str:
-    """What is to be said of a url that answers with HTTP status 401 or 403."""
+    """Return the end of the sentence about a url that answers with HTTP status 401 or 403."""
     sent = _sent_in(target)
     what = "wants a token or key, and none is set" if sent is None else f"refuses the token in {sent}"
     return f"{what} (HTTP status {status}); {_key(target)}"
@@ -307,7 +308,8 @@ def models_path(target: TargetParams) -> str:
 
 
 def get(target: TargetParams, path: str, token: str | None) -> Answer | None:
-    """What a GET of `path` at the target's host brings; a token goes only to a certified host."""
+    """Return the answer to a GET of `path` at the target's host; None without one. A token goes only to a certified
+    host."""
     return asked(target.url, urlsplit(target.url).scheme in PLAIN, path, bearer(token))
 
 
@@ -321,7 +323,7 @@ def models(target: TargetParams) -> list[str]:
 
 
 def model_remedy(target: TargetParams) -> str:
-    """What to do where a server does not have the model, or wants one to be named."""
+    """Return the advice for a server that does not have the model, or wants one to be named."""
     names = models(target)
     has = f"; the server has {', '.join(names[:MOST_MODELS])}" if names else ""
     more = f" and {len(names) - MOST_MODELS} more" if len(names) > MOST_MODELS else ""

@@ -1,7 +1,7 @@
-"""What a protocol is to a client: the messages that it sends, and what the server's messages mean.
+"""The base of dialects: the messages that a client sends in a protocol, and the meaning of the server's messages.
 
 All dialects are JSON text messages over a WebSocket and share the names of OpenAI's Realtime API where they can, so the
-reading of events stands in one place; a dialect says what differs.
+reading of events stands in one place. A dialect defines the differences.
 """
 
 import json
@@ -135,15 +135,15 @@ class Dialect:
         return []
 
     def frame(self, turn: Turn) -> list[bytes]:
-        """What is said of an interaction session's frame before its audio."""
+        """Return the messages about an interaction session's frame that go before its audio."""
         return []
 
     def classify(self, data: bytes) -> Event:
-        """What a message means as the first of a connection; never raises."""
+        """Return the meaning of a message that is the first of a connection; never raises."""
         return self.reader()(data)
 
     def reader(self) -> Callable[[bytes], Event]:
-        """What reads the messages of one connection; never raises."""
+        """Return the reader of the messages of one connection; it never raises."""
         return Reader(self.ready_on)
 
 

@@ -1,4 +1,4 @@
-"""What servers' messages mean, whatever the protocol."""
+"""Events: the meanings of servers' messages, whatever the protocol."""
 
 import re
 

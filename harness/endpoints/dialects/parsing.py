@@ -42,9 +42,11 @@ _RIFF = "UklGR"
 
 
 class Reader:
-    """What messages of one connection mean, in a protocol whose sessions can begin after an event of type `ready_on`.
+    """The reader of one connection's messages, in a protocol whose sessions can begin after an event of type
+    `ready_on`.
 
-    It keeps the format of audio that the server has stated for the session and for replies."""
+    It keeps the format of audio that the server has stated for the session and for replies.
+    """
 
     def __init__(self, ready_on: str) -> None:
         self._ready_on = ready_on
@@ -52,7 +54,7 @@ class Reader:
         self._replies: dict[str | None, AudioFormat] = {}
 
     def __call__(self, data: bytes) -> Event:
-        """What `data` means; never raises."""
+        """Return the meaning of `data`; never raises."""
         message = _decoded(data, _Message)
         if message is None:
             return Garbage()
@@ -119,7 +121,7 @@ def format_of_wav(header: wav.Header) -> AudioFormat:
 
 
 def read(data: bytes, ready_on: str) -> Event:
-    """What `data` means as the first message of a connection; never raises."""
+    """Return the meaning of `data` as the first message of a connection; never raises."""
     return Reader(ready_on)(data)
 
 
@@ -276,7 +278,7 @@ def _of(raw: msgspec.Raw, cls: type[S]) -> S:
 
 
 def _stated(data: bytes | msgspec.Raw, name: str | None = None) -> AudioFormat:
-    """What an object, and its field of that name before it, says of the audio to come."""
+    """Return the audio format that an object states. Its field `name` goes before the object itself."""
     try:
         about = json.loads(bytes(data))
     except (ValueError, RecursionError):

@@ -191,7 +191,8 @@ class _Reader:
 
 
 def _configured(data: bytes) -> AudioFormat:
-    """What a bot says of its audio: in its data, or in the options of its services, as RTVI 0.x has them."""
+    """Return the audio format that a bot states: in its data, or in the options of its services, as RTVI 0.x has
+    them."""
     about = json.loads(data).get("data") or {}
     services = about.get("config") or []
     options = [option for service in services for option in service.get("options") or []]

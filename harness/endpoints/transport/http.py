@@ -21,7 +21,7 @@ Later the server has worked on it: then it has failed, as a second one would be 
 
 
 class StreamReceiver(Protocol):
-    """What the owner of a request is told. After `done` or `failed` nothing follows. Times on the loop's clock."""
+    """The owner of a request. After `done` or `failed` nothing follows. Times on the loop's clock."""
 
     def status(self, code: int, at_s: float) -> None: ...
 

@@ -1,7 +1,7 @@
-"""What stands at an address where the protocol of its url failed: a web server, one with or without TLS, or neither.
+"""Diagnosis of an address where the protocol of its url failed: a web server, one with or without TLS, or neither.
 
-Asked once, with one HTTP request in plain and one within TLS, so that a user is told what to correct and not what a
-library says of it.
+The address is asked once, with one HTTP request in plain and one within TLS. A user then reads what to correct instead
+of a library's message.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ PLAIN = {secure: plain for plain, secure in SECURE.items()}
 
 
 class Answer(NamedTuple):
-    """What a web server answered. `software`: what it calls itself."""
+    """The answer of a web server. `software`: its own name for itself."""
 
     status: int
     software: str
@@ -31,8 +31,8 @@ class Answer(NamedTuple):
 def asked(
     url: str, tls: bool, path: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Answer | None:
-    """What a GET of `path` (default: the url's) at the address brings; None: no HTTP answer. `headers`: only for a host
-    whose certificate holds, where there is TLS."""
+    """Return the answer to a GET of `path` (default: the url's) at the address; None: no HTTP answer. `headers`: only
+    for a host whose certificate holds, where there is TLS."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
@@ -56,7 +56,7 @@ def _context(certified: bool) -> ssl.SSLContext:
 
 
 def described(url: str) -> str | None:
-    """What is wrong with `url`, to follow it in a sentence, and the mend; None where nothing can be told."""
+    """Return the fault of `url`, as the rest of a sentence, with its remedy; None where nothing is known."""
     parts = urlsplit(url)
     secure = parts.scheme in PLAIN
     swapped = (PLAIN if secure else SECURE)[parts.scheme]

@@ -18,7 +18,7 @@ MAX_MESSAGE_BYTES = 64 * 2**20  # an answer of minutes of audio in one event [ch
 
 
 class Receiver(Protocol):
-    """What a connection tells its owner, in the order in which it was read."""
+    """The owner of a connection, which calls it in the order in which messages were read."""
 
     def message(self, data: bytes, at_s: float) -> None:
         """One whole message. `at_s`: the loop's time at the read of the socket that completed it, before parsing.
@@ -158,7 +158,7 @@ class _Listener(picows.WSListener):
             self._receiver.closed(int(goodbye.code) or 1005, goodbye.reason or "", self._now())
 
     def pause_writing(self) -> None:
-        """Whoever sends looks at `WebSocket.buffered`."""
+        """Do nothing: a sender reads `WebSocket.buffered` instead."""
 
     def resume_writing(self) -> None:
         pass

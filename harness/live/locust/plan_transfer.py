@@ -16,7 +16,7 @@ def recordings_of(trace: Trace) -> dict[str, bytes]:
 
 
 def pack_shard(folder: Path, index: int, recorded: dict[str, bytes]) -> dict[str, Any]:
-    """What `unpack_shard` needs to play shard `index` of the plan in `folder`."""
+    """Return the data that `unpack_shard` needs to play shard `index` of the plan in `folder`."""
     return {
         "index": index,
         "plan": (folder / PLAN).read_text(),

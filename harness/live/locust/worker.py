@@ -66,7 +66,8 @@ class Worker:
         self._asked: dict[int, Any] = {}
         self._questions = 0
         self.floors: dict[str, dict[str, Any]] = {}
-        """What this host adds to a latency, measured once for each load: by the arguments of `measure_floor`, JSON."""
+        """Delay that this host adds to a latency, measured once for each load: by the arguments of `measure_floor`,
+        JSON."""
         self._runner.register_message("rehearsal_part", self._take, concurrent=True)
         self._runner.register_message("rehearsal_start", self._start)
         self._runner.register_message("rehearsal_stop", self._stop)

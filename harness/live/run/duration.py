@@ -56,7 +56,7 @@ def planned(users: Users, targets: Sequence[Target], runs: int) -> Duration:
 
 
 def given(seconds: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
-    """What a length that somebody chose decides."""
+    """Return the duration for a length that the user gave."""
     found = _at(seconds, seconds, users, targets, runs)
     return found if found.enough else replace(found, wanted_s=_enough(users, targets, runs))
 

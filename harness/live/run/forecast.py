@@ -1,7 +1,7 @@
-"""What a live run will be like, from its trace: how many sessions are concurrent, how long its phases take, how many
-turns it counts.
+"""A forecast of a live run from its trace: how many sessions are concurrent, how long its phases take, how many turns
+it counts.
 
-Of a server that answers at once: one that does not makes its users wait, and the run longer.
+It holds for a server that answers at once. A slower one makes its users wait, and the run longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from workloads.trace import Session, Trace
 TOKEN_S = 0.02
 """A text reply takes so long for each token: people read no faster. [chosen]"""
 FLOOR_S, START_S = 10.0, 7.0
-"""What the run against the null server takes, from its start on, and the start of the load generators. [measured]"""
+"""Seconds of the run against the null server, from its start on, and of the start of the load generators. [measured]"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts
 
 
 def phases_of(window: Window, floor_s: float, run_end_s: float, wall_s: float) -> Phases:
-    """What they took, of `wall_s` in all: what was neither floor nor run was the start."""
+    """Return the phases as measured, out of `wall_s` in all: the time outside floor and run was the start."""
     begin_s, end_s = np.clip([window.begin_s, window.end_s], 0.0, run_end_s).tolist()
     end_s = max(begin_s, end_s)
     start_s = max(0.0, wall_s - floor_s - run_end_s)

@@ -50,7 +50,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What the load generators left, and the target's own metrics where they were asked for."""
+    """The output of the load generators, and the target's own metrics where they were asked for."""
 
     merged: Merged
     scrape: pa.Table | None

@@ -133,7 +133,7 @@ def _floor(kind: str, sessions: int, target: TargetParams) -> dict[str, Any]:
 
 
 def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
-    """What a load generator printed, into the point's own log."""
+    """Copy the output of a load generator into the point's own log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     if text:
         say(f"{who}:\n{text}")

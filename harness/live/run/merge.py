@@ -103,7 +103,7 @@ class _Ended:
 
 
 def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
-    """What ends the sessions of a lost shard: rows for the log, and for the failures."""
+    """Return the rows that end the sessions of a lost shard: for the log, and for the failures."""
     at_s = max(loss.t_s, float(np.max(log["t"].to_numpy(), initial=0.0)))
     reason = f"lost: shard {index} {loss.reason}"
     rows: list[tuple[float, str, int, int]] = []

@@ -1,9 +1,9 @@
-"""What the load generators of one run are to do, written before any of them starts: nobody draws anything later.
+"""The plan of one run's load generators, written before any of them starts: nothing is drawn later.
 
 PLAN/plan.json           target, client parameters of each shard, hash of the whole trace
 PLAN/shard-I.parquet     the sessions of shard I, as `workloads.transforms.shard` deals them out
-PLAN/shard-I/            what that shard leaves, see `harness.live.run.load_generator`
-PLAN/batch/              the plan of the batch beside, where there is one
+PLAN/shard-I/            output of that shard, see `harness.live.run.load_generator`
+PLAN/batch/              the plan of the batch at the same time, where there is one
 
 The start of the run is not in it: processes are told once they are ready, as an instant of CLOCK_MONOTONIC.
 """

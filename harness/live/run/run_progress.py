@@ -1,8 +1,8 @@
-"""What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
+"""The progress of a run: counted by each shard from its own log, added up by the process that started the shards.
 
 A shard's status: t (s of the run), sessions (concurrent), came (sessions so far), turns (ended; of calls without pause,
-frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT,
-of frames their latency), reply_s (of those complete since then, from the end of the user's speech), continuity
+frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT, of
+frames their latency), reply_s (those of turns complete since then, from the end of the user's speech), continuity
 ([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
 """
 
@@ -121,14 +121,15 @@ class RunProgress:
     label: str = ""
     """Label of the point."""
     first: str = "TTFP"
-    """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
+    """Name of the metric in `ttfp`: TTFT where replies are not spoken; latency of frames, from the end of their
+    audio."""
     expected: Phases | None = None
     """How long the run will take, before it."""
     taken: Phases | None = None
     """How long it took, after it."""
     open_loop: bool = False
     stage: str = "floor"
-    """What goes on before the first status: floor, then start."""
+    """The stage before the first status: floor, then start."""
     t_s: float = 0.0
     _statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
@@ -158,7 +159,7 @@ class RunProgress:
 
     @property
     def phase(self) -> str:
-        """What goes on: floor, start, ramp, load or drain."""
+        """Return the phase that the run is in: floor, start, ramp, load or drain."""
         if not self._statuses:
             return self.stage
         expected = self.expected

@@ -33,7 +33,7 @@ _HINTS = (
     (_SHED, "take fewer sessions, or let the server take more"),
     (r"", "see the server's log"),
 )
-"""What may mend failures with a reason that begins so."""
+"""Pattern of the reason of a failure, and its likely remedy; the first pattern that matches counts."""
 
 
 class FailedPoint(RuntimeError):
