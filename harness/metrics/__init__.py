@@ -1,1 +1,1 @@
-"""What a user felt, as pure functions over the event log: no vLLM, no clock, no state."""
+"""The experience of users, as pure functions over the event log: no vLLM, no clock, no state."""

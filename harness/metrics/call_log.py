@@ -1,4 +1,4 @@
-"""What the log of an open call holds: stretches of sound of both sides, and what the server told.
+"""The log of an open call: stretches of sound of both sides, and the server's messages.
 
 A stretch is logged at its end, with its length: `user_speech` with what the user did, `agent_speech` (as it was played)
 and `server_speech` (as it arrived) with the number of the reply. `told` names what the client learnt from the server.
@@ -33,7 +33,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Call:
-    """What the log has of one session, in order of time."""
+    """The log of one session, in order of time."""
 
     begins_s: dict[int, float] = field(default_factory=dict)
     said: dict[int, list[Stretch]] = field(default_factory=dict)

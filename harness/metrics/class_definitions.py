@@ -114,12 +114,12 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         None,
     ),
 }
-"""What is known of every class, by `by_class` and `of_log` of `harness.metrics.class_metrics`; their names have no
-class yet."""
+"""Definitions of the metrics of every class, by `by_class` and `of_log` of `harness.metrics.class_metrics`. Their names
+have no class yet."""
 
 
 def in_class(name: str, metric: str) -> str:
-    """What a metric of a class is called."""
+    """Return the name of a metric of a class."""
     return f"{name}{SEPARATOR}{metric}"
 
 

@@ -17,7 +17,7 @@ TTFP_TARGET_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What one number means."""
+    """The definition of one number."""
 
     unit: str
     """s, 1 (share or count), 1/s, 1/min, token, W or J."""
@@ -178,7 +178,7 @@ def _waste(suffix: str, tokens: str) -> dict[str, Definition]:
 
 
 def stage_use_definitions(stage: str) -> dict[str, Definition]:
-    """What `harness.metrics.summary` says of a stage of any name."""
+    """Return the definitions of the metrics that `harness.metrics.summary` has for a stage of any name."""
     named = WORDS.get(stage, stage)
     return {
         f"busy_{stage}": Definition(
@@ -336,7 +336,7 @@ OWN_DEFINITIONS: dict[str, Definition] = {}
 """Definitions of metrics that only workload kinds of other packages have. It is filled as kinds are discovered
 (`harness.kinds`)."""
 HEADLINES: dict[str, tuple[str, ...]] = {}
-"""What the tables of such a kind show; filled likewise."""
+"""Kind of workload of another package -> metrics that its tables show; filled as `OWN_DEFINITIONS` is."""
 
 
 STATISTICS = {"p50": "P50", "p90": "P90", "mean": "Mean"}

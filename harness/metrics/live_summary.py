@@ -210,7 +210,8 @@ def without_batch(asked: int | None) -> dict[str, Measured]:
 
 
 def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> dict[str, Measured]:
-    """What a batch beside the users came to, by the names of `harness.metrics.live_definitions`.
+    """Return the metrics of a batch that ran at the same time as the users, by the names of
+    `harness.metrics.live_definitions`.
 
     A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
     whichever document, and not by documents that ended. `events`: of the documents; `slips_s`: of their sends.

@@ -1,4 +1,4 @@
-"""What a metric is, and the few ways in which one is made of values, NaN where one is missing."""
+"""Metrics, and the few ways in which one is made of values, NaN where one is missing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a listener hears: a player that starts at the first packet and pauses when it runs dry.
+"""The playback that a listener hears: a player that starts at the first packet and pauses when it runs dry.
 
 The simulated client feeds it packet by packet, the metrics feed it a whole reply: both hear the same thing.
 
@@ -10,9 +10,8 @@ Two projects measure "underrun" differently on the same packets, and both forms 
 * *fixed timeline* (vLLM-Omni, `benchmarks/audio_continuity.py`, `audio_underrun_s`): the player never
   pauses, so lateness accumulates: `max_j max(0, (t_j - t_0) - audio received before j)`.
 
-The gaps of the pausing player add up to the worst lateness on the fixed timeline: with
-d_j = t_j - (audio before j), gap_j is by how much d_j exceeds the largest d so far, and the fixed underrun is
-max d - d_0. So one pass yields both.
+The gaps of the pausing player add up to the worst lateness on the fixed timeline: with d_j = t_j - (audio before j),
+gap_j is by how much d_j exceeds the largest d so far, and the fixed underrun is max d - d_0. So one pass yields both.
 """
 
 from math import inf, nan

@@ -1,7 +1,8 @@
-"""What sessions said to spoken questions, in words, and whether it states the answers (Metronome section 5.4).
+"""The quality of answers to spoken questions: their words, and whether they state the right answer (Metronome section
+5.4).
 
 The scorer is lenient, as the paper's: an answer is right when one of its question's keywords stands in it as whole
-words, whatever else does; letter case, accents and punctuation do not matter.
+words, whatever else does. Letter case, accents and punctuation do not matter.
 """
 
 import unicodedata

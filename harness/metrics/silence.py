@@ -1,4 +1,4 @@
-"""Who hears nothing: silent sessions over time, and the two ways in which a full pool silences them.
+"""Silence: silent sessions over time, and the two ways in which a full pool silences them.
 
 Specification part 4 and finding 2. A dashboard of latencies and deadline misses shows neither.
 """

@@ -17,7 +17,7 @@ AR_STAGES = (ENTRY, TALKER)
 STAGES = (*AR_STAGES, VOCODER)
 
 WORDS = {ENTRY: "first stage", TALKER: "talker", VOCODER: "vocoder"}
-"""What definitions call them."""
+"""Names of stages in definitions."""
 
 _BEFORE = re.compile("_thinker(?=_|$)")
 
@@ -31,6 +31,6 @@ def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
 
 
 def renamed(name: str) -> str:
-    """What a metric, or a column of a request table, of a record is called now: until 0.2 the first stage was
-    `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
+    """Return the present name of a metric, or of a column of a request table, of a record. Until 0.2 the first stage
+    was `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
     return _BEFORE.sub(f"_{ENTRY}", name)

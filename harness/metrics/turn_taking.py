@@ -1,6 +1,6 @@
-"""Who spoke when, turn by turn: delays, takeovers, interruptions and talk-over, from the stretches of sound in the log.
+"""Turn taking, turn by turn: delays, takeovers, interruptions and talk-over, from the stretches of sound in the log.
 
-Times of sound decide. What a server tells divides a delay into parts, and says whether a reply that fell silent was cut
+Times of sound decide. The server's messages divide a delay into parts, and say whether a reply that fell silent was cut
 or over, which no sound can. The table of turns comes first, then the numbers of one run that are read from it.
 """
 
@@ -122,7 +122,7 @@ def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s:
 def _reaction(
     call: Call, replies: dict[str, Stretch], answer: Stretch | None, turn: int, event: str, next_s: float
 ) -> dict[str, float]:
-    """What the agent did at the turn's event."""
+    """Return the agent's reaction to the turn's event, as columns of the table."""
     words = [one for one in call.said.get(turn + 1, []) if one.label == event]
     heard = words[0] if words else call.beside.get(turn) if event not in TAKES_FLOOR else None
     if heard is None:

@@ -13,7 +13,7 @@ TRUTH = ("read_s", "first_s", "last_s", "packets")
 
 
 class Truth:
-    """What was read and written, and when."""
+    """The log of requests read and packets written, with their times."""
 
     def __init__(self) -> None:
         self._rows, self._late = array("d"), array("d")

@@ -48,7 +48,7 @@ class Backend:
         return self.alive and (self._limit is None or self.in_flight < self._limit)
 
     def died(self) -> None:
-        """What it had cached is gone with it."""
+        """Mark the backend as dead. Its cache is gone with it."""
         self.alive = False
         self._index.clear()
 

@@ -1,4 +1,4 @@
-"""What the proxy counts, for Prometheus."""
+"""Counters of the proxy, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
 

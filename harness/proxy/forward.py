@@ -162,7 +162,7 @@ class Forward:
             return None
 
     async def models(self, request: web.Request) -> web.StreamResponse:
-        """What the servers list, each model once."""
+        """Return the models that the servers list, each model once."""
         found: dict[str, Any] = {}
         status = HTTPStatus.SERVICE_UNAVAILABLE
         for place, backend in enumerate(self._pool.backends):
@@ -257,7 +257,7 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 def _prompt(said: dict[str, Any], body: bytes) -> bytes:
-    """What two requests share whose prompts begin alike."""
+    """Return the part of a request that two requests share whose prompts begin alike."""
     prompt = said.get("messages", said.get("prompt"))
     return body if prompt is None else json.dumps(prompt, ensure_ascii=False).encode()
 

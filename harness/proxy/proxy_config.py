@@ -1,4 +1,4 @@
-"""What stands behind a proxy, and how it chooses."""
+"""Configuration of a proxy: the servers behind it, and its rule of routing."""
 
 import importlib.util
 from typing import Any

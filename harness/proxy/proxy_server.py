@@ -121,8 +121,8 @@ def _app(
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Whoever cannot show the token is refused; what goes wrong otherwise is said as OpenAI says it. Without a
-        token only this machine is answered, by its own names."""
+        """Refuse a request without the token, and report any other error in OpenAI's form. Without a token only this
+        machine is answered, by its own names."""
         if shown is None and local and not is_own(request.headers.get("Host", "localhost")):
             return error(HTTPStatus.FORBIDDEN, "Host is another site's name; call this proxy localhost")
         if shown is not None and request.path != "/health":

@@ -1,1 +1,1 @@
-"""What a point leaves behind: its event log, its record, and what made it."""
+"""The output of a point: its event log, its record, and its provenance."""

@@ -56,11 +56,11 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a worker measured at one point.
+    """A worker's measurement of one point.
 
-    `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the
-    engine was fresh; `cost` is what the run took (wall time and the share spent in vLLM), which differs from
-    run to run and stays out of the summary. A table that is a path is in the record's folder already.
+    `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the engine was
+    fresh; `cost` is the cost of the run (wall time and the share spent in vLLM), which differs from run to run and
+    stays out of the summary. A table that is a path is in the record's folder already.
     """
 
     trace: Trace
@@ -106,7 +106,7 @@ class _Sums(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """What every manifest has."""
+    """The fields of every manifest."""
 
     status: Literal["ok", "failed"]
     id: str = ""
@@ -126,7 +126,7 @@ class Record:
     manifest: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     counters: dict[str, int]
-    """What the engine counted; empty for a point that failed before it was measured, as are the metrics."""
+    """Counters of the engine; empty for a point that failed before it was measured, as are the metrics."""
 
     def trace(self) -> Trace:
         try:

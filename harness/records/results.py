@@ -164,7 +164,7 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
 
 
 def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What has some of the experiment's seeds and lacks others, for people."""
+    """Return the missing seeds of the cells that have some of the experiment's seeds, for people."""
     seeds: dict[str, set[int]] = {}
     for row in rows:
         seeds.setdefault(" ".join([row["engine"], *_cell(experiment, row)]), set()).add(row["seed"])

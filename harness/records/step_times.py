@@ -1,4 +1,4 @@
-"""What a record says of where its modelled step times come from."""
+"""The sources of modelled step times, as a record states them."""
 
 from __future__ import annotations
 

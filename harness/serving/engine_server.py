@@ -40,8 +40,8 @@ class Ready(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What a server does now. `turns`, `ttfp_p50_s`: replies ended and their median since the status before, the
-    latter interpolated in a histogram; None: there were none. `refused`: connections, since it began."""
+    """The present state of a server. `turns`, `ttfp_p50_s`: replies ended and their median since the status before, the
+    latter interpolated in a histogram; None: there were none. `refused`: connections refused since the server began."""
 
     sessions: int
     turns: int

@@ -144,7 +144,8 @@ def fleet(config: ServeConfig, count: int) -> Iterator[list[ServerProcess]]:
 
 
 def main() -> None:
-    """What `ServerProcess` runs: the configuration comes as a line, and when its input ends so does the server."""
+    """Run the server of a `ServerProcess`: the configuration comes as a line, and the server ends when its input
+    ends."""
     told = (
         sys.stdin.fileno()
     )  # read without Python's buffer, whose lock a waiting thread would hold to the end

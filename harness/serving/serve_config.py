@@ -1,4 +1,4 @@
-"""What to serve, and whether that can be."""
+"""The configuration of a server, and checks that it can be served."""
 
 import importlib.util
 import os
@@ -21,16 +21,16 @@ from workloads.errors import UserError, nearest, validate
 from workloads.optional import install_command
 
 SMALL_DEPLOYMENT = "speech_tiny"
-"""What really runs on any machine; served on real devices where no deployment is set."""
+"""Deployment that really runs on any machine. Real devices serve it where no deployment is set."""
 
 DEVICES = ("virtual", *REAL_DEVICES)
-"""What a server can run on; virtual: modelled GPUs on the wall clock."""
+"""Devices of a server; virtual: modelled GPUs on the wall clock."""
 
 LIBRARIES = ("vllm", "websockets", "msgspec", "prometheus_client", "uvloop")
 
 
 class ServeConfig(BaseModel):
-    """What to serve, where, and within which limits; `check` it before use. It holds no secrets."""
+    """The configuration of a server: system, place and limits; `check` it before use. It holds no secrets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -120,7 +120,7 @@ def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
 
 
 def token(token_env: str | None) -> str | None:
-    """What clients must show; None: nothing. UserError when the variable that should hold it is empty."""
+    """Return the token that clients must show; None: none. UserError when the variable that should hold it is empty."""
     if token_env is None:
         return None
     found = os.environ.get(token_env, "")
@@ -131,5 +131,5 @@ def token(token_env: str | None) -> str | None:
 
 
 def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
-    """What the modelled device replays with: the given profile, or the one that the deployment ships with."""
+    """Return the profile that the modelled device replays with: the given one, or the deployment's own."""
     return config.profile or profile_of(None, None, config.device, server)

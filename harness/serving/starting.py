@@ -1,6 +1,7 @@
-"""What a server answers while it loads: that it starts.
+"""Answers of a server while it loads: it says that it starts.
 
-Models load in the thread of the event loop, for ten seconds and more; who asks in that time is answered from another.
+Models load in the thread of the event loop, for ten seconds and more. Requests in that time are answered from another
+thread.
 """
 
 import contextlib

@@ -73,9 +73,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class Search:
-    """What `rehearse find` looks for: the largest value of a parameter at which every seed meets every target.
+    """The search of `rehearse find` for the largest value of a parameter at which every seed meets every target.
 
-    All seeds are tried together until that value is known. Those that still met the targets where another one did not
+    All seeds are tried together until that value is known. Seeds that still met the targets where another one did not
     then go on by themselves, so that the largest value of each seed tells how far they differ.
 
     `met`: seed -> value -> whether it meets every target.

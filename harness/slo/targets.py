@@ -56,7 +56,7 @@ class Target:
 
     @property
     def asked(self) -> str:
-        """What is asked of the metric: ≤ 800 ms."""
+        """Return the target's bound with its sign: ≤ 800 ms."""
         factor, unit = scale(self.metric)
         return f"{_SIGN[self.op]} {factor * self.bound:,.6g}{unit and f' {unit}'}"
 
@@ -84,7 +84,7 @@ class Repeat:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Repeat:
-        """What `as_dict` wrote."""
+        """Make a repeat of the output of `as_dict`."""
         values = tuple(None if v is None else float(v) for v in data["values"])
         return cls(data["point"], values, data["error"])
 
@@ -243,8 +243,8 @@ def is_sampled(metric: str) -> bool:
 
 
 def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
-    """What a percentile or mean is over, a value for each turn that should have one, infinite where it has none; None
-    where the metric is neither."""
+    """Return the values behind a percentile or mean: one for each turn that should have one, infinite where it has
+    none. None where the metric is neither."""
     family, _, statistic = metric.rpartition("_")
     requests = counted(requests)
     distribution = DISTRIBUTIONS.get(family)

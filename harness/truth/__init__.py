@@ -1,1 +1,1 @@
-"""What real servers did, read from the files that they and their clients left."""
+"""Records of real servers, read from the files that they and their clients left."""

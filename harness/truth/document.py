@@ -39,7 +39,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def get(value: Any, *names: str) -> Any:
-    """What stands under the first of `names` that is there ("a.b": b in a) and is not null; None otherwise."""
+    """Return the value under the first of `names` that exists ("a.b": b in a) and is not null; None otherwise."""
     for name in names:
         found = value
         for step in name.split("."):

@@ -185,7 +185,8 @@ class Search:
         ]
 
     def _off(self, means: np.ndarray, point: np.ndarray) -> np.ndarray:
-        """What the sum of squares is taken of: errors of what was measured, and the distance from the priors."""
+        """Return the residuals whose squares are summed: errors against the measurement, and the distance from the
+        priors."""
         return np.concatenate([np.nan_to_num(np.log(means / self._measured)).ravel() / ERROR, point])
 
     def _slopes(self, point: np.ndarray, means: np.ndarray, draft: Calibrated) -> np.ndarray:

@@ -207,7 +207,7 @@ def _yaml(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _profile(folder: Path) -> dict[str, Any]:
-    """What the client was told; of inference-perf, what it made of that, where it wrote it down."""
+    """Return the client's settings; of inference-perf those that it made of them, where it wrote them down."""
     made = _yaml(folder, "config.yaml")
     return made if get(made, "load.stages") else _yaml(folder, "profile.yaml")
 
@@ -223,7 +223,7 @@ def _model_config(folder: Path, model: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the client's files say of what it asked for."""
+    """The client's settings, by its own files."""
 
     tool: str = ""
     model: str | None = None
@@ -231,7 +231,7 @@ class Asked:
 
 
 def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
-    """What the client measured, and what it asked for."""
+    """Return the client's measurements and settings."""
     if files.guidellm:
         asked = Asked("guidellm", *guidellm.asked(files.guidellm))
         return guidellm.read_parts(files.guidellm), asked
@@ -263,7 +263,7 @@ def _with_prefix(seen: Sequence[Seen], tokens: int) -> list[Seen]:
 
 
 def _parts(served: Sequence[Seen], profile: dict[str, Any], where: str) -> list[Part]:
-    """What guidellm was told, where its results are not there to tell the parts."""
+    """Return the parts of a guidellm run by its settings, where its results are not there to tell the parts."""
     kind, rate = get(profile, "rate-type", "rate_type"), get(profile, "rate")
     most = number(profile, where, "max-requests", "max_requests")
     if kind == "sweep":

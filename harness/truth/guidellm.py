@@ -1,4 +1,4 @@
-"""What guidellm, a client, measured of each request: its results as JSON, gzip or not.
+"""Measurements of each request by guidellm, a client: its results as JSON, gzip or not.
 
 Versions differ in names (0.3: `start_time`, `args.strategy`; 0.6: `request_start_time`, `config.strategy`), so each
 value is looked for under all of them.
@@ -52,7 +52,7 @@ def _part(benchmark: Any, where: str) -> Part:
 
 
 def label(strategy: Any, where: str) -> str:
-    """What a part of this strategy is called; UserError without its rate."""
+    """Return the label of a part of this strategy; UserError without its rate."""
     kind = get(strategy, "type_", "type")
     if kind == "synchronous":
         return ONE_AT_A_TIME

@@ -1,9 +1,9 @@
-"""What inference-perf, a client, measured of each request, and of an experiment whose requests are not there.
+"""Measurements by inference-perf, a client: of each request, and of an experiment whose requests are not there.
 
 Requests: `per_request_lifecycle_metrics.json`; a whole experiment: `summary_lifecycle_metrics.json`.
 
 It counts tokens by encoding the text again (inference_perf/apis/completion.py), a few per cent more or fewer than were
-generated. Where the server ignored the end of sequence (`ignore_eos`), a request's limit is what was generated.
+generated. Where the server ignored the end of sequence (`ignore_eos`), a request generated as many tokens as its limit.
 Older versions have the counts in `info`, newer ones in `info.request_metrics` and `info.response_metrics`.
 """
 
@@ -73,7 +73,7 @@ def _stages(ordered: Sequence[Seen], profile: Mapping[str, Any], where: str) -> 
 
 
 def _payload(entry: Any) -> dict[str, Any]:
-    """What was sent to the server, where it was kept."""
+    """Return the body that was sent to the server, where it was kept; else {}."""
     sent = get(entry, "request")
     try:
         sent = parse(sent) if isinstance(sent, str) else sent

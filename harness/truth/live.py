@@ -1,4 +1,4 @@
-"""What `rehearse live` measured of a server that answers in text: one run, each load a part of it."""
+"""Measurements by `rehearse live` of a server that answers in text: one run, each load a part of it."""
 
 import json
 from collections.abc import Iterator

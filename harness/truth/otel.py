@@ -1,7 +1,7 @@
-"""What vLLM's own traces say of each request: OpenTelemetry in JSON, a document a line.
+"""Measurements of each request by vLLM's own traces: OpenTelemetry in JSON, a document a line.
 
-vLLM writes a span `llm_request` for each request that ended (`--otlp-traces-endpoint`). One that was refused or
-aborted has none.
+vLLM writes a span `llm_request` for each request that ended (`--otlp-traces-endpoint`). One that was refused or aborted
+has none.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a measured run becomes in virtual time: a deployment as its server was, and a trace of its requests."""
+"""A measured run in virtual time: a deployment as its server was, and a trace of its requests."""
 
 import math
 import re
@@ -91,7 +91,7 @@ def deployment(
 def _assumed(
     server: Server, model: Model, gpu: str, limits: dict[str, Any], client_s: float | None
 ) -> Iterator[str]:
-    """What the run does not state, a sentence each."""
+    """Yield a sentence for each setting that the run does not state."""
     if server.gpu is None:
         yield f"The GPU is an {gpu.upper()}."
     for name in ("max_num_seqs", "max_num_batched_tokens"):

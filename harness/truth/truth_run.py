@@ -1,11 +1,11 @@
-"""What a real server was and what it did: request by request, or as means and tails of a whole experiment."""
+"""A real server and its measurements: request by request, or as means and tails of a whole experiment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 LATENCIES = ("ttft", "itl", "e2e")
-"""What is compared: time to the first token, mean time between tokens of a request, end to end."""
+"""Latencies that are compared: time to the first token, mean time between tokens of a request, end to end."""
 
 METRICS = ("e2e_mean", "e2e_p90", "e2e_p99", "ttft_mean", "ttft_p90", "ttft_p99", "itl_mean")
 """Names of what a whole experiment measured, all in seconds."""
@@ -23,7 +23,7 @@ class Request:
     prompt_tokens: int
     """With the shared prefix, if any."""
     output_tokens: int
-    """What was generated, not the limit."""
+    """Tokens generated, not the limit."""
     prefix: str | None
     """Which prefix it shares: all prompts of a name begin with the same tokens."""
     prefix_tokens: int
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What served; None is not known."""
+    """The server of a run; None is not known."""
 
     model: str
     """"" is not known."""
@@ -60,7 +60,7 @@ class Server:
     cpu_offload_gib: float | None = None
     """Host memory that takes evicted KV blocks."""
     label: str = ""
-    """What its user calls it."""
+    """The user's name for the server."""
     config: Path | None = None
     """The model's config.json, where it is with the run."""
 
@@ -76,13 +76,14 @@ class TruthRun:
     parts: tuple[tuple[str, int, int], ...]
     """Where its load changes: (label, index of the first request, index after the last); at least one."""
     client: tuple[Request | None, ...] | None
-    """What the client measured of each of `requests`; None where it measured nothing."""
+    """The client's measurement of each of `requests`; None where it measured nothing."""
     source: str
     """The files that it was read from."""
     tool: str = ""
     """The client that loaded it, where that is known."""
     client_s: float | None = 0.0
-    """What the client adds to the latencies of `requests`: 0 where the server measured them; None is not known."""
+    """Seconds that the client adds to the latencies of `requests`: 0 where the server measured them; None is not
+    known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class SummaryRun:
     rates: tuple[tuple[float, float], ...]
     """(requests a second, seconds), one after the other; in each, a Poisson process of just rate × seconds arrivals."""
     assumed: tuple[str, ...]
-    """What of it is assumed and not known, or means something else than its name says; a sentence each."""
+    """A sentence for each setting that is assumed and not known, or that means something else than its name says."""
     shared: SharedPrompts | None = None
     achieved: float | None = None
     """Requests a second that the client sent of the only one of `rates`."""

@@ -1,4 +1,5 @@
-"""What `vllm bench serve --save-result --save-detailed`, a client, measured of each request (vllm/benchmarks/serve.py).
+"""Measurements of each request by `vllm bench serve --save-result --save-detailed`, a client
+(vllm/benchmarks/serve.py).
 
 Without `--save-detailed` the result has no lists of requests.
 """

@@ -1,6 +1,6 @@
-"""What served a run: vLLM's log first, then the settings that it was started with.
+"""The server of a run: vLLM's log first, then the settings that it was started with.
 
-Lines of a log may be cut off, so a value counts only with what follows it.
+Lines of a log may be cut off, so a value counts only with the text that follows it.
 """
 
 import re
@@ -31,7 +31,7 @@ _NAMES = {
 }
 """Field of Server -> vLLM's names, in `non-default args: {'name': value}` and in `config: name=value`."""
 _BEGIN = "vLLM API server version"
-"""What a server writes first: a log may hold several that failed to start, with other settings."""
+"""Text that a server writes first. A log may hold several servers that failed to start, with other settings."""
 _CONSTANTS: dict[str, Any] = {"True": True, "False": False, "None": None}
 
 
