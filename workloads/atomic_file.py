@@ -58,7 +58,7 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def output(path: str | Path, make_folder: bool = False) -> Iterator[BinaryIO]:
-    """What the user named as the place of a file, to write into: `-` is standard output, as it comes.
+    """Open the place that the user named for a file, to write into: `-` is standard output, written directly.
 
     UserError for a place that `check_output` refuses, or that cannot be written.
     """

@@ -44,11 +44,12 @@ REMOVED = {
     "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }
-"""What the version before had, as kind and name, and the sentence that says what replaces it. Kept for one version."""
+"""Names of the version before, as kind and name, and the sentence that says what replaces each. Kept for one
+version."""
 
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal obeys, what turns the direction of text around it, and halves of characters."""
+"""Characters that a terminal obeys or that turn the direction of text around them, and halves of characters."""
 
 
 class UserError(ValueError):

@@ -1,4 +1,4 @@
-"""What other packages bring: their entry points, which take too long to look up to do so more than once."""
+"""Entry points of other packages. They take too long to look up to do so more than once."""
 
 from functools import cache
 from importlib import metadata

@@ -241,9 +241,10 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
 
 
 def serves(trace: Trace) -> Kind:
-    """What an engine must serve to play `trace`: as the workloads that made it, from a file or at once.
+    """Return the kind of workload that an engine must serve to play `trace`: as the workloads that made it, from a file
+    or at once.
 
-    Of a merged trace, which several made, the kind that is not turns, if there is one.
+    A merged trace, which several workloads made, has the kind that is not turns, if there is one.
     """
     made_by = (WORKLOADS.get(name) for name in trace.header.generator.split("+"))
     return next((workload.serves for workload in made_by if workload and workload.serves != "turns"), "turns")

@@ -152,7 +152,7 @@ class Turn:
 
     @property
     def slo(self) -> Slo:
-        """What its request is promised."""
+        """Return the service promised to the turn's request."""
         return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)
 
 

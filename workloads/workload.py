@@ -1,4 +1,4 @@
-"""What a workload is: a name, parameters, and how a trace is made of them."""
+"""Workloads: a name, parameters, and how a trace is made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of every workload have in common."""
+"""The base of the parameters of every workload."""
 
 from __future__ import annotations
 

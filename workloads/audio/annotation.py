@@ -1,4 +1,4 @@
-"""Who speaks when in a recording, as corpora write it down: RTTM lines and Praat's TextGrids."""
+"""Annotations of a recording's speakers as corpora have them: RTTM lines and Praat's TextGrids."""
 
 import re
 from collections.abc import Iterable

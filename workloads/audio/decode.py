@@ -45,7 +45,7 @@ class BadRecording(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the file holds: samples per second and channel, channels, encoding as libsndfile names it."""
+    """The format of a file: samples per second and channel, channels, encoding as libsndfile names it."""
 
     rate: int
     channels: int

@@ -27,7 +27,7 @@ PAUSE_DB = 40.0  # choice: what is so far below the loudest is a pause, and no p
 
 @dataclass(frozen=True)
 class Degradation:
-    """What is done to the sound of the turns; None: nothing of that kind.
+    """Changes to the sound of the turns; None: no change of that kind.
 
     snr_db    noise so many dB below the speech where it is spoken
     reverb_s  a room in which sound falls by 60 dB in so many s
@@ -40,7 +40,7 @@ class Degradation:
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Degradation:
-        """What the parameters of a trace say; nothing, where it has none of them."""
+        """Return the changes that the parameters of a trace state; none, where it has none of them."""
         return cls(params.get("snr_db"), params.get("reverb_s"), params.get("codec"))
 
     def __str__(self) -> str:

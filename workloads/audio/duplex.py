@@ -39,7 +39,7 @@ class Stream:
         self._ends = list(accumulate(part.length for part in parts))
 
     def parts_of(self, begin: int, length: int) -> Iterator[Part]:
-        """What is heard in `length` samples from sample `begin` of the stream on."""
+        """Yield the sound of `length` samples from sample `begin` of the stream on."""
         total = self._ends[-1]
         at = (begin + self.phase) % total
         index = bisect_right(self._ends, at)

@@ -25,7 +25,7 @@ LEVEL_DB = {
 
 
 class Spoken(Protocol):
-    """What somebody may say: `workloads.audio.utterances.Utterance` or `workloads.audio.phrases.Phrases`."""
+    """Recorded or drawn speech: `workloads.audio.utterances.Utterance` or `workloads.audio.phrases.Phrases`."""
 
     @property
     def clip(self) -> Clip: ...

@@ -55,7 +55,8 @@ def named(notes: Sequence[str]) -> set[str]:
 
 
 def excerpt(notes: tuple[str, ...], folder: Path, what: str, session: int, turn: int) -> Excerpt:
-    """What is heard in a turn ("turn") or its event ("event"); UserError when it is gone, or another than it was."""
+    """Return the sound of a turn ("turn") or of its event ("event"); UserError when it is gone, or another than it
+    was."""
     found = _found(notes).get((what, session, turn))
     if found is None:
         raise UserError(

@@ -60,7 +60,7 @@ def full_duplex_bench(params: AnnotatedParams, seed: int) -> Trace:
 
 
 def _sample(folder: Path, recording: Recording) -> tuple[str, list[HeardTurn]]:
-    """What it is called, and the turns in it."""
+    """Return the name of a sample's task, and the turns in it."""
     speech = speech_of(recording)
     if not speech:
         raise UserError(f"{recording.path} holds no speech that a detector finds; remove the folder.")

@@ -32,7 +32,7 @@ class Clip(Protocol):
 
     @property
     def sha256(self) -> str:
-        """What the clip is, in 64 hexadecimal digits: equal sound has equal digits."""
+        """Identity of the clip, in 64 hexadecimal digits: equal sound has equal digits."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class Library:
         return found
 
     def unusable(self) -> UserError:
-        """What to raise when nothing is left."""
+        """Return the error for a folder without any usable recording."""
         return UserError(
             f"{self.folder} has no usable recording ({counted(self.skipped)}); give another folder."
         )
@@ -140,7 +140,7 @@ class Library:
         return sum(clip.seconds for clip in self.clips)
 
     def notes(self, rate: int) -> list[str]:
-        """What had to be done to the recordings to have them as 16-bit mono at `rate`, for a record's header."""
+        """Return the changes made to the recordings to have them as 16-bit mono at `rate`, for a record's header."""
         changes = Counter[str]()
         for format in (clip.format for clip in self.clips):
             if format.channels > 1:

@@ -41,7 +41,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Obtained:
-    """What came: `recordings` of `seconds` together; `passed_over` counts unusable files by kind."""
+    """The obtained recordings: `recordings` of `seconds` together; `passed_over` counts unusable files by kind."""
 
     recordings: int
     seconds: float

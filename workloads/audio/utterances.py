@@ -1,4 +1,4 @@
-"""What a user says in one turn: speech cut out of recordings, from its first sound to its last."""
+"""A user's speech in one turn: cut out of recordings, from its first sound to its last."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ _MOST_HEADER = 2**20
 _RIFF = 12
 _EXTENSIBLE = 0xFFFE
 _TAG = b"TAG", 128
-"""What some programs hang behind MP3s and also behind WAVs, with its bytes. [config: ID3v1]"""
+"""Tag that some programs append to MP3s and also to WAVs, with its length in bytes. [config: ID3v1]"""
 
 
 class Header(NamedTuple):

@@ -22,9 +22,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What one request is promised. `request_class`: its class, None where a trace has one only. `priority`: as vLLM's,
-    lower is served first. `ttft_deadline_s`, `tbt_deadline_s`: by how much after the act of its user that asks for it,
-    as scheduled, its first token, and after each token the next one, is due; None: at no time."""
+    """The service promised to one request. `request_class`: its class, None where a trace has one only. `priority`: as
+    vLLM's, lower is served first. `ttft_deadline_s`: time from the user's act that asks for it, as scheduled, until its
+    first token is due. `tbt_deadline_s`: the same from each token to the next one. None: never due."""
 
     request_class: str | None = None
     priority: int = 0
@@ -72,7 +72,7 @@ def as_names(values: Any) -> np.ndarray:
 
 
 def rules(columns: Mapping[str, np.ndarray]) -> list[Rule]:
-    """What the columns must hold, with the turns that break it; at most 32 characters keep tables readable."""
+    """Return the rules of the columns, with the turns that break each. At most 32 characters keep tables readable."""
     names, priority = columns["request_class"], columns["priority"]
     named = names != ""
     if named.any():

@@ -1,4 +1,4 @@
-"""What an open microphone hears beside turns in one breath: hesitations, and sounds while others have the floor."""
+"""Sounds of an open microphone besides turns in one breath: hesitations, and sounds while others have the floor."""
 
 from typing import Literal, get_args
 

@@ -1,4 +1,4 @@
-"""What a trace must keep of hesitations and events.
+"""Rules of hesitations and events in a trace.
 
 The columns are younger than the first traces and most leave them empty; no event is "" here.
 """
@@ -13,7 +13,7 @@ from workloads.columns.duplex_events import EVENTS
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:
-    """What a trace must keep, for its own check."""
+    """Return the rules that a trace must keep, for its own check."""
     event, spoken = columns["event"], ~np.isnan(columns["audio_s"])
     paused, timed = ~np.isnan(columns["pause_s"]), ~np.isnan(columns["event_after_s"])
     after, length = columns["pause_after_s"], columns["pause_s"]

@@ -28,9 +28,8 @@ Link = tuple[int, int]
 
 @cache
 def links(waits: str | None) -> tuple[Link, ...]:
-    """What `waits` names, as "1:4,-2:0" does the turn 4 of the next session and the first of the one but last before;
-    ValueError for what is nothing of the kind.
-    """
+    """Return the turns that `waits` names. "1:4,-2:0" is turn 4 of the next session, and the first turn of the session
+    two before. ValueError for another form."""
     if not waits or waits == BEGIN:
         return ()
     pairs = (each.split(":") for each in waits.split(","))
@@ -55,7 +54,7 @@ def job_of(columns: Mapping[str, Any]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Waits:
-    """What each turn of a trace waits for, in order: rows of turns that end before it, and its wait after that, s.
+    """The waits of a trace's turns, in order: rows of turns that end before each, and its wait after that, s.
 
     A turn without any waits from the begin of its job, the first one of a job not at all.
     """
@@ -101,7 +100,7 @@ class Waits:
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:
-    """What a trace must keep, for its own check."""
+    """Return the rules that a trace must keep, for its own check."""
     waits, prefix, turn = columns["waits"], columns["prefix"], columns["turn"]
     none = np.zeros(len(turn), bool)
     begins = starts(columns)

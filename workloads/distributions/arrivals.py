@@ -114,10 +114,10 @@ def busiest(times: np.ndarray, length_s: float) -> float:
 
 
 def scale_to_peak(times: np.ndarray, rate: float, window_s: float) -> float:
-    """What to divide `times` (ascending, s) by so that the busiest `window_s` holds rate * window_s arrivals.
+    """Return the divisor of `times` (ascending, s) at which the busiest `window_s` holds rate * window_s arrivals.
 
-    A window holds k arrivals when the first and the last of them are no further apart than it is long, so the
-    scale is the shortest stretch of k arrivals by the window. ValueError when that cannot be.
+    A window holds k arrivals when the first and the last of them are no further apart than it is long, so the scale is
+    the shortest stretch of k arrivals by the window. ValueError when that cannot be.
     """
     k = max(2, round(rate * window_s))
     if k > len(times):

@@ -34,7 +34,8 @@ class Rows(BaseModel):
     count: int = Field(1000, ge=1, description="rows taken, from the first on")
 
     def address(self, repository: str, revision: str) -> str:
-        """What `datasets` is asked for; `repository` is OWNER/NAME on the hub, or a folder with a copy of one."""
+        """Return the address of the rows for `datasets`; `repository` is OWNER/NAME on the hub, or a folder with a copy
+        of one."""
         copied = Path(repository).is_dir()
         file = f"{repository}/{self.file}" if copied else f"{ON_HUB}{repository}@{revision}/{self.file}"
         return f"zip://{self.inside}::{file}" if self.inside else file
@@ -46,7 +47,7 @@ class Rows(BaseModel):
 
     @property
     def name(self) -> str:
-        """What the rows are kept as: named as the data file, with another ending."""
+        """Return the file name under which the rows are kept: the data file's, with another ending."""
         return re.sub(r"[^\w.-]+", "_", self.path.name.partition(".")[0]) + ".jsonl"
 
 

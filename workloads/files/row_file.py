@@ -137,6 +137,6 @@ class RowFile(ABC):
         return [f"{n} of {total} {self.rows} skipped: {kind}" for kind, n in sorted(self.skipped.items())]
 
     def nothing_left(self) -> UserError:
-        """What to raise when no row passed the checks."""
+        """Return the error for a file in which no row passed the checks."""
         kinds = "; ".join(self.notes())
         return UserError(f"{self.path}: no good {self.word} is left ({kinds}); give a file with better ones.")

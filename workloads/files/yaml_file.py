@@ -21,12 +21,12 @@ _PLAIN = {
 
 
 def shipped_yaml(path: Any) -> Any:
-    """What a file of ours holds: a path, or a resource of a package."""
+    """Return the content of a file of ours: a path, or a resource of a package."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
 
 
 def read_yaml(path: str | Path, mend: str = "correct it") -> Any:
-    """What a file holds; UserError, which ends with `mend`, when it cannot be read or is not YAML."""
+    """Return the content of a file; UserError, which ends with `mend`, when it cannot be read or is not YAML."""
     path = existing_file(path)
     try:
         return parse_yaml(path.read_text())
@@ -39,8 +39,8 @@ def read_yaml(path: str | Path, mend: str = "correct it") -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What `text` holds. yaml.YAMLError for a key that stands twice in a mapping (PyYAML would keep the last), and for
-    a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
+    """Return the content of `text`. yaml.YAMLError for a key that stands twice in a mapping (PyYAML would keep the
+    last), and for a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()

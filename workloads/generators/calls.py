@@ -162,7 +162,7 @@ def _frames(params: CallParams, starts: np.ndarray, ends_s: np.ndarray) -> np.nd
 
 
 def _material(params: CallParams) -> tuple[list[Clip], list[str]]:
-    """What is heard, and what a reader should know of it."""
+    """Return the clips that are played, and notes about them for a reader."""
     if params.path is None:
         return list(synth.synthetic_clips()), [synth.NOTE]
     library = Library.scan(params.path, params.skip_bad)

@@ -76,10 +76,10 @@ def recordings(trace: Trace) -> dict[str, Path]:
 
 
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
-    """What is heard of the user in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
+    """Return the user's sound in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
 
-    The same on every call. UserError when the trace names no utterances, its turns were changed since it was made,
-    or a recording is gone or another one than it was.
+    The sound is the same on every call. UserError when the trace names no utterances, its turns were changed since it
+    was made, or a recording is gone or another one than it was.
     """
     header = trace.header
     if header.generator in STREAMED:
@@ -93,7 +93,7 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
 
 
 def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
-    """What is heard in the turn's event, in the form of `pcm_for`; of one that takes the floor, the next turn.
+    """Return the sound of the turn's event, in the form of `pcm_for`; of one that takes the floor, the next turn.
 
     UserError as there, and for a turn without an event.
     """
@@ -133,7 +133,8 @@ def _next(trace: Trace, turn: Turn) -> Turn:
 
 
 def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
-    """What the turn says, and all that anybody may say."""
+    """Return the turn's utterance, and all utterances of the workload. UserError where the trace has none, or was
+    changed."""
     header = trace.header
     known = known_utterances(tuple(header.notes), header.params.get("path"))
     if not known:

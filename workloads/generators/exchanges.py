@@ -1,4 +1,4 @@
-"""What is said in an exchange of user and model, spoken or typed: the columns that all such workloads share."""
+"""The content of exchanges between user and model, spoken or typed: the columns that all such workloads share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from workloads.workload_params import ReplyParams
 
 @dataclass(frozen=True)
 class Content:
-    """What is said in n exchanges, in text tokens, int64 of shape (n,); `redraw` draws other replies."""
+    """The content of n exchanges, in text tokens, int64 of shape (n,); `redraw` draws other replies."""
 
     prompt_tokens: np.ndarray
     reply_tokens: np.ndarray

@@ -37,7 +37,7 @@ class SingleTurnParams(ExchangeParams):
         return self
 
     def content(self, streams: Streams) -> Content:
-        """What is said, from the table of lengths or the laws."""
+        """Return the content of the requests, from the table of lengths or the laws."""
         if self.lengths is None:
             return self.drawn(streams, self.requests)
         table = LengthTable.read(self.lengths)

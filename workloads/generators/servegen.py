@@ -166,7 +166,7 @@ def _from(client: Client, params: ServeGenParams) -> Client:
 
 
 def _scale(clients: list[Client], params: ServeGenParams) -> float:
-    """What all rates are multiplied by."""
+    """Return the factor of all rates. UserError for a time without requests, or with too many."""
     n = int(np.ceil(params.duration_s / WINDOW_S))
     mean = sum(float(client.rate.sum()) for client in clients) / n
     if mean == 0:

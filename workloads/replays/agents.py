@@ -119,7 +119,7 @@ class Job:
 
 @dataclass(slots=True)
 class Chain:
-    """What becomes a session: steps of one agent, by its place in the job."""
+    """A chain, which becomes a session: steps of one agent, by its place in the job."""
 
     agent: int
     steps: list[Step]
@@ -315,10 +315,10 @@ def _kept(before: Step, step: Step, block: int) -> int:
 
 
 def _first(place: int, chains: Sequence[Chain], waits: list[Turn], block: int) -> tuple[list[Turn], int, int]:
-    """What the first turn of a chain waits for, what it begins with, and how much of it.
+    """Return the turns that the first turn of a chain waits for, its prefix, and the tokens of that prefix.
 
     By blocks: a text for all first prompts of the job that begin with the same block, as long as it shares with any of
-    them; or what a turn that it waits for has said, where that is more.
+    them; or the context of a turn that it waits for, where that is more.
     """
     step = chains[place].steps[0]
     text = 1 + crc32(step.text.encode())

@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 
 Rule = Literal["never", "strict", "likely"]
-"""What is joined: nothing, what both signs tell, or what the first does not speak against."""
+"""The rule by which requests are joined: never; only where both signs tell; or unless the first sign speaks against
+it."""
 
 FORK = "all who hold those blocks cannot be one conversation"
 ALIKE = "those blocks may be a prefix that strangers share (conversations=likely joins them)"

@@ -1,4 +1,4 @@
-"""What a trace holds: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
+"""Descriptions of a trace: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from workloads.transforms.nominal import nominal
 WINDOWS_S = (1, 10, 60)
 QUANTILES = (10, 50, 90, 99)
 SYNTHETIC_SPEECH = "synthetic speech"
-"""What a trace's notes say when no recorded voice was used."""
+"""Words in a trace's notes where no recorded voice was used."""
 
 Number = float | int | None
 
