@@ -1,1 +1,1 @@
-"""What a reader sees: the command line, tables, figures, the HTML report and the figure cards."""
+"""The reader's side: the command line, tables, figures, the HTML report and the figure cards."""

@@ -1,4 +1,5 @@
-"""What `rehearse profile --from RUNS` prints: errors of held-out loads first, then of fitted ones, then the factors."""
+"""The output of `rehearse profile --from RUNS`: errors of held-out loads first, then of fitted ones, then the
+factors."""
 
 from collections.abc import Iterator, Sequence
 

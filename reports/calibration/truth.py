@@ -46,7 +46,8 @@ def _totals(report: Report, held_out: bool) -> Iterator[tuple[str, ...]]:
 
 
 def sentences(report: Report) -> list[str]:
-    """What an error is of, what is assumed of the runs, and which numbers our constants were calibrated on."""
+    """Return the notes of a report: the meaning of its errors, the numbers that constants were calibrated on, and the
+    assumptions about the runs."""
     kinds = {row.kind for row in report.rows}
     said = [
         f"error, {kind}: {what}"

@@ -1,7 +1,8 @@
-"""What evaluators of a paper's artifact ask for: claims, commands, minutes, the machine and the numbers to expect.
+"""The files that evaluators of a paper's artifact ask for: claims, commands, minutes, the machine and the numbers to
+expect.
 
 All of it is read from a finished run of the paper's cards: nothing is promised that this machine did not do. The run is
-exact in virtual time, so what another machine measures is held against it with `diff`.
+exact in virtual time, so another machine's measurements are held against it with `diff`.
 """
 
 import math

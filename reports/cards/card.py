@@ -87,7 +87,7 @@ class Figure:
     """Seed of the order in which the points of its group run, unless --shuffle says otherwise; None: the order in which
     they stand."""
     needs: str = ""
-    """What it needs to be measured that this program has not; empty for a card that runs."""
+    """Resources that the card needs and this program lacks; empty for a card that runs."""
     give: tuple[str, ...] = ()
     """The parameters that bring it."""
     against: str = "the paper"
@@ -97,7 +97,7 @@ class Figure:
 
 
 class Listed(NamedTuple):
-    """What the text of a figure card says. `needs`: whether there is something that a user has to bring."""
+    """The text of a figure card. `needs`: whether a user has to bring something."""
 
     name: str
     group: str
@@ -149,7 +149,7 @@ def group(name: str) -> list[Figure]:
 
 
 def chosen(name: str) -> Card | list[Figure]:
-    """What a name stands for: a bench card, one figure or a group of them; UserError if nothing has it."""
+    """Return the card of a name: a bench card, one figure or a group of them. UserError for an unknown name."""
     if name in cards():
         return cards()[name]
     if name in index():

@@ -73,7 +73,7 @@ class Group:
 
     @property
     def caveat(self) -> str:
-        """What is to be said beside its verdicts; empty: nothing."""
+        """Return the remark that belongs to the group's verdicts; "" for none."""
         return NO_PREVIEW if any(card.altered for card in self.cards) else ""
 
     @cached_property

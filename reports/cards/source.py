@@ -1,4 +1,4 @@
-"""What is to be run, by what a user names: a card, figure cards, a YAML file, a results directory, or an experiment."""
+"""Sources of a run, as a user names them: a card, figure cards, a YAML file, a results directory, or an experiment."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What papers claim of their figures, and whether our runs say the same."""
+"""The claims of papers about their figures, and whether our runs say the same."""

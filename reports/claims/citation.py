@@ -1,4 +1,4 @@
-"""Who is to be cited, as CITATION.cff has it (citation-file-format.github.io, version 1.2.0)."""
+"""The papers to cite, as CITATION.cff has them (citation-file-format.github.io, version 1.2.0)."""
 
 from dataclasses import dataclass
 from typing import Any

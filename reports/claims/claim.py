@@ -1,4 +1,4 @@
-"""What a paper claims of its figures, and whether our runs say the same.
+"""The claims of a paper about its figures, and whether our runs say the same.
 
 A claim's number is measured once for each seed, so that its median has an interval. The verdicts:
 
@@ -22,10 +22,10 @@ A band that is wider than the effect (half of it on either side) cannot tell it 
 with such a band is refused, and one that gives a range or words is a *direction*. Claims of our own, which no paper
 makes, begin with "(ours)" and are counted apart.
 
-A *tally* is a claim of how many runs had something, over several panels and settings: k of n, with Wilson's interval
-of the share; below five runs there are too few. Where the paper counts, too, its band is Wilson's interval of its
-count: reproduced is a share inside, and one outside is not reproduced only when Fisher's exact test tells the counts
-apart (p < 0.05). Where it does not count, a tally is judged by its interval: reproduced when it reaches into the band.
+A *tally* is a claim of how many runs had something, over several panels and settings: k of n, with Wilson's interval of
+the share; below five runs there are too few. Where the paper counts, too, its band is Wilson's interval of its count:
+reproduced is a share inside, and one outside is not reproduced only when Fisher's exact test tells the counts apart (p
+< 0.05). Where it does not count, a tally is judged by its interval: reproduced when it reaches into the band.
 """
 
 import math
@@ -68,7 +68,7 @@ class Claim:
     id: str
     """Short and unique in its group, such as `fig11-left-p90`; empty until the card is read."""
     text: str
-    """What the paper says, in our words."""
+    """The paper's claim, in our words."""
     paper: float | tuple[float, float]
     """Its value; two where it gives a range."""
     measure: Measure | Tally
@@ -95,7 +95,7 @@ class Claim:
     explanation: str | Callable[[float], str] = ""
     """Why ours differs: a sentence, or one made from our median. Needed unless it is reproduced."""
     remark: str = ""
-    """What a reader should know of the paper's number, as when it contradicts another of the paper."""
+    """Remark for readers about the paper's number, as when it contradicts another of the paper."""
 
     def __post_init__(self) -> None:
         (low, high), name = self.band, self.id or repr(self.text)
@@ -183,7 +183,7 @@ class Assessed:
     spread: Spread
     verdict: str
     needs: str = ""
-    """What a measurement would need that this program has not."""
+    """Resources that a measurement would need and this program lacks."""
 
     @property
     def tallied(self) -> bool:

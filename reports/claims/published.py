@@ -22,7 +22,7 @@ class Published:
     largest: bool = False
     """The number is the largest over all settings, not one setting's."""
     remark: str = ""
-    """What a reader who compares should know."""
+    """Remark for a reader who compares."""
 
 
 def matching(entries: Iterable[Published], quantity: str, setting: Mapping[str, Any]) -> list[Published]:

@@ -130,7 +130,7 @@ def minus(measure: Measure, less: Measure) -> Measure:
 
 
 def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
-    """What a function makes of a measure, seed by seed."""
+    """Return the measure to whose values `apply` has been applied, seed by seed."""
     return lambda panels: {
         seed: None if found is None else apply(found) for seed, found in measure(panels).items()
     }

@@ -150,7 +150,8 @@ def _main() -> None:
 
 
 def _silence_libraries() -> None:
-    """What libraries warn of is for whoever changes this program, who asks for it by `python -W`; errors are shown."""
+    """Hide the warnings of libraries. They are for developers of this program, who ask for them by `python -W`. Errors
+    are shown."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up

@@ -56,7 +56,8 @@ def claims(
 
 
 def finished_group(group: str, results: Path | None) -> Group:
-    """What was measured of a group; UserError for an unknown one, and a directory that is not there or of another."""
+    """Return the finished run of a group. UserError for an unknown group, and for a directory that does not exist or
+    holds another group."""
     from reports.cards.card import group as known
 
     known(group)  # a mistyped name is told before anything is loaded that reads results

@@ -29,7 +29,7 @@ LOWEST, HIGHEST = {True: 1, False: 0.01}, 256
 """[chosen] Default bounds: the lowest value for whole numbers (True) and for others (False), and the highest for both.
 """
 FIRST = {True: 8, False: 1.0}
-"""What a search begins with. [chosen]"""
+"""First value of a search: whole numbers (True) and others (False). [chosen]"""
 CLOSE = 50
 """It ends when the gap above N is at most N / 50: exact for whole numbers below 100, beyond that 2 %. [chosen]"""
 
@@ -162,7 +162,7 @@ class _Space:
         return Finding(self.over, targets, self.bounds, seeds, prices, watts, searched)
 
     def wanted(self, targets: tuple[Target, ...]) -> list[_Wanted]:
-        """What all searches want to know next, to be measured together."""
+        """Return the values that all searches need next, to be measured together."""
         finding = self.finding(targets, {}, {})
         return [
             _Wanted(key, value, self.point(key, value, seed))

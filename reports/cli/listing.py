@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
-    """What a shell completes the name of such a thing to, with what it is."""
+    """Return the shell completion for names of a kind: (name, summary) of each that fits."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         rows = KINDS[kind].brief() if kind in KINDS else []

@@ -1,4 +1,4 @@
-"""What a live run shows while it goes on: a table that changes on a terminal, else a line each few seconds."""
+"""The view of a live run while it goes on: a table that changes on a terminal, else a line each few seconds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ def _lines(console: Console) -> See:
 
 
 def cells(progress: RunProgress) -> dict[str, str]:
-    """What is shown, by its heading; a number that is not known is a dash."""
+    """Return the cells that are shown, by heading; a number that is not known is a dash."""
     run_s = "" if progress.expected is None else f" of {progress.expected.run_s:.0f}"
     ttfp = [progress.ttfp(percentile) for percentile in (50, 90)]
     return {
@@ -102,7 +102,7 @@ def cells(progress: RunProgress) -> dict[str, str]:
 
 
 def _load(progress: RunProgress) -> dict[str, str]:
-    """Who is there, of those that are planned."""
+    """Return the users present and planned, or in an open loop the requests in flight and sent."""
     if progress.open_loop:
         sent = f"{progress.total('came')} of {progress.planned}"
         return {"in flight": str(progress.total("sessions")), "sent": sent}

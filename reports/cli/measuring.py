@@ -90,7 +90,7 @@ def measured(
 
 
 def show_points(points: Sequence[Point], form: Form = "table") -> None:
-    """What a run would measure, in this order."""
+    """Print the points that a run would measure, in order."""
     if form == "table":
         for point in points:
             typer.echo(f"{point.id}  {point.label}")
@@ -109,7 +109,8 @@ def _executed(
     order: Order,
     place: Place,
 ) -> Iterator[tuple[Callable[[Outcome], None], Iterator[Outcome]]]:
-    """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
+    """Yield the function to call with each outcome, and the outcomes as points end: by workers, or calls to a live
+    endpoint."""
     finished = len(points) - len(todo)
     if points[0].device == "live":
         from harness.live.run.live_executor import LiveExecutor

@@ -187,7 +187,7 @@ def _next(model: str, path: Path) -> str:
 
 
 def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
-    """What the file holds and how good it is, then where it lies and which command uses it."""
+    """Print the file's content and how good it is, then its place and the command that uses it."""
     from rich.console import Console
 
     from reports.cli.output import tell

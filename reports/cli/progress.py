@@ -17,8 +17,8 @@ from workloads.errors import printable
 MINUTES_S = 600
 """From which on what is left is told in minutes. [chosen]"""
 SYSTEM = 2.0
-"""What a system's point takes of what one of a plain engine of the same size does, until both are known: its policy
-looks at every request in every step (bench: 1.8). [chosen]"""
+"""Time of a system's point over that of a plain engine's point of the same size, until both are known: its policy looks
+at every request in every step (bench: 1.8). [chosen]"""
 
 Show = Callable[[Outcome], None]
 Watch = Callable[[float], None]
@@ -48,8 +48,8 @@ class TimeLeft:
             self._weight += self._share(point) * factor(point.engine)
 
     def seconds(self, elapsed_s: float, under_way: float = 0.0) -> float | None:
-        """What is left, s; None before a point was measured. `elapsed_s`: since the run began; `under_way`: how much is
-        done of the points that run, 1 for a whole one."""
+        """Return the time left, s; None before a point was measured. `elapsed_s`: since the run began; `under_way`: the
+        share done of the points that run, 1 for a whole one."""
         if not self._weight:
             return None
         expected = [self._expected_s(point) for point in self._left.values()]
@@ -72,7 +72,8 @@ class TimeLeft:
 
 
 def size(point: Point) -> float:
-    """What a point's time grows with: turns, or seconds of calls without pause; 1 where its parameters do not tell."""
+    """Return the size that a point's time grows with: turns, or seconds of calls without pause; 1 where its parameters
+    do not tell."""
     users = next((point.params[name] for name in ("sessions", "requests") if point.params.get(name)), 1)
     each = next(
         (point.params[name] for name in ("turns", "rounds", "duration_s") if point.params.get(name)), 1
@@ -81,7 +82,7 @@ def size(point: Point) -> float:
 
 
 def factor(engine: str) -> float:
-    """What a point of an engine is taken to cost, of a plain one's."""
+    """Return the expected time of an engine's point over that of a plain engine's point."""
     from engines.registry import beside_baselines
 
     return SYSTEM if engine in beside_baselines() else 1.0
@@ -163,7 +164,7 @@ def _lines(console: Console, total: int, finished: int, time_left: TimeLeft) -> 
 
 
 def _about(seconds: float | None) -> str:
-    """What is left, to follow how many points are."""
+    """Return the time left as text, to follow the number of points."""
     if seconds is None:
         return ""
     return f", about {seconds:.0f} s" if seconds < MINUTES_S else f", about {seconds / 60:.0f} min"

@@ -152,7 +152,7 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
 
 
 class _Says:
-    """What the server's owner reads: where it is, and on a terminal every few seconds what it does."""
+    """The messages to the server's owner: the address, and on a terminal every few seconds its state."""
 
     def __init__(self, config: ServeConfig) -> None:
         from rich.console import Console

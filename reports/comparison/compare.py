@@ -35,7 +35,7 @@ class Side:
     folder: Path
     points: list[Measured]
     label: str = ""
-    """What its user called the server that was measured."""
+    """The user's name for the server that was measured."""
 
     @property
     def device(self) -> str:
@@ -48,7 +48,8 @@ class Side:
 
     @property
     def version(self) -> str:
-        """What tells the two apart: of somebody's server its label, as our commit says nothing of it."""
+        """Return the text that distinguishes the two sides: the label of another party's server, as our commit says
+        nothing of it, else the commit."""
         if self.device == "live":
             return f"label {self.label}" if self.label else ""
         return f"commit {self.commits}" if self.commits else ""

@@ -1,1 +1,1 @@
-"""What a load costs: seconds of GPUs, energy, money."""
+"""The cost of a load: seconds of GPUs, energy, money."""

@@ -1,6 +1,5 @@
-"""What documents in flight beside an endpoint's users cost these, and what is got for it: users with them against the
-same users without.
-"""
+"""The cost of documents in flight to the users of an endpoint, and the tokens gained: users with them against the same
+users without."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +39,8 @@ class Beside:
 
 
 def user_columns(points: Sequence[Finished]) -> list[Column]:
-    """What users notice: when the first sound or token comes, and whether the rest keeps coming."""
+    """Return the columns of what users notice: when the first sound or token comes, and whether the rest keeps
+    coming."""
     spoken = any(point.values.get("audio_ttfp_p99") is not None for point in points)
     names = ("audio_ttfp_p99", "continuity") if spoken else ("online.ttft_p99", "online.tbt_p99")
     found = [column_for(name, columns(spoken)) for name in names]

@@ -1,9 +1,9 @@
-"""What GPUs draw, J: at the power that was measured of kernels where there is any, else at most, by their data sheets.
+"""Energy of GPUs, J: at the measured power of kernels where there is any, else at most, by the data sheets.
 
-Measured power is of a busy GPU: a step of one of its stages is under way, what the host adds to it included. A step
-that computes prompts draws the mean of what attention and experts over many tokens draw, one that only decodes the mean
-of those over few. What an idle GPU draws nobody measured, so that it is left out, and the data sheet's limit for all
-the time is told beside it.
+Measured power is of a busy GPU: a step of one of its stages is under way, the host's share included. A step that
+computes prompts draws the mean of the power of attention and experts over many tokens, one that only decodes the mean
+over few. Nobody measured the power of an idle GPU, so it is left out, and the data sheet's limit for all the time is
+told with it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -73,7 +73,7 @@ def energy(gpu: str, gpu_s: float | None, kernel_j: float | None, given: float |
 
 
 def basis_of(gpu: str, given: float | None) -> Basis | None:
-    """What there is to go by: what a user gave, else what was measured, else the data sheet."""
+    """Return the basis of an energy: the user's power, else the measured one, else the data sheet; None without any."""
     if given is not None:
         return GIVEN
     return MEASURED if gpu in busy_power() else AT_MOST if gpu in power() else None
@@ -108,7 +108,7 @@ def kernel_j(record: Record, deployment: Deployment, window: Window) -> float | 
 
 @cache
 def power() -> Mapping[str, float]:
-    """What each accelerator draws at most, W, by `power.yaml`."""
+    """Return the highest power of each accelerator, W, by `power.yaml`."""
     return _facts()["most"]
 
 
@@ -122,7 +122,7 @@ def busy_power() -> Mapping[str, Busy]:
 
 
 def energy_note(found: Iterable[Basis | None]) -> list[str]:
-    """What the figures on these bases mean."""
+    """Return the meanings of the figures on these bases."""
     known = set(found)
     return [meaning for basis, meaning in MEANING.items() if basis in known]
 

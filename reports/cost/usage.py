@@ -1,13 +1,14 @@
-"""What a load costs: seconds of GPUs for a turn, a minute of conversation, a million tokens; goodput, energy and money.
+"""The cost of a load: seconds of GPUs for a turn, a minute of conversation, a million tokens; goodput, energy and
+money.
 
 Everything is over the steady window of a point, from when all its users are on line to when nobody is left to take the
-place of one who goes: ramp and drain, whose share depends on how long a run was, would make a short run dear.
+place of one who goes. Ramp and drain, whose share depends on how long a run was, would make a short run dear.
 
-A minute of conversation is a minute that one session is on line, whoever speaks. A deployment's GPUs are its own
-all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients. Turns
-are those that ended, or were cut short by their user, and of which the user's part ended in the window.
-Goodput is the turns a second that ended, or were cut short by their user, and met by themselves every target that a
-single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
+A minute of conversation is a minute that one session is on line, whoever speaks. A deployment's GPUs are its own all
+the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients. Turns are
+those that ended, or were cut short by their user, and of which the user's part ended in the window. Goodput is the
+turns a second that ended, or were cut short by their user, and met by themselves every target that a single turn can
+meet: a latency, and for `continuity` playing without a pause above 100 ms.
 """
 
 from collections.abc import Sequence
@@ -51,13 +52,13 @@ class Usage:
 
 
 def money(price: float | None, gpu_s: float | None) -> float | None:
-    """What GPU-seconds cost at so much an hour of one GPU; None where nobody says."""
+    """Return the cost of GPU-seconds at `price` an hour of one GPU; None where either is not known."""
     return None if gpu_s is None or price is None else price * gpu_s / HOUR_S
 
 
 def per_call_minute(price: float | None, on_line: float | None) -> float | None:
-    """What a minute of one call costs on a server at so much an hour, with so many calls on line; None where either is
-    not known."""
+    """Return the cost of a minute of one call on a server at `price` an hour with `on_line` calls at once; None where
+    either is not known."""
     return None if price is None or not on_line else price * MINUTE_S / HOUR_S / on_line
 
 

@@ -1,4 +1,4 @@
-"""Who was let in: sessions, cap and rejections over time, and the latency that decided it (Metronome, Fig. 7)."""
+"""Admission: sessions, cap and rejections over time, and the latency that decided it (Metronome, Fig. 7)."""
 
 from __future__ import annotations
 

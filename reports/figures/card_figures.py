@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
 
 Draw = Callable[[Panels, Any], Picture | LeftOut]
-"""What a card is drawn with: its runs by panel, and the paper's numbers."""
+"""Drawing function of a card: takes its runs by panel, and the paper's numbers."""
 Shown = Mapping[str, tuple[Quantity, float]]
 """Label of an axis -> what it shows, and by what that is multiplied."""
 Line = tuple[str, Look, Mapping[Any, Setting]]

@@ -1,4 +1,4 @@
-"""What a dashboard shows of a call, latency and deadline misses, and beneath it what its users got.
+"""The dashboard of a call, latency and deadline misses, and beneath it the service of its users.
 
 The paper's silent collapse in one picture: the upper panel stays green while the lower one goes to nothing (Metronome,
 Figures 1 and 4b).

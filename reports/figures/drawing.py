@@ -78,7 +78,7 @@ def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, fact
 
 
 def joining(points: int) -> dict[str, Any]:
-    """What a line through so many measured points is drawn with instead of its own style: none through two."""
+    """Return the style of a line through `points` measured points, in place of its own: none through two."""
     return {"ls": "none"} if points < 3 else {}
 
 

@@ -1,4 +1,4 @@
-"""What one modelled GPU did, step by step: its stages over time, and over its SMs where they divide them."""
+"""The work of one modelled GPU, step by step: its stages over time, and over its SMs where they divide them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _shades(steps: pd.DataFrame, colour: str) -> list[tuple[float, float, float,
 
 
 def _legend(looks: dict[str, str]) -> list[Any]:
-    """What is pale and what is not, and the stages that no axis names."""
+    """Return the legend: the pale and the full colours, and the stages that no axis names."""
     from matplotlib.patches import Patch
 
     return [

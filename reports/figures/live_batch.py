@@ -1,4 +1,5 @@
-"""What batch costs users: their P99, or continuity, over the tokens per second that documents beside them got."""
+"""The cost of batch to users: their P99, or continuity, over the tokens per second of the documents served with
+them."""
 
 from collections.abc import Sequence
 

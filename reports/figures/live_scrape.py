@@ -1,6 +1,6 @@
-"""What the server said of itself during a live run: its Prometheus series over the same clock as the users.
+"""The server's own metrics during a live run: its Prometheus series over the same clock as the users.
 
-Shown are series that are known to matter, ours and vLLM's, and then whatever else moved. Counters are drawn as rates.
+Shown are series that are known to matter, ours and vLLM's, and then any other that moved. Counters are drawn as rates.
 """
 
 from __future__ import annotations

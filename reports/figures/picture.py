@@ -1,4 +1,4 @@
-"""What a picture is: a figure with the words that explain it, or a sentence that says why there is none."""
+"""Pictures: a figure with the words that explain it, or a sentence that says why there is none."""
 
 from __future__ import annotations
 

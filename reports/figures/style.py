@@ -53,7 +53,7 @@ NAMES = {
     "omniattn": "OmniAttn",
     "omniinfer": "OmniInfer",
 }
-"""What papers call the systems that have another name in code. Reports of anybody's own runs say what he typed."""
+"""Names in papers of the systems that have another name in code. Reports of a user's own runs keep the typed names."""
 _CODE = re.compile(rf"(?<![\w-])({'|'.join(NAMES)})(?![\w-])")
 STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 """Colours of stages, for a picture that shows stages instead of engines."""

@@ -1,4 +1,4 @@
-"""What latency a throughput costs: completed turns a second against P90 of the wait, one curve an engine."""
+"""The latency of a throughput: completed turns a second against P90 of the wait, one curve an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one user went through: an interrupted turn and the one after it, under every engine."""
+"""The experience of one user: an interrupted turn and the one after it, under every engine."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def _panel(axes: Axes, run: Run, axis: str, metric: str, heading: str) -> list[M
 
 
 def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    """What a server's patience costs and gains: the delay at the end of a turn against cutting into hesitations."""
+    """Draw the costs and gains of a server's patience: the delay at the end of a turn against cutting into
+    hesitations."""
     title = "End-of-turn delay against takeover at hesitations"
     axis = next((name for name in PATIENCE if len(run.values(name)) > 1), None)
     if axis is None:

@@ -22,7 +22,7 @@ from workloads.errors import UserError, nearest
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 OURS = ("audio_ttfp_p50", "audio_ttfp_p90", "continuity", "rtf_p50", "wasted_token_ratio", "send_slip_p99")
-"""What neither format has a field for."""
+"""Metrics that neither format has a field for."""
 
 
 def export_run(folder: Path, form: str) -> list[Path]:

@@ -57,14 +57,15 @@ class Finding:
     searched: tuple[Searched, ...]
 
     def search(self, one: Searched) -> Search:
-        """What the points say, of the targets alone. One that failed meets none."""
+        """Return the search by the points' values, of the targets alone. A failed point meets none."""
         met: dict[int, dict[float, bool]] = {seed: {} for seed in self.seeds}
         for tried in one.tried:
             met[tried.seed][tried.value] = tried.repeat.meets(self.targets)
         return Search(self.bounds, met)
 
     def sentences(self, one: Searched) -> list[str]:
-        """What it holds and why no more, and where that was not monotone."""
+        """Return sentences on the largest value that holds, on why no larger one does, and on seeds for which this was
+        not monotone."""
         search = self.search(one)
         steps = tuple(
             judge(value, [tried.repeat for tried in one.tried if tried.value == value], self.targets)
@@ -86,7 +87,7 @@ class Finding:
 
     @property
     def answer(self) -> str:
-        """What every search found, in one sentence."""
+        """Return the result of every search, in one sentence."""
         found = [(one.label, self.search(one)) for one in self.searched]
         told = (
             f"{label} {'nothing' if s.holds is None else f'{self.over}={s.holds:g}'}"
@@ -156,7 +157,7 @@ NOTE = (
 
 
 def note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the columns are, and on what the energy of these rows rests."""
+    """Return the note on the columns, and on the basis of these rows' energy."""
     return "; ".join([NOTE, *energy_note(row["energy_basis"] for row in rows)])
 
 

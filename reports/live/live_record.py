@@ -1,7 +1,8 @@
-"""What a live record holds beside the ordinary: how its load generator kept time, what failed, what the server said.
+"""The parts of a live record beside the ordinary: how its load generator kept time, failures, and the server's own
+metrics.
 
-A point whose generator was late is INVALID: it counts as failed, and its tables stay beside it. They are read here all
-the same, because they are what says why.
+A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read here
+all the same, because they say why.
 """
 
 import json
@@ -76,7 +77,7 @@ def one(points: Sequence[Measured]) -> Measured:
 
 
 def all_of(points: Sequence[Measured]) -> str:
-    """What a picture was made from in which INVALID points are shown like others."""
+    """Return the sentence on the points of a picture in which INVALID points are shown like others."""
     late = sum(map(invalid, points))
     seeds = sorted({point.seed for point in points})
     invalidity = f", {late} of them INVALID" if late else ""
@@ -117,7 +118,7 @@ def slip_limit_s(points: Sequence[Measured]) -> float | None:
 
 
 def floor(point: Measured) -> dict[str, float | None]:
-    """What the same generator reached against the null server just before; empty where none was measured."""
+    """Return the same generator's results against the null server just before; empty where none was measured."""
     return point.record.manifest.get("cost", {}).get("floor") or {}
 
 
@@ -134,7 +135,7 @@ def reasons(points: Sequence[Measured]) -> Counter[str]:
 
 
 def live_section(run: Run) -> dict[str, Any] | None:
-    """What the report says of the generator and of failures; None for a run without sockets."""
+    """Return the report's section on the generator and on failures; None for a run without sockets."""
     if not run.live:
         return None
     every = loads(run)
@@ -157,7 +158,7 @@ def live_section(run: Run) -> dict[str, Any] | None:
 
 
 def _batch(run: Run) -> dict[str, Any] | None:
-    """What documents beside cost the users, as a table and sentences; None where no run had any."""
+    """Return the cost of documents to the users they ran with, as a table and sentences; None where no run had any."""
     counted = [point for point in run.points if point.error is None]
     if not any(point.params.get(BATCH) for point in counted):
         return None
@@ -233,7 +234,7 @@ def _one_ms(value_s: float | None) -> str:
 
 
 def load_capacity(run: Run) -> Capacity | None:
-    """What a search left beside these points; None where there was none. UserError for a damaged file."""
+    """Return the result of a search over these points; None where there was none. UserError for a damaged file."""
     path = next((p for p in (run.folder / CAPACITY, run.folder / EARLIER_NAME) if p.is_file()), None)
     if path is None:
         return None

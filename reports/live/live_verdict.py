@@ -65,7 +65,8 @@ class Asked:
 
     @classmethod
     def read(cls, folder: Path) -> Asked | None:
-        """What was asked of a results directory; None where nobody said. UserError for a damaged file."""
+        """Read the targets that were asked of a results directory; None where none were. UserError for a damaged
+        file."""
         path = folder / VERDICT
         if not path.is_file():
             return None
@@ -158,7 +159,7 @@ class LiveVerdict:
     url: str
     asked: Asked
     default_for: str | None
-    """What the targets are the default of; None where they were given."""
+    """The kind of service whose default the targets are; None where they were given."""
     loads: tuple[LoadVerdict, ...]
     search: Capacity | None
     measured: str = ""
@@ -218,7 +219,7 @@ class LiveVerdict:
 
     @property
     def notes(self) -> list[str]:
-        """What the verdict rests on, and what it cannot say."""
+        """Return notes on the basis of the verdict, and on its limits."""
         notes = []
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
@@ -292,7 +293,7 @@ def _measured(run: Run) -> str:
 
 
 def _served(run: Run) -> str | None:
-    """What it serves, by what was measured: an endpoint that was spoken to may answer in text."""
+    """Return the kind of service, by the measured metrics: an endpoint that was spoken to may answer in text."""
     what = served(run.experiment)
     known = {name for point in run.points for name, value in point.kept.items() if value is not None}
     return "text" if what == "voice" and "audio_ttfp_p50" not in known and "ttft_p50" in known else what

@@ -30,7 +30,7 @@ HISTOGRAMS = {
     ),
     "tpot": ("vllm:request_time_per_output_token_seconds",),
 }
-"""What each is called by the servers that tell it: vLLM 0.32, 0.10 (`v1/metrics/loggers.py`), and ours."""
+"""Names of each histogram on the servers that have it: vLLM 0.32, 0.10 (`v1/metrics/loggers.py`), and ours."""
 
 
 @dataclass(frozen=True)

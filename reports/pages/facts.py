@@ -1,4 +1,4 @@
-"""What the modelled GPUs stand on and no data sheet says: the fitted and the chosen constants."""
+"""The constants of modelled GPUs that no data sheet states: the fitted and the chosen ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

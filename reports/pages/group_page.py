@@ -193,7 +193,7 @@ def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
 
 
 def _words(experiment: Any) -> str:
-    """What a panel measured, in words."""
+    """Return the experiment of a panel, in words."""
     known = WORKLOADS.get(experiment.workload)
     workload = f"workload {experiment.workload}" + (f" ({known.summary})" if known else "")
     fixed = setting(experiment.set)

@@ -120,7 +120,7 @@ def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
 
 
 def _paper(run: Run) -> Sequence[Published]:
-    """What the card of this experiment says that a paper measured; nothing for another deployment than the card's."""
+    """Return the paper's numbers on the card of this experiment; none for another deployment than the card's."""
     card = cards().get(run.experiment.name)
     if card is None or run.values("deployment") != [card.experiment.set.get("deployment")]:
         return ()
@@ -245,7 +245,7 @@ def _sentence(
 
 
 def _capacity(run: Run) -> dict[str, Any] | None:
-    """What a search found, as a sentence and as a table."""
+    """Return the result of a search, as a sentence and as a table."""
     capacity = live_capacity.load_capacity(run)
     if capacity is None:
         return None
@@ -258,7 +258,7 @@ def _capacity(run: Run) -> dict[str, Any] | None:
 
 
 def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
-    """What a search in virtual time found, and what that costs, as a table and sentences."""
+    """Return the result of a search in virtual time and its cost, as a table and sentences."""
     if finding is None:
         return None
     rows = [finding.row(one, run.folder) for one in finding.searched]
@@ -282,7 +282,7 @@ def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
 
 
 def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
-    """What the columns of the table mean, those of one family together."""
+    """Return the meanings of the table's columns, those of one family together."""
     headings = {column.metric: column.heading for column in columns}
     found = families({name: known.get(name) or definition(name) for name in headings})
     return [(", ".join(headings[name] for name in names), each) for names, each in found]

@@ -1,4 +1,5 @@
-"""What stands beside a profile file: a page with its origin, tables and residual pictures, and the measured steps."""
+"""The files that go with a profile file: a page with its origin, tables and residual pictures, and the measured
+steps."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was run and on what, told from the records themselves, and how far such runs were from real servers."""
+"""The provenance of a run, told from the records themselves, and how far such runs were from real servers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -255,7 +255,7 @@ def _traces(points: Iterable[Measured]) -> Fact:
 
 
 def _notes(points: Iterable[Measured]) -> set[str]:
-    """What the generators say of their traces; failed points may have left none."""
+    """Return the generators' notes on their traces; failed points may have left none."""
     traces = {point.point.trace_hash: point for point in points if point.error is None}
     return {note for point in traces.values() for note in point.record.trace().header.notes}
 
@@ -343,12 +343,12 @@ class Known:
 
 @cache
 def known() -> tuple[Known, ...]:
-    """What `rehearse fidelity --truth` found, by model and GPU."""
+    """Return the results of `rehearse fidelity --truth`, by model and GPU."""
     return tuple(Known(**each) for each in shipped_yaml(files("harness.truth") / "known.yaml"))
 
 
 def known_error(model: str, gpu: str) -> str:
-    """What is known of predictions for a model on a GPU, as a sentence."""
+    """Return the known error of predictions for a model on a GPU, as a sentence."""
     of_gpu = [each for each in known() if each.gpu == gpu]
     for each in of_gpu:
         if each.model == model:

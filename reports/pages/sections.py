@@ -78,8 +78,8 @@ def classes(run: Run) -> list[dict[str, Any]]:
 
 
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
-    """What to see first, at the setting of the answer and with its variants: a tile for each metric in which they
-    differ, and the names of those in which they do not."""
+    """Return the results to see first, at the setting of the answer and with its variants: a tile for each metric in
+    which the variants differ, and the names of those in which they do not."""
     found, alike = [], []
     for column in columns:
         values = {label: answer.by_seed(label, column.metric) for label in answer.named}

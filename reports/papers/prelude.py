@@ -1,4 +1,4 @@
-"""What every card is written with: `from reports.papers.prelude import *` is its header."""
+"""Names that every card is written with: `from reports.papers.prelude import *` is its header."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

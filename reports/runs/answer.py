@@ -11,7 +11,8 @@ from reports.tables.columns import Column, class_names, column_for, fewest, leas
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
-"""What a load is, in the order of preference: who is on line at once, else how many come; of calls their number."""
+"""Parameter of a load -> its words, in the order of preference: the number on line at once, else the number that come.
+Calls count by their number."""
 
 MOST_NAMED = 4
 """Variants that a sentence can name; of more it names the best and the worst."""
@@ -47,7 +48,7 @@ def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What every variant gave users at one setting; `sentence` says it, and tiles and chart show the same setting."""
+    """The service of every variant at one setting; `sentence` says it, and tiles and chart show the same setting."""
 
     sentence: str
     fixed: Mapping[str, Any]
@@ -55,7 +56,7 @@ class Answer:
     load: str | None
     """Which of them is the load."""
     column: Column
-    """What users feel first."""
+    """Column of the metric that users feel first."""
     variants: Mapping[str, Mapping[int, Finished]]
     """Label -> seed -> its point at that setting; the best variant first."""
     seeds: Sequence[int]
@@ -125,8 +126,7 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
 
 
 def labels(points: Sequence[Finished], axes: Sequence[str]) -> list[str]:
-    """What each point is called among the others: its engine, and what it is set to of the axes in which they
-    differ."""
+    """Return the label of each point among the others: its engine, and its values of the axes in which they differ."""
     compared = [axis for axis in axes if len({p.params[axis] for p in points if axis in p.params}) > 1]
     return [
         " ".join([p.engine, *(f"{axis}={_written(p.params[axis])}" for axis in compared if axis in p.params)])

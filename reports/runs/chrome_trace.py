@@ -192,7 +192,7 @@ OF_USER = {"turn_start": "speak", "turn_end": "wait", "first_text": "read"}
 """The same of a turn at the client; of a typed one nothing is spoken."""
 ENDS = {"finish", "abort", "turn_done", "turn_failed", "turn_aborted"}
 OF_USERS = ("session", "turn", "playback", "tick")
-"""What asynchronous slices are of, but for requests at a stage; those of one name share their lanes in a viewer."""
+"""Subjects of asynchronous slices, other than requests at a stage. Slices of one name share their lanes in a viewer."""
 INSTANTS = {"preempt", "barge_in", "barge_in_missed", "turn_failed", "turn_aborted", "shed", "session_failed"}
 OF_FRAME = {"fed": "step", "frame_out": "return"}
 """The same of a frame of a call without pause, which begins with `turn_end`, and is over when its answer is there."""

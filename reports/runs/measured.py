@@ -22,7 +22,8 @@ from reports.runs.answer import Finished
 from reports.tables.columns import fewest
 
 BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
-"""What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""
+"""Engines that the others are compared with, of turns and of frames. Where none was run, the first engine of the
+experiment counts."""
 
 Cell = tuple[tuple[str, Any], ...]
 """Values of the axes that all variants share, in the order of the grid."""
@@ -87,7 +88,7 @@ class Measured:
 
     @property
     def finished(self) -> Finished:
-        """What an answer needs of it."""
+        """Return the point's values that an answer needs."""
         n = {name: metric["n"] for name, metric in self._metrics.items()}
         return Finished(self.point.engine, self.params, self.seed, self.values, n)
 
@@ -205,7 +206,7 @@ class Run:
         ]
 
     def values(self, name: str) -> list[Any]:
-        """What a parameter was set to over the run, ascending; without None."""
+        """Return the values of a parameter over the run, ascending; without None."""
         return sorted({point.params[name] for point in self.points if point.params.get(name) is not None})
 
     def pinned(self, *free: str) -> dict[str, Any]:

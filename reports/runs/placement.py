@@ -5,7 +5,7 @@ from engines.server import ServerParams, resolve
 from harness.experiments.experiment import Point
 
 PASSES = ("vision", "prefill", "decode")
-"""What the steps of the first stage are called where they run side by side (`engines.systems.nova`)."""
+"""Names of the first stage's steps where they run side by side (`engines.systems.nova`)."""
 
 
 def deployment_of(point: Point) -> Deployment | None:

@@ -1,4 +1,4 @@
-"""What scheduling policies counted, whether their order ever mattered, and which variants served users alike."""
+"""Counters of scheduling policies, whether their order ever mattered, and which variants served users alike."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -81,7 +81,7 @@ def _listed(failing: dict[float, str]) -> str:
 
 
 LOAD_AXES = {"rate": "sessions per second offered", "c": "requests per second that c callers complete"}
-"""What a load is, in the order of preference: an open loop offers a rate, a closed one yields it."""
+"""Axes of a load, in the order of preference: an open loop offers a rate, a closed one yields it."""
 
 
 def useful_loads(run: Run) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def _loads(points: list[Measured], axis: str) -> Iterator[LoadPoint]:
 
 
 def _load(points: list[Measured], axis: str, value: float) -> float | None:
-    """What this value of the axis offers, 1/s; of callers what they complete."""
+    """Return the load of this value of the axis, 1/s; of callers the requests that they complete."""
     here = [point for point in points if point.params[axis] == value]
     load = value if axis == "rate" else over_seeds(here, "completed_rps").median
     return None if load is None else round(load, 6)

@@ -90,7 +90,7 @@ def fewest(measured: Iterable[tuple[float | None, int]]) -> int | None:
 
 
 def legend(columns: Iterable[Column]) -> str:
-    """What the sign says, of the percentiles among these columns."""
+    """Return the meaning of the sign for the percentiles among these columns."""
     needs = {
         column.metric.rpartition("_")[2].upper(): least_events(column.metric)
         for column in columns
@@ -146,7 +146,8 @@ LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 
 
 def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> list[str]:
-    """What a reader of a live run's numbers must know, in sentences. `loads`: the metrics of each one's runs."""
+    """Return the notes that a reader of a live run's numbers needs, in sentences. `loads`: the metrics of each one's
+    runs."""
     known = {
         name: {load: [v for run in runs if (v := run.get(name)) is not None] for load, runs in loads.items()}
         for name in ("tokens_stated", "requests_repeated", "early_replies")
@@ -338,7 +339,7 @@ def metric_named(name: str, option: str, bare: bool = True) -> str:
 
 
 def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
-    """What was asked for as metrics of a run with these main columns."""
+    """Return the requested metrics by their full names in a run with these main columns."""
     waits = (column.metric.rpartition("_")[0] for column in main if least_events(column.metric) > 1)
     family = next(waits, "ttft")
     return [f"{family}_{name}" if PERCENTILE.fullmatch(name) else name for name in asked]

@@ -54,7 +54,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """What is nested has names with dots; a list is JSON in its cell."""
+    """Yield the cells of a row. Nested values have names with dots; a list is JSON in its cell."""
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

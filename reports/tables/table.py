@@ -56,7 +56,7 @@ LIVE_REPORT_ONLY = ("completed_rps",)
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
 """And those that 80 columns have no room for: of live runs with the slip, of others for their n."""
 LOAD = (*LIVE, ON_LINE, CAME)
-"""What tells of the load; medians alone."""
+"""Columns of the load; they show medians alone."""
 N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"
 
 Row = dict[str, Any]
@@ -208,7 +208,7 @@ def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _title(experiment: Experiment) -> Text:
-    """What was asked, and what is the same in every row."""
+    """Return the title: the name of the experiment, and the settings that are the same in every row."""
     title = Text(experiment.title or experiment.name)
     live = experiment.device == "live"
     fixed = (

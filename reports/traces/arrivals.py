@@ -32,7 +32,7 @@ _CHANGED = re.compile(r", of [0-9a-f]{16}$")
 """How the note of a trace ends that was thinned, cut or looped (workloads.transform)."""
 
 Law = tuple[str, Any]
-"""What it is called, and the frozen distribution of scipy.stats."""
+"""Name of the law, and the frozen distribution of scipy.stats."""
 
 
 def _poisson(rate: float) -> Law:

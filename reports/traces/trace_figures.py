@@ -1,4 +1,4 @@
-"""What the pictures of traces share: colours, panels side by side, plain scales, curves of bounded size."""
+"""The common parts of the pictures of traces: colours, panels side by side, plain scales, curves of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one user sends: the sound, where a detector hears speech in it, and where the user interrupts."""
+"""The sound that one user sends, where a detector hears speech in it, and where the user interrupts."""
 
 from collections.abc import Sequence
 

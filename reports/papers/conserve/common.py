@@ -1,8 +1,9 @@
-"""What ConServe's cards share: its load, its baselines, its time limits, and the numbers that are read off a run.
+"""The common parts of ConServe's cards: its load, its baselines, its time limits, and the numbers that are read off a
+run.
 
 The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.2), so that it has to be known
-before ConServe runs: `SLO` holds what Online-Only's points of these cards measured, medians of three seeds. They are
-anchors of the baseline and no result; `slo_check` says in each card how far they lie from what it measures. ConServe
+before ConServe runs: `SLO` holds the measurements of Online-Only's points of these cards, medians of three seeds. They
+are anchors of the baseline and no result; `slo_check` says in each card how far they lie from its measurement. ConServe
 is held to `TARGET` times these.
 """
 

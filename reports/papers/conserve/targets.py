@@ -1,4 +1,4 @@
-"""What ConServe's targets are made of: 1.0, 1.1, 1.15 and 1.2 times Online-Only's P99."""
+"""ConServe's targets: 1.0, 1.1, 1.15 and 1.2 times Online-Only's P99."""
 
 from reports.papers.conserve import fig6a
 from reports.papers.conserve.common import *

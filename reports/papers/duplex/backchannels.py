@@ -1,7 +1,7 @@
-"""What a backchannel costs a server that loads KV as soon as its user speaks: LiveServe's preload on false starts.
+"""The cost of a backchannel on a server that loads KV as soon as its user speaks: LiveServe's preload on false starts.
 
-Without a gate the backchannel cuts the reply, and is answered. With one that wants a second of speech it is passed
-over, and what was loaded and protected for its turn is given back.
+Without a gate the backchannel cuts the reply, and is answered. A gate of a second of speech passes it over, and the KV
+loaded and protected for its turn is given back.
 """
 
 from reports.papers.duplex.common import *
@@ -35,7 +35,7 @@ QUICK = {"turns": "2", "backchannels": "0,1"}
 
 
 def counter(name: str) -> Quantity:
-    """What the thinker's KV manager counted; 0 where nothing of it happened."""
+    """Return a counter of the thinker's KV manager; 0 where it did not count."""
 
     def quantity(point: Measured) -> float | None:
         return float(point.record.counters.get(f"thinker.{name}", 0))

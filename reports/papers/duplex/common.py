@@ -1,4 +1,4 @@
-"""What the cards of open microphones share."""
+"""The common parts of the cards of open microphones."""
 
 from reports.papers.prelude import *
 

@@ -1,4 +1,4 @@
-"""What virtual time says, said again over real sockets."""
+"""Results of virtual time, repeated over real sockets."""
 
 AGAINST = "virtual time"
 """Source of the numbers that the claims compare ours with."""

@@ -1,13 +1,12 @@
-"""What LiveServe's cards share: its server, how its concurrency is read, and what was chosen.
+"""The common parts of LiveServe's cards: its server, how its concurrency is read, and the chosen settings.
 
 The server is the paper's own: eight GPUs with four thinkers and four talkers, on vLLM-Omni of June 2026, whose step
 times are held against public runs (docs/fidelity.md). The paper says neither what c counts nor how long prompts are.
 Here c counts requests at each pair of thinker and talker, and a slot is free when the stream has ended, as in
-vLLM-Omni's own benchmark (0.20.0, `benchmarks/patch/patch.py`). Requests go to replicas in turn
-(`engine/stage_pool.py` 107 to 130). The first packet has 25 codec frames (`deploy/qwen3_omni_moe.yaml` 17 to 21).
-Replies have the lengths of ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's public runs; this
-length was chosen with the baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was fitted
-to the paper.
+vLLM-Omni's own benchmark (0.20.0, `benchmarks/patch/patch.py`). Requests go to replicas in turn (`engine/stage_pool.py`
+107 to 130). The first packet has 25 codec frames (`deploy/qwen3_omni_moe.yaml` 17 to 21). Replies have the lengths of
+ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's public runs; this length was chosen with the
+baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was fitted to the paper.
 """
 
 from harness.metrics.summary import effective_rps

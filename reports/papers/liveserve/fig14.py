@@ -20,8 +20,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     SPOKEN: {"opening_tokens": 0, "kv_pool_blocks": 480},
     CONTEXT: {"p": 0.0},
 }
-"""What sessions have in memory: about 20 blocks at their end, or 1,020, each twice the pool for 48 of them. The second
-is for the KV of returning turns alone; first turns have to prefill it under every system, and set the P90 of all."""
+"""Contexts of the sessions: about 20 blocks at their end, or 1,020, each twice the pool for 48 of them. The second is
+for the KV of returning turns alone. First turns have to prefill it under every system, and set the P90 of all."""
 
 
 def _panel(context: str, step: str) -> str:

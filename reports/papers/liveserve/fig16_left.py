@@ -119,7 +119,7 @@ CLAIMS = {
 }
 
 ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
-"""What the last claim alone needs."""
+"""The experiments that the last claim alone needs."""
 
 
 @picture(TITLE, 1, 3, bars=True, sharey=True)

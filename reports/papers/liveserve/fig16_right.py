@@ -60,7 +60,7 @@ PARTS = {
     "KV reload": "#b3003c",
     "prefill and first token": "#56b4e9",
 }
-"""What a TTFT is made of, with colours."""
+"""Parts of a TTFT, with colours."""
 
 
 def part(name: str, session: int) -> Any:

@@ -32,7 +32,7 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True)
 class Held:
-    """What one session's running requests hold on the GPU, in order; arrays of shape (turns,).
+    """The KV that one session's running requests hold on the GPU, in order; arrays of shape (turns,).
 
     KV between turns is idle and not counted. `blocks` are those of the turn's history, prompt and reply in full.
     """

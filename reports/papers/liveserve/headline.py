@@ -56,7 +56,7 @@ def _capacity(panels: Panels) -> Values:
 
 
 def _bound(panels: Panels, target_s: float) -> float | None:
-    """What no policy can pass at this target: capacity over what the baseline sustains."""
+    """Return the bound of every policy at this target: capacity over the baseline's sustained load."""
     return across_seeds(quotient(_capacity, _sustained("vllm_omni", target_s))(panels)).median
 
 

@@ -1,4 +1,4 @@
-"""What the paper leaves open, varied one at a time: the length of prompts, what c counts, and routing."""
+"""Settings that the paper leaves open, varied one at a time: the length of prompts, the meaning of c, and routing."""
 
 from reports.papers.liveserve.common import *
 

@@ -1,6 +1,5 @@
-"""What the two probes of answer quality share: they measure what a model really says, so a user brings model and
-questions. Nothing is said of quality that a model did not say.
-"""
+"""The common parts of the two probes of answer quality. They measure the real answers of a model, so a user brings
+model and questions. No quality is reported that no model produced."""
 
 from reports.papers.metronome.common import *
 

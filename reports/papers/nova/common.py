@@ -1,4 +1,4 @@
-"""What Nova's cards share: its load, its baselines, and the numbers that are read off a run.
+"""The common parts of Nova's cards: its load, its baselines, and the numbers that are read off a run.
 
 Requests are screenshots of 1,120 x 1,120 pixels with an instruction, answered by 50 tokens on average (section V-A).
 With 90 tokens around them a request's KV takes the 70 MB that the paper states: 1,752 tokens.
@@ -130,7 +130,7 @@ def over(quantity: Quantity, rate: float, engine: str) -> Measure:
 
 
 def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measure:
-    """What the modelled device says without serving anybody, for each seed that was run."""
+    """Return a measure of the modelled device that serves nobody, for each seed that was run."""
     return lambda panels: {point.seed: compute() for point in of(panel, engine).points(panels)}
 
 

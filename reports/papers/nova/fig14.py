@@ -13,7 +13,7 @@ EXPERIMENTS = {SERVED: experiment("served", [OURS], [DRAWN, RATE])}
 QUICK = {"requests": "120"}
 
 WINDOW_S = 60.0
-"""What the picture shows before and after the most requests that were pending. [chosen]"""
+"""Time that the picture shows before and after the peak of pending requests, s. [chosen]"""
 ALIKE_S = 1e-9
 """Within which the clock rounds."""
 

@@ -156,7 +156,7 @@ def _points(panels: Panels) -> list[Measured]:
 
 @picture(TITLE, 1, 2, points=_points, bars=True)
 def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str | LeftOut:
-    """What a pass takes longer over K, and over the bandwidth of the link."""
+    """Draw the extra time of a pass over K, and over the bandwidth of the link."""
     alone = _ALONE.points(panels)
     if (left_out := none_finished(alone, TITLE)) is not None:
         return left_out

@@ -23,7 +23,7 @@ are then those of the steady state up to the time since the start, few requests 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """What was measured of the `n` requests that ended in the window.
+    """Measurements of the `n` requests that ended in the window.
 
     `qpm`: requests per minute. `in_flight`: mean number, counted; `littles_law`: the same as throughput times mean
     time, which agrees where the load is steady. Times in s; `tpot_*`: of requests, each one's mean.

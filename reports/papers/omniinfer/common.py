@@ -1,4 +1,4 @@
-"""What OmniInfer's cards share.
+"""The common parts of OmniInfer's cards.
 
 Cards of one part of the system ask its model and serve nobody: a short run of the smallest mixture of experts carries
 their seeds.
@@ -22,5 +22,5 @@ SHORT = {"requests": "2"}
 
 
 def seeded(compute: Callable[[int], float | None]) -> Measure:
-    """What the model says for each seed that was run."""
+    """Return a measure of the model's value for each seed that was run."""
     return lambda panels: {point.seed: compute(point.seed) for point in of(SEEDED, ENGINE).points(panels)}

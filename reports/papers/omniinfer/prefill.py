@@ -1,4 +1,4 @@
-"""What a prefill instance can take: how one number was fitted to Table 1's first tokens, and what it does.
+"""The capacity of a prefill instance: how one number was fitted to Table 1's first tokens, and its effect.
 
 The paper gives no time of a prefill step. Its proxy's code expects batches of one to four prompts to take 220, 280, 330
 and 380 ms before it has measured any, by which an instance would do 12.7 prompts a second. The published TTFTs know

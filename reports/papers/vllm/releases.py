@@ -1,4 +1,4 @@
-"""What a release of vLLM changed for whom: the same users before the schedulers of three releases."""
+"""The changes of vLLM's releases and their effect: the same users before the schedulers of three releases."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""What is published about stock vLLM-Omni."""
+"""Published measurements of stock vLLM-Omni."""
