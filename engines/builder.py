@@ -57,7 +57,7 @@ class Gateway(Protocol):
         ...
 
     def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Return the tasks that run for ever beside the stages."""
+        """Return the tasks that run for ever along with the stages."""
         ...
 
 
@@ -124,7 +124,7 @@ class Serving:
 
 ROOFLINE_NOISE_CV = 0.03
 """[chosen] Noise (coefficient of variation) of modelled steps for which no other noise is given: no step of a real GPU
-takes exactly what a model says."""
+takes exactly the modelled time."""
 
 
 class Parts:

@@ -44,7 +44,7 @@ REMOVED = {
     "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }
-"""Names of the version before, as kind and name, and the sentence that says what replaces each. Kept for one
+"""Names of the version before, as kind and name, and the sentence about the replacement of each. Kept for one
 version."""
 
 

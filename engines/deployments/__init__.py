@@ -64,7 +64,7 @@ class Deployment:
         return next(iter(self.stages))
 
     def role(self, stage: str) -> str:
-        """Return the role of a stage: `ENTRY` for the one that makes text, whatever its name, else the stage's name."""
+        """Return the role of a stage: `ENTRY` for the one that makes text under any name, else the stage's name."""
         return ENTRY if stage == self.entry and not self.speech_only else stage
 
     def stage(self, name: str) -> Stage:

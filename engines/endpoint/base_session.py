@@ -17,8 +17,8 @@ from engines.endpoint.voice import Voice
 
 @dataclass(frozen=True)
 class SessionContext:
-    """The context that all sessions of one server share. `about`: `session.rehearsal` as clients are told it.
-    `longest_s`: most audio of one turn, s."""
+    """The context that all sessions of one server share. `about`: `session.rehearsal` as clients see it. `longest_s`:
+    most audio of one turn, s."""
 
     deployment: Deployment
     stats: ServerStats

@@ -44,7 +44,7 @@ class RealtimeSession(BaseSession):
         self.say_session("session.created")
 
     def closed(self) -> None:
-        """End the session. The rest of a reply that it was still being told is lost, and counts so."""
+        """End the session. The rest of the reply under way is lost, and counts so."""
         if self._engaged is not None:
             self._interrupt(self._engaged, None, "client_cancelled", "lost")
         self._stop_timer()

@@ -1,5 +1,5 @@
-"""Settings of a session that a client may change: `session.update` read, checked and merged; and the session as it is
-told."""
+"""Settings of a session that a client may change: `session.update` read, checked and merged; and the session as clients
+see it."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal

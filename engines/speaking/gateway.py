@@ -23,7 +23,7 @@ from workloads.trace import Turn
 
 @dataclass(slots=True)
 class Listeners:
-    """The listeners of a chorus, in its order. `known`: what their class keeps of them together."""
+    """The listeners of a chorus, in its order. `known`: data that their class keeps of all of them."""
 
     each: Sequence[Any]
     known: Any = None

@@ -144,7 +144,7 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
 
 
 def said_words(body: bytes) -> str:
-    """Return the server's words about its error, in JSON of whatever shape or in plain words; "" for a page."""
+    """Return the server's words about its error, in JSON of any shape or in plain words; "" for a page."""
     said = any_json(body)
     text = body.decode(errors="replace").strip()
     if said is not None:

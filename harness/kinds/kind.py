@@ -109,7 +109,7 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
         """Return the dialect that the endpoint will speak to a realtime `target`, whose dialect is known; UserError
-        where that cannot do what the users want."""
+        where that cannot serve these users."""
         ...
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:

@@ -1,7 +1,7 @@
 """The log of an open call: stretches of sound of both sides, and the server's messages.
 
-A stretch is logged at its end, with its length: `user_speech` with what the user did, `agent_speech` (as it was played)
-and `server_speech` (as it arrived) with the number of the reply. `told` names what the client learnt from the server.
+A stretch is logged at its end, with its length: `user_speech` with the user's act, `agent_speech` (as it was played)
+and `server_speech` (as it arrived) with the number of the reply. `told` names the server's message.
 """
 
 from collections.abc import Iterable, Sequence

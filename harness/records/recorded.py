@@ -66,7 +66,7 @@ def recorded(
     source: dict[str, str] | None = None,
     notes: list[str] | None = None,
 ) -> Trace:
-    """Return a trace of what the users of `trace` did according to `events` (columns as in `harness.events.log`).
+    """Return the trace of the users' acts in a run of `trace`, by its `events` (columns as in `harness.events.log`).
 
     `source` and `notes` say in the header where the log came from. UserError when no turn began, or it is a run of
     frames, or of agents that call others.

@@ -83,7 +83,7 @@ def _payload(entry: Any) -> dict[str, Any]:
 
 
 def _shared(prompts: Sequence[Any], system: int) -> list[tuple[str | None, float]]:
-    """Return for each prompt the name of what it shares, and how many tokens of it at most: all where the prompt came
+    """Return for each prompt the name of its shared part, and the most tokens of that part: all where the prompt came
     more than once."""
     often = Counter(prompts)
     texts = [text if isinstance(text, str) else "" for text in prompts]

@@ -24,7 +24,8 @@ ASYNC_SINCE = (0, 14)
 """From this version on vLLM plans ahead where nobody says otherwise."""
 
 LONGEST_S = 120.0
-"""Longest load, s, over all parts of an experiment. Its means are steady after that, unless its queue grows."""
+"""Longest time that a load of a summarised experiment is replayed, s. Its means are steady after that, unless its queue
+grows."""
 
 SEED = 0
 

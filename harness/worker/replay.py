@@ -161,7 +161,7 @@ def _of_process() -> dict[str, Any]:
 
 
 def _before(server: Serving) -> dict[str, int]:
-    """Return the state of a server that has served nobody: requests, KV blocks and cached blocks."""
+    """Return the state of a server before its first request: requests, KV blocks and cached blocks."""
     schedulers = [engine.scheduler for engine in server.engines]
     return {
         "requests_before": sum(len(each.requests) for each in schedulers),

@@ -22,7 +22,7 @@ from engines.server import RELEASE
 from workloads.errors import UserError
 
 _BUILD = ("setuptools-scm", "setuptools-rust")
-"""Packages that vLLM's source needs, beside vLLM's own dependencies, before it tells its version."""
+"""Packages that vLLM's source needs, in addition to vLLM's own dependencies, before it tells its version."""
 _SCHEDULER = Path("vllm", "v1", "core", "sched", "scheduler.py")
 
 

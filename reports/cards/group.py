@@ -63,7 +63,7 @@ class Group:
     folder: Path
     name: str
     cards: Sequence[Shown]
-    """The cards that the run was asked for. A run of all cards also has those that lack what they need."""
+    """The cards that the run was asked for. A run of all cards also has those whose needs are not met."""
     not_asked: Sequence[Figure] = ()
     """The others of the group."""
 

@@ -78,8 +78,8 @@ def _small(experiment: Experiment, quick: Mapping[str, str]) -> dict[str, str]:
 
 
 def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:
-    """Return the cards that can be measured. A single card also counts with what it needs given. The others are named
-    with what they need. UserError when none can be measured."""
+    """Return the cards that can be measured. A single card also counts when the settings give all that it needs. Cards
+    that are left out are named with their needs. UserError when none can be measured."""
     if len(figures) == 1 and figures[0].give and settings.keys() >= set(figures[0].give):
         return list(figures)
     lacking = [figure for figure in figures if figure.needs]

@@ -66,8 +66,8 @@ class TimeLeft:
         return self._share(point) * factor(point.engine) * sum(self._taken_s.values()) / self._weight
 
     def _share(self, point: Point) -> float:
-        """Return the share of the middle point's time. [chosen] Half of the middle point's time is what any point
-        takes, however small."""
+        """Return the expected time over that of the middle point. [chosen] Any point takes half of the middle point's
+        time, however small."""
         return (1 + size(point) / self._middle) / 2
 
 

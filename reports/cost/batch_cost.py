@@ -39,8 +39,7 @@ class Beside:
 
 
 def user_columns(points: Sequence[Finished]) -> list[Column]:
-    """Return the columns of what users notice: when the first sound or token comes, and whether the rest keeps
-    coming."""
+    """Return the columns that users notice: when the first sound or token comes, and whether the rest keeps coming."""
     spoken = any(point.values.get("audio_ttfp_p99") is not None for point in points)
     names = ("audio_ttfp_p99", "continuity") if spoken else ("online.ttft_p99", "online.tbt_p99")
     found = [column_for(name, columns(spoken)) for name in names]

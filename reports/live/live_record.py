@@ -1,4 +1,4 @@
-"""The parts of a live record beside the ordinary: how its load generator kept time, failures, and the server's own
+"""The parts of a live record that others lack: how its load generator kept time, failures, and the server's own
 metrics.
 
 A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read here

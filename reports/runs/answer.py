@@ -11,7 +11,7 @@ from reports.tables.columns import Column, class_names, column_for, fewest, leas
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
-"""Parameter of a load -> its words, in the order of preference: the number on line at once, else the number that come.
+"""Parameter of a load -> its words, in the order of preference: the number present at once, else the number that come.
 Calls count by their number."""
 
 MOST_NAMED = 4

@@ -188,7 +188,7 @@ CLASSES = (
     Column("output_tps", "output", "tokens/s", 1, 1),
     Column("completed", "completed", "requests", 1, 0, first=False),
 )
-"""Columns for each class of requests. A terminal has room for what a reader should see first."""
+"""Columns for each class of requests. A terminal shows only those that are `first`."""
 
 INVALID = "INVALID"
 """How the error of a point begins whose load generator was late."""

@@ -29,8 +29,8 @@ PAUSE_DB = 40.0  # choice: what is so far below the loudest is a pause, and no p
 class Degradation:
     """Changes to the sound of the turns; None: no change of that kind.
 
-    snr_db    noise so many dB below the speech where it is spoken
-    reverb_s  a room in which sound falls by 60 dB in so many s
+    snr_db    noise, in dB below the speech where it is spoken
+    reverb_s  a room: time in which sound falls by 60 dB, s
     codec     of the line
     """
 

@@ -1,8 +1,8 @@
 """A user's speech in one turn of a call on an open microphone, in which no silence could end the turn.
 
-Recorded speech has pauses that nobody has marked. A server that takes one for the end of a turn would be charged with a
-fault at a place where the trace has none. So the stretches of speech in a recording are joined without the gaps between
-them. A hesitation is then put in as silence of a drawn length, at a place between two of them.
+Recorded speech has pauses without marks. A server that takes one for the end of a turn would be charged with a fault at
+a place where the trace has none. So the stretches of speech in a recording are joined without the gaps between them. A
+hesitation is then put in as silence of a drawn length, at a place between two of them.
 """
 
 from dataclasses import dataclass

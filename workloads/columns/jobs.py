@@ -19,8 +19,8 @@ JOB_COLUMNS = ("waits", "prefix", "recorded_s")
 BEGIN = "begin"
 """Value of `waits` for a turn that waits only for the begin of its job."""
 OWN = 0
-"""Value of `prefix`: the context of the turn begins with what its session has said so far. A first turn continues the
-prefix of the first turn that it waits for."""
+"""Value of `prefix`: the context of the turn begins with its session's own past. A first turn continues the prefix of
+the first turn that it waits for."""
 
 Link = tuple[int, int]
 """To a turn of the same job: what to add to the number of the session, and the turn."""

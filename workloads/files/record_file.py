@@ -122,7 +122,7 @@ def _not_json(path: Path, number: int, error: ValueError) -> UserError:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line) for each line that is not blank, while the file is read: a public trace is larger than
-    what is made of it. UserError for a file that cannot be read."""
+    the trace made of it. UserError for a file that cannot be read."""
     try:
         with open_packed(path) as file:
             for number, line in enumerate(io.TextIOWrapper(file, encoding="utf-8-sig"), 1):

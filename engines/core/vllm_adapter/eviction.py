@@ -1,5 +1,5 @@
-"""Evictions of the KV pool: they are counted, timed with real timers, and remembered for as long as it is a short
-cycle."""
+"""Evictions of the KV pool: they are counted, timed with real timers, and remembered while a return would count as a
+short cycle."""
 
 import time
 from array import array

@@ -49,7 +49,7 @@ def _names() -> Any:
 
 
 SchedulerNames: Any = _names()
-"""What goes before vLLM's scheduler among the bases of ours, so that all releases have the same names."""
+"""Base class that our scheduler puts before vLLM's own, so that all releases have the same names."""
 
 __all__ = ["SchedulerNames", "expert_balancer", "groups_of_one_page_size", "migration_batches"]
 

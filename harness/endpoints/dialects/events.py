@@ -1,4 +1,4 @@
-"""Events: the meanings of servers' messages, whatever the protocol."""
+"""Events: the meanings of servers' messages, independent of the protocol."""
 
 import re
 

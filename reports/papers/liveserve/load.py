@@ -23,7 +23,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 RATES = {0.0: [2.0, 6.0, 10.0, 16.0], 0.7: [2.0, 6.0, 10.0, 16.0]}
 """p -> requests a second of the whole server."""
 OPTIONS_AT = [6.0, 10.0]
-"""[chosen] Rates at which the options are measured, requests a second: below and near what the baseline can do."""
+"""[chosen] Rates at which the options are measured, requests a second: below and near the baseline's capacity."""
 USEFUL = 0.95
 """Share of continuous replies up to which a load is useful to the baseline. [chosen]"""
 

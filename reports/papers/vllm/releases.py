@@ -165,7 +165,7 @@ _HOST = (
     "its chunks age together, the last tokens first (docs/vllm-releases.md)"
 )
 EXPLAINED = {(TEXT, "vllm_omni", "0.33.0"): _HOST, (BESIDE, "conserve", "0.33.0"): _HOST}
-"""Explanations of the releases that serve otherwise: what changed, found by taking single changes back."""
+"""Explanations of the releases that serve otherwise: the change, found by taking single changes back."""
 
 CLAIMS = {
     f"{panel.replace(' ', '-')}-{engine}-{new}": claim(
