@@ -241,8 +241,7 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
 
 
 def serves(trace: Trace) -> Kind:
-    """Return the kind of workload that an engine must serve to play `trace`: as the workloads that made it, from a file
-    or at once.
+    """Return the kind of workload that an engine must serve to play `trace`: the kind of the workload that made it.
 
     A merged trace, which several workloads made, has the kind that is not turns, if there is one.
     """

@@ -1,5 +1,4 @@
-"""Admission of interaction sessions: it decides whether another session is let in. It sees the latency of frames and
-nothing else.
+"""Admission of interaction sessions by the latency of frames, the only thing that it sees.
 
 Metronome section 4.2: the loop works only if latency tells the load, so an admission may not read the pool.
 """

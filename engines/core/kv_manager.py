@@ -1,5 +1,4 @@
-"""Management of a stage's KV beyond vLLM's LRU: which idle blocks are evicted first, and which come back before they
-are asked for.
+"""Management of a stage's KV beyond vLLM's LRU: eviction of idle blocks, and loads before the KV is asked for.
 
 Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
 """

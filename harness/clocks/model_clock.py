@@ -94,7 +94,8 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
         """It is passed over when its time comes."""
 
     def _run_once(self) -> None:
-        """Run the ready callbacks to their end; then wait, and take the events of sockets and one timer that is due."""
+        """Run the ready callbacks. Where none is ready, first wait, and take the events of sockets and one timer that
+        is due."""
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         while timers and timers[0][2]._cancelled:
             heappop(timers)

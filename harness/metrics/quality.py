@@ -1,5 +1,4 @@
-"""The quality of answers to spoken questions: their words, and whether they state the right answer (Metronome section
-5.4).
+"""The quality of answers to spoken questions: whether their words state the right answer (Metronome section 5.4).
 
 The scorer is lenient, as the paper's: an answer is right when one of its question's keywords stands in it as whole
 words, whatever else does. Letter case, accents and punctuation do not matter.

@@ -25,10 +25,10 @@ _servers: dict[Path | None, Any] = {None: _usual}
 
 @contextmanager
 def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
-    """Fork the processes that `multiprocessing` starts here from the server whose path begins with `folder`. That
-    server is running then.
+    """Let `multiprocessing` fork from the server whose path begins with `folder`, for the time of this context.
 
-    `environment`: variables for the server as it starts, that path included. Without a folder it is the usual server.
+    The server runs then. `environment`: variables for the server as it starts, that path included. Without a folder it
+    is the usual server.
     """
     if folder is None:
         _ensure_running(_usual)

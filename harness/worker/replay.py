@@ -43,10 +43,10 @@ _REPLAYS = count()
 
 @dataclass
 class Replay:
-    """The results of a replay. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
-    `cost` in wall time.
+    """The results of a replay.
 
-    `said`: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
+    `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker; `cost` in wall time. `said`:
+    session, frame and token ids of answers to workload questions, where a model on a real device heard it.
     """
 
     log: EventLog

@@ -27,8 +27,7 @@ _SCHEDULER = Path("vllm", "v1", "core", "sched", "scheduler.py")
 
 
 def release_of(given: str) -> str:
-    """Return the name by which points call the vLLM that a user names: a release as given, a checkout's folder by its
-    version and content.
+    """Return the name by which points call a user's vLLM: a release as given, a checkout by its version and content.
 
     The cache keeps the checkout's Python, so that its points can be run again. UserError for a name that is neither.
     """

@@ -1,5 +1,4 @@
-"""The files that evaluators of a paper's artifact ask for: claims, commands, minutes, the machine and the numbers to
-expect.
+"""The files that evaluators of an artifact ask for: claims, commands, minutes, machine and expected numbers.
 
 All of it is read from a finished run of the paper's cards: nothing is promised that this machine did not do. The run is
 exact in virtual time, so another machine's measurements are held against it with `diff`.

@@ -1,5 +1,4 @@
-"""The cost of a load: seconds of GPUs for a turn, a minute of conversation, a million tokens; goodput, energy and
-money.
+"""The cost of a load: GPU-seconds for a turn, a minute of conversation, a million tokens; goodput, energy and money.
 
 Everything is over the steady window of a point: from when all its users are connected, to when no user is left to
 replace one who goes. Ramp and drain would make a short run dear, as their share depends on the length of the run.

@@ -1,5 +1,4 @@
-"""The parts of a live record that others lack: how its load generator kept time, failures, and the server's own
-metrics.
+"""The parts of a live record that others lack: send delays, failures, and the server's own metrics.
 
 A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read here
 all the same, because they say why.

@@ -112,8 +112,8 @@ def segment_of(params: QuestionParams, frame: np.ndarray) -> np.ndarray:
 
 
 def asked(params: QuestionParams, seed: int, material: Questions) -> list[list[Question]]:
-    """Return the question that each session hears in each segment; a recall has the keywords of the session's first
-    question.
+    """Return the question that each session hears in each segment; a recall has the session's first question's
+    keywords.
 
     UserError when mode free lacks a fresh question or a recall.
     """

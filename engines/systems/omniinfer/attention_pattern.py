@@ -54,8 +54,7 @@ class AttentionPattern:
         return blocks - max(0, left - sinks)
 
     def handover_bytes(self, tokens: int, block_size: int, token_bytes: int) -> tuple[int, int]:
-        """Return the bytes of a prompt's KV that decode needs, in whole blocks: of all full layers, and of all
-        compressed ones.
+        """Return the bytes of a prompt's KV that decode needs, in whole blocks: of full layers, and of compressed ones.
 
         `token_bytes`: K and V of one token in one layer.
         """

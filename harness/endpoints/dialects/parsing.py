@@ -42,8 +42,7 @@ _RIFF = "UklGR"
 
 
 class Reader:
-    """The reader of one connection's messages, in a protocol whose sessions can begin after an event of type
-    `ready_on`.
+    """The reader of one connection's messages, in a protocol whose sessions can begin after the event `ready_on`.
 
     It keeps the format of audio that the server has stated for the session and for replies.
     """

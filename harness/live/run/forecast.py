@@ -1,5 +1,4 @@
-"""A forecast of a live run from its trace: how many sessions are concurrent, how long its phases take, how many turns
-it counts.
+"""A forecast of a live run from its trace: concurrent sessions, lengths of phases, and number of turns counted.
 
 It holds for a server that answers at once. A slower one makes its users wait, and the run longer.
 """

@@ -1,5 +1,4 @@
-"""The common parts of ConServe's cards: its load, its baselines, its time limits, and the numbers that are read off a
-run.
+"""The common parts of ConServe's cards: load, baselines, time limits, and the numbers that are read off a run.
 
 The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.2), so that it has to be known
 before ConServe runs: `SLO` holds the measurements of Online-Only's points of these cards, medians of three seeds. They

@@ -1,5 +1,4 @@
-"""The common parts of Metronome's cards: its calls, the two days of Fig. 4b, and the numbers of a run before and after
-a wall.
+"""The common parts of Metronome's cards: calls, the two days of Fig. 4b, and numbers before and after a wall.
 
 The paper does not say how many tokens a frame adds. They follow from its own numbers: a pool of 520,000 tokens that 128
 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
