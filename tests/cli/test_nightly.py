@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import typer
 
-from engines.devices import available
+from engines.deployments import available
 from harness import calibration
 from reports.cli import run
 from tests.builders import settings
