@@ -186,6 +186,24 @@ class ServerParams(BaseModel):
         description="how long modelled steps take: by kernels that were measured on such a GPU, where the model's are "
         "known, or by a roofline of its data sheet",
     )
+    runtime: Literal["rehearsal", "vllm-omni"] = Field(
+        "rehearsal",
+        exclude_if=lambda name: name == "rehearsal",
+        description="whose pipeline serves on device sockets: ours, or vLLM-Omni's own in processes of its own "
+        "(`make omni`)",
+    )
+    slower: float = Field(
+        1.0,
+        gt=0,
+        exclude_if=lambda factor: factor == 1.0,
+        description="runtime vllm-omni: factor on all step times, where this machine is too slow for real ones",
+    )
+    active_stream_window: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda replies: not replies,
+        description="runtime vllm-omni, its own: replies that the talker speaks at once, first come first; 0: all",
+    )
     scale: Annotated[str, AfterValidator(_tidy_scale)] | None = Field(
         None,
         description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "
@@ -309,6 +327,27 @@ def _check_budget(stage: Stage) -> None:
         raise UserError(
             f"max_num_batched_tokens={stage.max_num_batched_tokens} is less than {why}; set {least} or more."
         )
+
+
+def check_runtime(params: ServerParams, device: str) -> None:
+    """UserError where `runtime` and the others do not go together, in one sentence."""
+    own = {"slower", "active_stream_window"}
+    set_here = {
+        name
+        for name, field in ServerParams.model_fields.items()
+        if getattr(params, name) != field.get_default() and name not in ("runtime", "deployment")
+    }
+    if params.runtime == "rehearsal":
+        for name in sorted(set_here & own):
+            raise UserError(f"{name} is of runtime vllm-omni; add runtime=vllm-omni, or leave it out.")
+        return
+    if device != "sockets":
+        raise UserError(
+            f"runtime=vllm-omni is a server with clocks and sockets of its own, which no {device} time drives; give "
+            "--device sockets."
+        )
+    for name in sorted(set_here - own):
+        raise UserError(f"{name}={getattr(params, name)} is not for runtime=vllm-omni; leave it out.")
 
 
 def check_modelled(params: ServerParams, device: str, measured: Collection[str]) -> None:

@@ -90,8 +90,13 @@ def resting(step: Step) -> Step:
 
 
 def external_id(request: Request) -> str:
-    """The client's id of a request, which vLLM's engine has extended by a random suffix."""
-    return _RANDOM_SUFFIX.sub("", request.request_id)
+    """The client's id of a request."""
+    return without_suffix(request.request_id)
+
+
+def without_suffix(name: str) -> str:
+    """The client's id of a request that is so called in vLLM, which has extended it by a random suffix."""
+    return _RANDOM_SUFFIX.sub("", name)
 
 
 def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:

@@ -178,8 +178,8 @@ class TargetParams(BaseModel):
     )
     hint: bool = Field(
         False,
-        description="dialect openai: say in metadata how long each reply is to be, for a server of ours; dialect "
-        "rehearsal always does",
+        description="dialects openai and vllm_omni: say how long each reply is to be, for a server whose GPUs are "
+        "modelled; dialect rehearsal always does",
     )
 
     @field_validator("url", "scrape", "batch_url", "text_url")

@@ -31,7 +31,7 @@ from engines.deployments.available import check_said
 from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
-from engines.server import ServerParams, check_modelled, resolve
+from engines.server import ServerParams, check_modelled, check_runtime, resolve
 from harness import kinds
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
@@ -421,6 +421,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
 
 
 def _check_server(device: str, server: ServerParams, trace: Trace) -> None:
+    check_runtime(server, device)
     resolved = resolve(server)
     check_device(device, resolved)
     check_said(device, resolved, trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -59,6 +59,10 @@ def serve(
     router: Annotated[
         str | None, option("--router", "Of several replicas; see `rehearse proxy --help`.", "RULE")
     ] = None,
+    runtime: Annotated[
+        Literal["rehearsal", "vllm-omni"],
+        option("--runtime", "Whose server and pipeline: ours, or vLLM-Omni's own (`make omni`)."),
+    ] = "rehearsal",
 ) -> None:
     """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics beside it.
 
@@ -75,6 +79,8 @@ def serve(
     `rehearse serve liveserve --set queue_bytes=1000000`: limits on clients are settings too
 
     `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
+
+    `rehearse serve liveserve --runtime vllm-omni`: vLLM-Omni itself, on modelled GPUs and under this policy
     """
     from engines.devices.names import check_device
     from engines.devices.profile import load_profile
@@ -82,6 +88,16 @@ def serve(
     from harness import serving
 
     chosen = parse_settings(settings)
+    if runtime == "vllm-omni":
+        from reports.cli.serve_omni import serve_omni
+
+        others = {"--device": device != "virtual", "--profile": profile is not None}
+        others |= {
+            "--host": host != "127.0.0.1",
+            "--replicas": replicas > 1,
+            "--token-env": token_env is not None,
+        }
+        return serve_omni(engine, one_each(chosen, "a server has one; choose one"), port, others)
     check_device(device, serving.DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")

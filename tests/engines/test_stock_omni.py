@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engines.models import load_model
+from engines.speaking.signals import Signal
+from engines.stock.omni.duplex_signals import SessionSignals
 from engines.stock.omni.lengths import Lengths
 from engines.stock.omni.omni_params import OmniParams
 from engines.stock.omni.shared_gpu import SharedGpu
@@ -67,6 +69,51 @@ def test_a_reply_is_as_long_at_every_stage_and_has_a_frame_for_each_token():
     lengths = [thinker.of(f"r{i}") for i in range(50)]
     assert lengths == [talker.of(f"r{i}") for i in range(50)]
     assert len(set(lengths)) > 30 and all(frames >= text >= 1 for text, frames in lengths)
+
+
+def test_what_a_client_says_of_lengths_holds_for_the_next_reply_of_its_session():
+    lengths = Lengths(0, load_model("qwen3_omni_30b_a3b"))
+    lengths.tell("caller", 20, 6.0)
+    assert lengths.of("first", "caller") == (20, 75)
+    lengths.tell("caller", 30, None)
+    assert lengths.of("second", "caller") == (30, 30)
+    assert lengths.of("first", "caller") == (20, 75)
+
+
+class Command:
+    """What a session's client says."""
+
+    def __init__(self, wire_type: str, **fields: Any) -> None:
+        self.wire_type, self.final, self.event_id = wire_type, True, None
+        vars(self).update(fields)
+
+
+def test_a_duplex_session_tells_of_its_turns_and_of_playback():
+    told: list[tuple[Any, ...]] = []
+    session = SessionSignals("caller", lambda *call: told.append(call))
+    for _ in range(3):
+        session.command(Command("input_audio_buffer.append"))
+    session.command(
+        Command("input_audio_buffer.commit", event_id='{"output_tokens": 20, "reply_audio_s": 2.3}')
+    )
+    session.event({"type": "response.output_audio.delta", "audio_duration_ms": 2300})
+    session.event({"type": "response.done", "status": "completed"})
+    session.command(Command("playback.ack", played_ms=1500))
+    session.command(Command("playback.ack", played_ms=2300))
+    session.command(Command("response.cancel"))
+    lengths = [call[1:] for call in told if call[0] == "rehearsal_lengths"]
+    signals = [call[1] for call in told if call[0] == "rehearsal_signal"]
+    assert lengths == [("caller", 20, 2.3)]
+    assert [(s["verb"], s.get("seconds"), s.get("playing")) for s in signals] == [
+        ("speech_start", None, None),
+        ("turn_committed", None, None),
+        ("audio_sent", 2.3, None),
+        ("playback_ack", 1.5, True),
+        ("playback_ack", 2.3, False),
+        ("playback_done", None, None),
+        ("barge_in", None, None),
+    ]
+    assert all(Signal.of(values) for values in signals)
 
 
 @pytest.mark.parametrize(

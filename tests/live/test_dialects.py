@@ -373,6 +373,10 @@ def resolved(hello: bytes | int | None, status: int | None = None, **target: Any
         (message("session.created", session={"type": "realtime"}), "openai"),
         (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
         (message("session.created", session={"capabilities": {}, "modalities": ["text"]}), "sglang_omni"),
+        (
+            message("session.created", session={"capabilities": {}, "playback_commit_policy": "ack_only"}),
+            "vllm_omni",
+        ),
         (message("session.created", session={"sglang": {"granted": None}}), "sglang_duplex"),
     ],
 )

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from engines.stock.plugin import SWITCH
 
-HOST = "127.0.0.1"
-
 
 def main() -> None:
     """Run it; its stages are processes, which inherit the environment."""
     os.environ[SWITCH] = "1"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_HOST_IP", HOST)
+    os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Before anything that imports torchvision: the hook of our platform makes that possible.
     from vllm_omni.entrypoints.cli.main import main as theirs
@@ -39,7 +37,7 @@ def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
     """Arguments of `vllm` that serve `OmniParams` given as JSON; files of the server are in `folder`."""
     from engines.stock.omni.duplex_signals import attach
     from engines.stock.omni.model import qwen3_omni_folder
-    from engines.stock.omni.omni_params import OmniParams
+    from engines.stock.omni.omni_params import HOST, OmniParams
     from engines.stock.omni.pipeline import deploy
     from engines.stock.omni.shared_gpu import FOLDER
 
@@ -49,8 +47,7 @@ def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
     file.write_text(json.dumps(deploy(params)))  # YAML reads JSON
     stages = params.served.stages
     model = qwen3_omni_folder(max(stage.max_model_len for stage in stages.values()))
-    if not params.own_schedule:
-        attach()
+    attach(signals=not params.own_schedule)
     signals = [] if params.own_schedule else ["--middleware", "engines.stock.omni.live_signals.http"]
     where = ["--host", HOST, "--port", str(port), "--deploy-config", str(file)]
     return ["serve", model, "--served-model-name", "qwen3-omni", "--omni", *where, *signals]

@@ -7,11 +7,13 @@ engine/duplex/session/runner.py 236 and emitter.py 101), and changes nothing of 
 
 # pyright: reportMissingImports=false
 import asyncio
+import json
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[..., None]
+"""Takes the name of a call and its arguments."""
 
 STAGES = (0, 1)
 """Thinker and talker."""
@@ -20,7 +22,8 @@ STAGES = (0, 1)
 class SessionSignals:
     """One duplex session: its client's commands, and sound that leaves for it, as signals of its turns.
 
-    A turn is what a final commit ends. `send` takes the fields of a signal.
+    A turn is what a final commit ends. A client that plays a trace says in the commit's `event_id` how long the reply
+    is to be, as JSON; the modelled stages take it from there.
     """
 
     def __init__(self, session: str, send: Send) -> None:
@@ -41,6 +44,7 @@ class SessionSignals:
                 self._speaking = self._complete = False
                 self._turn += 1
                 self._sent_s = self._heard_s = 0.0
+                self._tell_lengths(command.event_id)
                 self._tell("turn_committed", turn=self._turn)
             case "playback.ack" if self._turn >= 0:
                 self._heard_s = command.played_ms / 1e3
@@ -68,12 +72,21 @@ class SessionSignals:
             self._complete = False
             self._tell("playback_done", turn=self._turn)
 
+    def _tell_lengths(self, event_id: str | None) -> None:
+        try:
+            told = json.loads(event_id or "")
+        except ValueError:
+            return
+        if isinstance(told, dict) and isinstance(told.get("output_tokens"), int):
+            self._send("rehearsal_lengths", self._session, told["output_tokens"], told.get("reply_audio_s"))
+
     def _tell(self, verb: str, **fields: Any) -> None:
-        self._send({"verb": verb, "session": self._session, **fields})
+        self._send("rehearsal_signal", {"verb": verb, "session": self._session, **fields})
 
 
-def attach() -> None:
-    """Listen to all duplex sessions that begin from now on in this process."""
+def attach(signals: bool) -> None:
+    """Listen to all duplex sessions that begin from now on in this process. `signals`: somebody takes them; else only
+    lengths are passed on."""
     from vllm_omni.engine.duplex.session.emitter import SessionEmitter
     from vllm_omni.engine.duplex.session.runner import DuplexSessionRunner
 
@@ -81,26 +94,28 @@ def attach() -> None:
 
     @wraps(submit)
     def heard_submit(runner: Any, command: Any) -> None:
-        _signals(runner).command(command)
+        _signals(runner, signals).command(command)
         submit(runner, command)
 
     @wraps(emit)
     def heard_emit(emitter: Any, payload: dict[str, Any]) -> None:
-        _signals(emitter._ctx.services).event(payload)
+        _signals(emitter._ctx.services, signals).event(payload)
         emit(emitter, payload)
 
     DuplexSessionRunner.submit, SessionEmitter.emit = heard_submit, heard_emit
 
 
-def _signals(runner: Any) -> SessionSignals:
+def _signals(runner: Any, all_of_them: bool) -> SessionSignals:
     known = vars(runner).get("rehearsal_signals")
     if known is None:
         pools = runner.stage_port.stage_pools
         under_way: set[asyncio.Task[Any]] = set()
 
-        def send(fields: dict[str, Any]) -> None:
+        def send(call: str, *args: Any) -> None:
+            if call == "rehearsal_signal" and not all_of_them:
+                return
             for stage in STAGES:
-                rpc = pools[stage].collective_rpc(0, "rehearsal_signal", args=(fields,))
+                rpc = pools[stage].collective_rpc(0, call, args=args)
                 under_way.add(task := asyncio.ensure_future(rpc))
                 task.add_done_callback(under_way.discard)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm_omni.engine.duplex.contracts import duplex_session_id_from_request_id
 from vllm_omni.engine.serialization import deserialize_additional_information
 from vllm_omni.outputs import OmniModelRunnerOutput
 
@@ -55,6 +56,12 @@ class OmniExecutor(ModelledExecutor):
 
     def _told(self) -> StockParams:
         return StockParams.of(self.vllm_config.additional_config, scheduled=False)
+
+    def collective_rpc(self, method: Any, *args: Any, non_block: bool = False, **kwargs: Any) -> Any:
+        if method == "rehearsal_lengths":
+            given = kwargs.get("args") or args[1]
+            return [self._lengths.tell(*given)]
+        return super().collective_rpc(method, *args, non_block=non_block, **kwargs)
 
     def _check(self, deployment: str) -> None:
         """Whatever model vLLM-Omni was given, times and KV are those of the deployment's stage."""
@@ -123,7 +130,8 @@ class OmniExecutor(ModelledExecutor):
         made = position - new.prompt_len
         talker = self._role == "talker"
         if not new.sampling_params.ignore_eos:
-            text, frames = self._lengths.of(new.external_req_id or request_id)
+            name = new.external_req_id or request_id
+            text, frames = self._lengths.of(name, duplex_session_id_from_request_id(name))
             if made >= (frames if talker else text):
                 return LAST_FRAME if talker else END
         return 1 + made % (LAST_FRAME // 2) if talker else LETTERS[made % len(LETTERS)]

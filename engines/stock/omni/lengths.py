@@ -1,23 +1,45 @@
-"""How long a reply is that nobody said the length of: drawn as workload `voice` draws it, alike at every stage."""
+"""How long replies are: as their client says, or drawn as workload `voice` draws them, alike at every stage."""
 
-from functools import lru_cache
+from collections import OrderedDict
 
 from engines.models import Model
 from workloads.distributions.lengths import SPOKEN_REPLY
 from workloads.distributions.speech import speech_rate
 from workloads.seeds import stream
 
+REMEMBERED = 4096
+"""[chosen] newest replies of which a client has said the length, or whose length was drawn."""
+
 
 class Lengths:
-    """Replies by the id that a request has at all stages."""
+    """Text tokens and codec frames of replies, by the ids that their requests have at all stages."""
 
     def __init__(self, seed: int, model: Model) -> None:
         self._seed = seed
         self._frame_s = model.frame_s or 0.08
-        self.of = lru_cache(1024)(self._draw)
+        self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def tell(self, name: str, text: int, audio_s: float | None) -> None:
+        """The next reply of a session is so long."""
+        frames = text if audio_s is None else max(1, round(audio_s / self._frame_s))
+        self._keep(name, (text, frames))
+
+    def of(self, request_id: str, session: str | None = None) -> tuple[int, int]:
+        """Of a request's reply; what was told of its session goes first, and is the reply's from then on."""
+        known = self._known.get(request_id)
+        if known is None:
+            told = self._known.get(session) if session is not None else None
+            known = self._draw(request_id) if told is None else told
+            self._keep(request_id, known)
+        return known
+
+    def _keep(self, name: str, lengths: tuple[int, int]) -> None:
+        self._known[name] = lengths
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
 
     def _draw(self, request_id: str) -> tuple[int, int]:
-        """Text tokens and codec frames of the reply; a frame for each token at least."""
+        """A frame for each token at least."""
         rng = stream(self._seed, f"omni replies/{request_id}")
         text = int(SPOKEN_REPLY.sample(rng, 1)[0])
         return text, max(text, round(text * float(speech_rate(rng, 1)[0]) / self._frame_s))

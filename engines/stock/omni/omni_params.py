@@ -14,6 +14,8 @@ from engines.stock.arguments import StockParams, policy_of
 from workloads.errors import UserError
 
 RUNTIME = "vllm-omni"
+HOST = "127.0.0.1"
+"""Where its server listens: on nothing else."""
 OWN = "vllm_omni"
 """The engine whose schedule is vLLM-Omni's own: no class of ours is in it."""
 MODELS = ("qwen3_omni_30b_a3b", "qwen3_omni_30b_a3b_fp8")

@@ -16,7 +16,7 @@ from vllm_omni.core.sched.omni_ar_scheduler import OmniARAsyncScheduler, OmniARS
 from vllm_omni.engine.duplex.contracts import duplex_session_id_from_request_id
 
 from engines.stock import scheduler as stock
-from engines.stock.engine_core import CALLS
+from engines.stock.engine_core import CALLS, without_suffix
 
 
 class Notes:
@@ -63,9 +63,12 @@ class AsyncScheduler(Notes, OmniARAsyncScheduler, stock.AsyncScheduler):
 
 
 def _requests(engine: Any, session: str) -> list[dict[str, Any]]:
-    """The ids, as clients know them, of a session's requests, and their tokens so far."""
+    """The ids by which `AsyncOmni.abort` finds a session's requests, and their tokens so far (vllm_omni 0.30.0,
+    entrypoints/async_omni_base.py 222: that of the client's with a random suffix is what stages see)."""
     theirs = engine.scheduler.requests_of(session)
-    return [{"request": each.external_req_id, "tokens": each.num_output_tokens} for each in theirs]
+    return [
+        {"request": without_suffix(each.external_req_id), "tokens": each.num_output_tokens} for each in theirs
+    ]
 
 
 RPCS = {**CALLS, "rehearsal_requests": _requests}

@@ -26,11 +26,17 @@ _UNDERSTOOD = {
     "rehearsal": ("rehearsal", "openai"),
     "openai": ("openai", "rehearsal", "vllm_omni"),
     "vllm": ("vllm",),
+    "vllm_omni": ("vllm_omni",),
     "sglang_omni": ("sglang_omni",),
     "sglang_duplex": ("sglang_duplex",),
 }
 """Which dialects a server may understand that greets as one of those."""
-_MARKS = {"rehearsal": "rehearsal", "sglang": "sglang_duplex", "capabilities": "sglang_omni"}
+_MARKS = {
+    "rehearsal": "rehearsal",
+    "sglang": "sglang_duplex",
+    "playback_commit_policy": "vllm_omni",  # whose session states capabilities, too
+    "capabilities": "sglang_omni",
+}
 """Field of the session in a greeting -> who greets so; other sessions are OpenAI's."""
 BEGIN_S = 2.0
 """A server that has begun no session by then is slow, or was not spoken to in its dialect. [chosen]"""

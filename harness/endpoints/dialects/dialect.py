@@ -80,6 +80,16 @@ class Dialect:
         token = self.target.token(self.name)
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
+    def lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
+        """How long the reply to a turn is, or `left` of it: what a modelled server may be told."""
+        speaks, reply_s = self.target.modalities == "audio", turn.reply_audio_s
+        return {
+            "output_tokens": max(1, round(left * turn.output_tokens)),
+            "reply_audio_s": left * reply_s if speaks and reply_s is not None else None,
+            "visual_tokens": turn.visual_tokens,
+            "content": turn.content,
+        }
+
     def cannot(self, typed: bool) -> str | None:
         """Why this dialect cannot do what the target or the trace wants; `typed`: the trace has typed turns."""
         if not self.gates and (self.target.min_duration_s or self.target.min_words):

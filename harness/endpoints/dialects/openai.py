@@ -75,22 +75,13 @@ class OpenAI(Dialect):
     def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
         if not self.hints:
             return []
-        return [encode("rehearsal.silence", ends_turn=ends_turn, reply=self._lengths(turn, left))]
+        return [encode("rehearsal.silence", ends_turn=ends_turn, reply=self.lengths(turn, left))]
 
     def _respond(self, turn: Turn) -> bytes:
         if not self.hints:
             return encode("response.create")
-        hint = {**self._lengths(turn), "input_tokens": turn.input_tokens}
+        hint = {**self.lengths(turn), "input_tokens": turn.input_tokens}
         return encode("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})
-
-    def _lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
-        speaks, reply_s = self.target.modalities == "audio", turn.reply_audio_s
-        return {
-            "output_tokens": max(1, round(left * turn.output_tokens)),
-            "reply_audio_s": left * reply_s if speaks and reply_s is not None else None,
-            "visual_tokens": turn.visual_tokens,
-            "content": turn.content,
-        }
 
 
 @dataclass(frozen=True)

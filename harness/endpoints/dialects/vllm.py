@@ -5,6 +5,7 @@ In the first two a commit starts a generation that reads the audio as it comes, 
 be cancelled: who interrupts hangs up. Of vLLM-Omni's, a transcript that ends before any audio has come ends the reply.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -90,7 +91,9 @@ class VLLMOmni(Dialect):
     def end_of_turn(self, turn: Turn) -> list[bytes]:
         if self.server_vad:
             return []
-        return [encode("input_audio_buffer.commit", final=True, create_response=True)]
+        # The server has no field for lengths; its modelled stages read them where a client's own words stand.
+        hint = {"event_id": json.dumps(self.lengths(turn))} if self.target.hint else {}
+        return [encode("input_audio_buffer.commit", final=True, create_response=True, **hint)]
 
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
         content = [{"type": "input_text", "text": text}]

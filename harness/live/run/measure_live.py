@@ -33,6 +33,8 @@ from harness.metrics.live_summary import batch_metrics, summarise_live, without_
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.record import LOG, Measurement
+from harness.serving.cpu_use import CpuUse
+from harness.serving.listener import address_of, bound
 from workloads.trace import Trace
 
 FLOOR_S = 4.0
@@ -256,6 +258,8 @@ def measure_sockets(point: Point) -> Measurement:
     the modelled devices on the wall clock. Users reach it in dialect rehearsal, which tells it how long each reply is.
     Network delays of the trace are added by the clients, as in virtual time.
     """
+    if point.server.runtime == "vllm-omni":
+        return measure_omni(point)
     # Not at the top: below Locust, gevent takes away the selector that the clock of the server is made from.
     from harness.serving import ServeConfig, ServerProcess
 
@@ -277,3 +281,31 @@ def measure_sockets(point: Point) -> Measurement:
     with ServerProcess(config) as server:
         said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
         return measure_target(point, TargetParams.model_validate(said), timing=timing)
+
+
+def measure_omni(point: Point) -> Measurement:
+    """Device sockets with vLLM-Omni's own runtime: its processes are started for `point` and end with it. Its clients
+    speak its duplex protocol, and say how long replies are where only the modelled stages look."""
+    from engines.stock.omni.omni_params import OmniParams
+    from harness.serving.omni_server import OmniServer
+
+    trace, server = point.trace(), point.server
+    kind = kind_of(trace)
+    asked = {"engine": point.engine, "engine_params": changed(point), "deployment": server.deployment}
+    more = {"slower": server.slower, "active_stream_window": server.active_stream_window, "seed": point.seed}
+    with bound("127.0.0.1", 0) as free:
+        port = int(address_of(free).rsplit(":", 1)[1])
+    with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
+        said = {"url": f"ws://127.0.0.1:{port}/v1/realtime", "dialect": "vllm_omni", "hint": True}
+        usage = CpuUse(lambda: [process.pid for process in omni.processes])
+        measurement = measure_target(
+            point, TargetParams.model_validate(said), timing=kind.timing(point.system, server, trace)
+        )
+        measurement.proof["cpu"] = usage.share()
+    return measurement
+
+
+def changed(point: Point) -> dict[str, Any]:
+    """Parameters of the point's engine that differ from its defaults."""
+    defaults = type(point.system)().model_dump(mode="json")
+    return {name: value for name, value in point.engine_params.items() if defaults.get(name) != value}
