@@ -51,7 +51,7 @@ class SessionSignals:
                 playing = self._heard_s < self._sent_s
                 self._tell("playback_ack", turn=self._turn, seconds=self._heard_s, playing=playing)
                 self._end_if_heard()
-            case "response.cancel" | "barge_in":
+            case "response.cancel" | "output_audio_buffer.clear" | "barge_in":
                 self._tell("barge_in")
             case "session.close":
                 self._tell("close")

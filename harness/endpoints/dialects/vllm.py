@@ -102,13 +102,17 @@ class VLLMOmni(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         messages = self.ack(cut, playing=False)
-        return messages if self.server_vad else [*messages, *self.cancel(cut)]
+        if self.server_vad:
+            return messages
+        # Of a complete reply nothing can be cancelled, but as long as it plays the server takes speech for a remark
+        # over it, and answers nothing (vllm_omni 0.30.0, engine/duplex/session/helpers.py 110).
+        return [*messages, *([encode("output_audio_buffer.clear")] if cut.done else self.cancel(cut))]
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
         if played.response is None:
             return []
         response, item = played.response.encode(), (played.item or f"item_{played.response}").encode()
-        ms = int(1e3 * played.played_s)
+        ms = round(1e3 * played.played_s)  # one short of the whole, and it would be playing for ever
         return [
             b'{"type":"playback.ack","response_id":"%s","item_id":"%s","played_ms":%d,"committed_ms":%d}'
             % (response, item, ms, ms)
