@@ -1,6 +1,8 @@
 """vLLM-Omni's own API server over modelled GPUs, for as long as somebody needs it."""
 
+import base64
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,11 +15,13 @@ from pathlib import Path
 from typing import Self
 
 import psutil
+from websockets.sync.client import connect
 
 from engines.stock.omni.omni_params import OmniParams, python
 
 READY_S = 300
 """[chosen] in which its three stages must be ready; on two quiet cores they take 40 to 80 s."""
+WARM_UP_SAMPLES = 16_000
 END_S = 20
 """[chosen] in which it ends by itself; then what is left of it is killed."""
 
@@ -84,6 +88,7 @@ class OmniServer:
             raise RuntimeError(f"vLLM-Omni's server ended before it was ready: {self.said()}")
         if not self._healthy():
             raise RuntimeError(f"vLLM-Omni's server is not ready after {READY_S} s: {self.said()}")
+        warm_up(self.address)
 
     def _healthy(self) -> bool:
         try:
@@ -106,3 +111,28 @@ class OmniServer:
         psutil.wait_procs(left, timeout=5)
         self._process.wait()
         self._said.close()
+
+
+def warm_up(address: str) -> None:
+    """One turn of a duplex session: its server loads what reads sound with the first, which takes it seconds."""
+    url = f"{address.replace('http', 'ws', 1)}/v1/realtime?duplex=1&autostart=0&model=qwen3-omni"
+    silence = base64.b64encode(bytes(WARM_UP_SAMPLES * 2)).decode()
+    lengths = json.dumps({"output_tokens": 4, "reply_audio_s": 0.32})
+    about = {"modalities": ["audio", "text"], "turn_detection": None, "model": "qwen3-omni"}
+    append = {
+        "type": "input_audio_buffer.append",
+        "audio": silence,
+        "format": "pcm16",
+        "sample_rate_hz": 16_000,
+    }
+    commit = {
+        "type": "input_audio_buffer.commit",
+        "final": True,
+        "create_response": True,
+        "event_id": lengths,
+    }
+    with connect(url, max_size=None) as session:
+        for said in ({"type": "session.update", "session": about}, append, commit):
+            session.send(json.dumps(said))
+        while json.loads(session.recv(timeout=READY_S))["type"] != "response.done":
+            pass

@@ -16,7 +16,9 @@ from engines.stock.plugin import SWITCH
 
 def main() -> None:
     """Run it; its stages are processes, which inherit the environment."""
-    os.environ[SWITCH] = "1"
+    serves = len(sys.argv) == 3 and sys.argv[1].isdecimal()
+    if not (serves and json.loads(sys.argv[2]).get("gpu")):
+        os.environ[SWITCH] = "1"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -27,7 +29,7 @@ def main() -> None:
 
     register()
     with tempfile.TemporaryDirectory(prefix="rehearsal-omni-") as folder:
-        if len(sys.argv) == 3 and sys.argv[1].isdecimal():
+        if serves:
             sys.argv[1:] = serve_arguments(int(sys.argv[1]), sys.argv[2], Path(folder))
         sys.argv[0] = "vllm"
         theirs()
@@ -46,7 +48,8 @@ def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
     file = folder / "deploy.yaml"
     file.write_text(json.dumps(deploy(params)))  # YAML reads JSON
     stages = params.served.stages
-    model = qwen3_omni_folder(max(stage.max_model_len for stage in stages.values()))
+    sized = tuple(stage.decoder for stage in stages.values()) if params.gpu else ()
+    model = qwen3_omni_folder(max(stage.max_model_len for stage in stages.values()), sized)
     attach(signals=not params.own_schedule)
     signals = [] if params.own_schedule else ["--middleware", "engines.stock.omni.live_signals.http"]
     where = ["--host", HOST, "--port", str(port), "--deploy-config", str(file)]

@@ -1,11 +1,12 @@
-"""The folder that vLLM-Omni loads Qwen3-Omni from when nothing is loaded: configuration, processor, tokenizer and chat
-template, made in code, without weights. Its layers do not matter: the modelled executor sizes its pool and its steps by
-the deployment.
+"""The folder that vLLM-Omni loads Qwen3-Omni from: configuration, processor, tokenizer and chat template, made in code,
+without weights. On modelled GPUs its layers do not matter, as the executor sizes its pool and its steps by the
+deployment. On a real one they are those of thinker and talker, with weights that vLLM makes up.
 """
 
 from functools import cache
 from typing import Any
 
+from engines.models import Decoder
 from engines.models.byte_tokens import byte_tokenizer
 from engines.models.folder import model_folder
 from engines.models.omni import MEL
@@ -55,9 +56,14 @@ _SMALL = {
 }
 
 
+THINKER_LAYERS = 16
+"""[chosen] of the thinker's 48 on a real GPU: some 20 GB of weights, so that all stages fit into 80 GB."""
+
+
 @cache
-def qwen3_omni_folder(max_model_len: int) -> str:
-    """The folder of a model whose stages take `max_model_len` tokens each at most."""
+def qwen3_omni_folder(max_model_len: int, sized: tuple[Decoder, ...] = ()) -> str:
+    """The folder of a model whose stages take `max_model_len` tokens each at most. `sized`: thinker and talker, where
+    layers are computed; else they are small."""
     special = dict(_NAMED.values()) | _ROLES
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -69,7 +75,7 @@ def qwen3_omni_folder(max_model_len: int) -> str:
     }
     return model_folder(
         {
-            "config.json": _config(max_model_len),
+            "config.json": _config(max_model_len, sized),
             "preprocessor_config.json": MEL | _IMAGES,
             "video_preprocessor_config.json": {"video_processor_type": "Qwen2VLVideoProcessor"},
             "tokenizer_config.json": tokenizer,
@@ -79,12 +85,37 @@ def qwen3_omni_folder(max_model_len: int) -> str:
     )
 
 
-def _config(max_model_len: int) -> dict[str, Any]:
-    text = _SMALL | {
+def _sizes(decoder: Decoder, layers: int) -> dict[str, Any]:
+    return {
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.ffn or decoder.expert_ffn,
+        "shared_expert_intermediate_size": decoder.shared_ffn,
+        "moe_intermediate_size": decoder.expert_ffn,
+        "num_experts": decoder.experts,
+        "num_experts_per_tok": decoder.experts_per_token,
+        "num_hidden_layers": layers,
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "head_dim": decoder.head_dim,
+    }
+
+
+def _config(max_model_len: int, sized: tuple[Decoder, ...]) -> dict[str, Any]:
+    thinker, talker = _SMALL, _SMALL
+    if sized:
+        thinker, talker = _sizes(sized[0], THINKER_LAYERS), _sizes(sized[1], round(sized[1].layers))
+    pairs = thinker["head_dim"] // 2
+    part = pairs * 5 // 16
+    common = {
         "vocab_size": VOCAB,
         "max_position_embeddings": max_model_len,
         "eos_token_id": END,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5]},
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "mrope_interleaved": True,
+            "mrope_section": [pairs - 2 * part, part, part],
+        },
     }
     ids = {name: id for name, (_, id) in _NAMED.items()}
     tokens = {
@@ -100,13 +131,14 @@ def _config(max_model_len: int) -> dict[str, Any]:
         "model_type": "qwen3_omni_moe",
         "enable_audio_output": True,
         "dtype": "bfloat16",
-        "thinker_config": tokens | {"text_config": text, "audio_end_token_id": ids["audio_eos_token"]},
+        "thinker_config": tokens
+        | {"text_config": thinker | common, "audio_end_token_id": ids["audio_eos_token"]},
         "talker_config": tokens
         | {
-            "accept_hidden_layer": HIDDEN_LAYER,
+            "accept_hidden_layer": min(HIDDEN_LAYER, THINKER_LAYERS - 2) if sized else HIDDEN_LAYER,
             "num_code_groups": 16,
-            "thinker_hidden_size": 64,
+            "thinker_hidden_size": thinker["hidden_size"],
             "codec_eos_token_id": LAST_FRAME,
-            "text_config": text | {"vocab_size": 3072, "eos_token_id": LAST_FRAME},
+            "text_config": talker | common | {"vocab_size": 3072, "eos_token_id": LAST_FRAME},
         },
     }

@@ -38,6 +38,11 @@ class OmniParams(BaseModel):
     )
     slower: float = Field(1.0, gt=0, description="factor on all step times")
     seed: int = Field(0, ge=0, description="of the lengths of replies of which the client says none")
+    gpu: bool = Field(
+        False,
+        description="this machine's GPU runs all stages, with dummy weights and a thinker of fewer layers; else they "
+        "are modelled",
+    )
 
     @property
     def served(self) -> Deployment:
@@ -63,7 +68,7 @@ class OmniParams(BaseModel):
 
     def told(self, stage: str) -> StockParams:
         """What our parts at a stage are told."""
-        shared = self.model_dump(exclude={"active_stream_window"})
+        shared = self.model_dump(exclude={"active_stream_window", "gpu"})
         return StockParams.model_validate({**shared, "stage": stage, "token_per_frame": True})
 
     def check(self) -> None:

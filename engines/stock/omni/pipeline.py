@@ -20,6 +20,8 @@ EXECUTOR = "engines.stock.omni.executor.OmniExecutor"
 SCHEDULER = "engines.stock.omni.scheduler.AsyncScheduler"
 MOST_SESSIONS = 64
 """[chosen] duplex sessions at once; vLLM-Omni's default is one."""
+ON_ONE_GPU = ((0.45, 8192), (0.3, 8192), (0.1, 65536))
+"""[chosen] share of a real GPU's memory, and longest request, of each stage."""
 LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batched_tokens", "max_model_len")
 
 
@@ -48,7 +50,7 @@ def deploy(params: OmniParams) -> dict[str, Any]:
         "base_config": str(Path(package.origin).parent / "deploy" / SHIPPED),
         "session_mode": "duplex",
         "duplex_session": {"max_sessions": MOST_SESSIONS},
-        "distributed_executor_backend": EXECUTOR,
+        **({} if params.gpu else {"distributed_executor_backend": EXECUTOR}),
         "active_stream_window": params.active_stream_window,
         **({} if params.own_schedule else {"pipeline": NAME}),
         "stages": [_stage(number, name, params, served) for number, name in enumerate(served.stages)],
@@ -60,11 +62,15 @@ def _stage(number: int, name: str, params: OmniParams, served: Deployment) -> di
     limits = {key: given[key] for key in LIMITS}
     if served.role(name) == "vocoder":  # there a chunk has 16 tokens a frame
         del limits["max_num_batched_tokens"], limits["max_model_len"]
+    place: dict[str, Any] = {"devices": str(stage.gpus[0][0])}
+    if params.gpu:
+        limits |= {"max_model_len": ON_ONE_GPU[number][1]}
+        place = {"devices": "0", "gpu_memory_utilization": ON_ONE_GPU[number][0]}
     return {
         "stage_id": number,
         **limits,
         "load_format": "dummy",
         "enforce_eager": True,
-        "devices": str(stage.gpus[0][0]),
+        **place,
         "additional_config": {KEY: params.told(name).model_dump(exclude_defaults=True)},
     }

@@ -101,7 +101,8 @@ class VLLMOmni(Dialect):
         return [encode("conversation.item.create", item=item), encode("response.create")]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        messages = self.ack(cut, playing=False)
+        # Before the first audio the reply has no item, and a report of it is an error.
+        messages = self.ack(cut, playing=False) if cut.played_s else []
         if self.server_vad:
             return messages
         # Of a complete reply nothing can be cancelled, but as long as it plays the server takes speech for a remark
