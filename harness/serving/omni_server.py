@@ -21,7 +21,10 @@ from engines.stock.omni.omni_params import OmniParams, python
 
 READY_S = 300
 """[chosen] in which its three stages must be ready; on two quiet cores they take 40 to 80 s."""
-WARM_UP_SAMPLES = 16_000
+TONE = (b"\x00\x20" * 40 + b"\x00\xe0" * 40) * 200
+"""One second of 200 Hz, 16 kHz, 16 bit."""
+WARM_S = 60
+"""[chosen] within which the first turn must be answered."""
 END_S = 20
 """[chosen] in which it ends by itself; then what is left of it is killed."""
 
@@ -116,12 +119,12 @@ class OmniServer:
 def warm_up(address: str) -> None:
     """One turn of a duplex session: its server loads what reads sound with the first, which takes it seconds."""
     url = f"{address.replace('http', 'ws', 1)}/v1/realtime?duplex=1&autostart=0&model=qwen3-omni"
-    silence = base64.b64encode(bytes(WARM_UP_SAMPLES * 2)).decode()
+    tone = base64.b64encode(TONE).decode()  # silence is no turn
     lengths = json.dumps({"output_tokens": 4, "reply_audio_s": 0.32})
     about = {"modalities": ["audio", "text"], "turn_detection": None, "model": "qwen3-omni"}
     append = {
         "type": "input_audio_buffer.append",
-        "audio": silence,
+        "audio": tone,
         "format": "pcm16",
         "sample_rate_hz": 16_000,
     }
@@ -134,5 +137,5 @@ def warm_up(address: str) -> None:
     with connect(url, max_size=None) as session:
         for said in ({"type": "session.update", "session": about}, append, commit):
             session.send(json.dumps(said))
-        while json.loads(session.recv(timeout=READY_S))["type"] != "response.done":
+        while json.loads(session.recv(timeout=WARM_S))["type"] != "response.done":
             pass

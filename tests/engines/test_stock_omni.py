@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engines.models import load_model
+from engines.server import ServerParams, check_runtime
 from engines.speaking.signals import Signal
 from engines.stock.omni.duplex_signals import SessionSignals
 from engines.stock.omni.lengths import Lengths
@@ -128,3 +129,30 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
 def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, Any], said: str):
     with pytest.raises(UserError, match=said):
         OmniParams.model_validate(values).check()
+
+
+@pytest.mark.parametrize(
+    ("values", "device", "said"),
+    [
+        ({"runtime": "vllm-omni"}, "virtual", "which no virtual time drives; give --device sockets"),
+        (
+            {"runtime": "vllm-omni", "first_chunk_frames": 1},
+            "sockets",
+            "first_chunk_frames=1 is not for runtime",
+        ),
+        ({"slower": 4}, "sockets", "slower is of runtime vllm-omni"),
+    ],
+)
+def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(
+    values: dict[str, Any], device: str, said: str
+):
+    with pytest.raises(UserError, match=said):
+        check_runtime(ServerParams.model_validate(values), device)
+
+
+def test_a_point_of_our_own_runtime_is_stored_as_before():
+    assert (
+        not {"runtime", "slower", "active_stream_window"}
+        & ServerParams.model_validate({}).model_dump().keys()
+    )
+    check_runtime(ServerParams.model_validate({"runtime": "vllm-omni", "slower": 4}), "sockets")
