@@ -5,7 +5,7 @@ from typing import Any
 from engines.speaking.signals import Signal
 from workloads.errors import UserError
 
-PATH = "/rehearsal/signal"
+PATH, STATE = "/rehearsal/signal", "/rehearsal/state"
 
 
 class LiveSignals:
@@ -77,11 +77,14 @@ async def http(request: Any, call_next: Any) -> Any:
 
 
 async def answer(signals: type[LiveSignals], request: Any, call_next: Any) -> Any:
-    """A request's answer; one that is no signal goes on."""
-    if request.url.path != PATH or request.method != "POST":
+    """A request's answer; one that is no signal, and does not GET what `LiveSignals.state` says, goes on."""
+    asks = request.url.path == STATE and request.method == "GET"
+    if not asks and (request.url.path != PATH or request.method != "POST"):
         return await call_next(request)
     from starlette.responses import JSONResponse
 
+    if asks:
+        return JSONResponse(await signals(request.app.state.engine_client).state())
     try:
         try:
             values = await request.json()

@@ -41,10 +41,13 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
     """vLLM's scheduler under the policy of the engine that `StockParams` name.
 
     With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any engine.
-    `ends_requests`: whether barge-in and close end requests here, or somebody else does that.
+    `ends_requests`: whether barge-in and close end requests here, or somebody else does that. `counts_in_flight`: a
+    talker's frame counts from when its step is scheduled, so that a hold ends at a chunk's end with asynchronous
+    scheduling, too; else a frame in flight begins the next chunk, which is then no place to pause.
     """
 
     ends_requests = True
+    counts_in_flight = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -215,6 +218,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         """
         tokens = request.num_output_tokens
         if self.role == "talker":
+            tokens += request.num_output_placeholders if self.counts_in_flight else 0
             sent = 0
             if tokens >= FIRST_CHUNK_FRAMES:
                 sent = FIRST_CHUNK_FRAMES + (tokens - FIRST_CHUNK_FRAMES) // CHUNK_FRAMES * CHUNK_FRAMES

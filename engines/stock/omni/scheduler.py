@@ -28,6 +28,7 @@ class Notes:
     """
 
     ends_requests = False
+    counts_in_flight = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -306,8 +306,8 @@ def measure_omni(point: Point) -> Measurement:
         taken = measurement.proof["cpu"] = usage.share()
     if taken["machine"] > BUSY:
         print(
-            f"{taken['machine']:.0%} of this machine's cores were taken, {taken['server']:.0%} by the server: steps may "
-            "have ended late; set slower=4, or leave the machine to the run."
+            f"{taken['machine']:.0%} of this machine's cores were taken, {taken['server']:.0%} by the server: steps "
+            "may have ended late; set slower=4, or leave the machine to the run."
         )
     return measurement
 
