@@ -1,11 +1,12 @@
 """Duplex sessions of vLLM-Omni, called as `rehearse live` calls any server."""
 
 import asyncio
+import base64
 import json
 
 from websockets.asyncio.client import connect
 
-from harness.serving.omni_server import OmniServer
+from harness.serving.omni_server import TONE, OmniServer
 
 
 def test_a_duplex_session_answers_with_the_length_that_its_commit_says(liveserve: OmniServer):
@@ -15,7 +16,7 @@ def test_a_duplex_session_answers_with_the_length_that_its_commit_says(liveserve
         async with connect(url, max_size=None) as session:
             asked = {"modalities": ["audio", "text"], "turn_detection": None, "model": "qwen3-omni"}
             await session.send(json.dumps({"type": "session.update", "session": asked}))
-            second = "AAAA" * (16_000 * 2 // 3)
+            second = base64.b64encode(TONE).decode()
             append = {"type": "input_audio_buffer.append", "audio": second, "format": "pcm16"}
             await session.send(json.dumps({**append, "sample_rate_hz": 16_000}))
             lengths = json.dumps({"output_tokens": 20, "reply_audio_s": 6.0})
