@@ -5,6 +5,7 @@ multiplied there, and come back. The layer is over when the last die is, so its 
 between dies (OmniInfer specification 2.3). Attention, shared experts and dense layers are not in here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,17 @@ import numpy as np
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
 
-ALL_TO_ALL_S = 90e-6
-"""[chosen] latency of an all-to-all one way, of the 60 to 120 us that are known of such groups."""
+FEW_S, DOUBLED_S, FEW = 47.0e-6, 6.7e-6, 8
+"""[derived] latency of an all-to-all one way among `FEW` dies, and what each doubling of their number adds (s).
+
+CloudMatrix384 (arXiv 2506.12708) measured dispatch and combination of 128 tokens a die: 116 and 118 us among 8 dies,
+152 and 149 us among 256. The bytes take 140 us of both sums, by the link's bandwidth in `hardware.yaml`.
+"""
+
+
+def all_to_all_s(dies: int) -> float:
+    """Latency of an all-to-all one way, s."""
+    return FEW_S + DOUBLED_S * max(0.0, math.log2(dies / FEW))
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class ExpertParallel:
         return 2 * self.latency_s + link_s + compute_s + self.launch_s
 
 
-def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
+def group_of(decoder: Decoder, gpu: Gpu, dies: int) -> ExpertParallel:
     """Constants of a group of such dies: tokens go out in the weights' precision and come back in the activations'."""
     gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
     return ExpertParallel(
@@ -65,7 +75,7 @@ def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
         bandwidth=gpu.bandwidth,
         flops=gpu.flops * gain,
         link_bandwidth=gpu.nvlink_bandwidth,
-        latency_s=ALL_TO_ALL_S,
+        latency_s=all_to_all_s(dies),
     )
 
 
@@ -73,7 +83,7 @@ class BalancedExperts:
     """Gives every die as many tokens as any other: `engines.devices.lockstep.ExpertsTime`."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, dies: int) -> None:
-        self._group = group_of(decoder, gpu)
+        self._group = group_of(decoder, gpu, dies)
         self._layers = decoder.layers - decoder.dense_layers
         self._per_die = decoder.experts / dies
         self._per_token = decoder.experts_per_token

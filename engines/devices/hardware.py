@@ -1,5 +1,6 @@
 """Facts about accelerators as data: `hardware.yaml`, every number with its source."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -34,8 +35,8 @@ class Gpu:
     `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
     together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 or INT8 as in bf16;
     1 where it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s`
-    (latency, s): to GPUs of other replicas. `kv_share`: of `bandwidth`, what attention reaches over KV in a decode
-    in lock step. `kernels`: None where the GPU is of another kind than those that were measured.
+    (latency, s): to GPUs of other replicas. `latent_flops`: what attention over compressed KV reaches in a decode in
+    lock step. `kernels`: None where the GPU is of another kind than those that were measured.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
@@ -53,7 +54,7 @@ class Gpu:
     fp8_gain: float = 1.0
     network_bandwidth: float = 0.0
     network_s: float = 0.0
-    kv_share: float = 1.0
+    latent_flops: float = math.inf
     kernels: KernelFit | None = None
     sms: int = 0
     knee_share: float = 0.0
@@ -108,7 +109,7 @@ def load_gpu(name: str) -> Gpu:
         fp8_gain=gpu.get("fp8_gain", 1.0),
         network_bandwidth=gpu.get("network_bandwidth", gpu.get("nvlink_bandwidth", gpu["pcie_bandwidth"])),
         network_s=facts["network"]["latency_s"],
-        kv_share=gpu.get("kv_share", 1.0),
+        latent_flops=gpu.get("latent_flops", math.inf),
         kernels=kernels,
         sms=gpu.get("sms", 0),
         **facts["sharing"],

@@ -53,7 +53,10 @@ class LockstepDies:
             (moe, *product(decoder.shared_params)),
             (decoder.dense_layers, *product(3 * decoder.hidden * decoder.ffn)),
         ]
-        self._kv_s = decoder.kv_bytes_per_token / (gpu.bandwidth * gpu.kv_share)
+        self._kv_s = max(
+            decoder.kv_bytes_per_token / gpu.bandwidth,
+            decoder.layers * decoder.latent_pair_flops / gpu.latent_flops,
+        )
         self._pair_s = decoder.layers * decoder.pair_flops / gpu.flops
         head = decoder.vocab * decoder.hidden
         self._head = head * decoder.dtype_bytes / gpu.bandwidth, 2 * head / gpu.flops
@@ -92,6 +95,6 @@ class LockstepDies:
         return seconds + self.experts_s([work.tokens for work in dies])
 
     def attention_s(self, work: Work) -> float:
-        """Seconds of one die's attention over its requests' KV, in all layers. What a decode multiplies more over
-        compressed KV is in the share of the bandwidth that it reaches."""
+        """Seconds of one die's attention over its requests' KV, in all layers: reads, or operations over compressed KV
+        where these take longer, as on an Ascend 910C."""
         return max(self._kv_s * work.kv_tokens, self._pair_s * work.attention_pairs)

@@ -183,6 +183,11 @@ class Decoder:
         return 4 * self.heads * self.head_dim
 
     @property
+    def latent_pair_flops(self) -> int:
+        """The same over compressed KV, which serves as K and as V of every head; 0 where KV is not compressed."""
+        return 2 * self.heads * (2 * self.mla.kv_rank + self.mla.rope) if self.mla is not None else 0
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, the embedding, the output head and what encodes images included."""
         return self.resident_bytes()

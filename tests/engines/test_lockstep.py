@@ -14,7 +14,7 @@ from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.core.step_cost import StepWork
 from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from engines.deployments import load_deployment
-from engines.devices.expert_parallel import BalancedExperts
+from engines.devices.expert_parallel import BalancedExperts, all_to_all_s
 from engines.devices.extensions import StatedSteps
 from engines.devices.hardware import load_gpu
 from engines.devices.lockstep import LockstepDies
@@ -130,8 +130,14 @@ def test_balanced_experts_take_what_their_weights_and_tokens_do():
     read_s = 4 * R1.expert_params / gpu.bandwidth
     compute_s = 384 * 2 * R1.expert_params / (2 * gpu.flops)
     link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
-    expected = 58 * (max(read_s, compute_s) + link_s + 2 * 90e-6)
+    expected = 58 * (max(read_s, compute_s) + link_s + 2 * all_to_all_s(64))
     assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
+
+
+@pytest.mark.parametrize(("dies", "measured_s"), [(8, 234e-6), (256, 301e-6)])
+def test_dispatch_and_combination_take_what_was_measured_of_128_tokens_a_die(dies: int, measured_s: float):
+    link_s = 128 * 8 * 7168 * 3 / load_gpu("ascend_910c_die").nvlink_bandwidth
+    assert 2 * all_to_all_s(dies) + link_s == pytest.approx(measured_s, rel=0.01)
 
 
 @given(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from engines.core.stage import ENTRY, AttentionWindow
 from engines.devices.expert_parallel import group_of
 from engines.devices.extensions import InLockstep
+from engines.speaking.hook import Hook
 from engines.systems.omniinfer.attention_pattern import compressed
-from engines.systems.omniinfer.experts import expert_steps
+from engines.systems.omniinfer.experts import ExpertSteps, expert_steps
+from engines.systems.omniinfer.rebalancing import DynamicPlacement
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,21 +50,31 @@ def place(graph: Pipeline, parts: Parts, params: LoadParams) -> None:
     """Let the decode dies step together, if they do, with experts that stand as the parameters say."""
     together = [each for each in graph.at(ENTRY) if each.replica.stage.extension(InLockstep) is not None]
     if together:
-        parts.lockstep(together, experts_s(parts, together[0].replica.stage, params))
+        steps = _expert_steps(parts, together[0].replica.stage, params)
+        parts.lockstep(together, steps.step)
+        if isinstance(steps.placement, DynamicPlacement):
+            graph.attach(Moved(steps.placement))
 
 
-def experts_s(parts: Parts, stage: Stage, params: LoadParams) -> Callable[[Sequence[int]], float]:
-    """Seconds of the routed experts of a step of the stage's decode dies."""
+class Moved(Hook):
+    """Puts into the record what Algorithm 2 did: its decisions, and layers and experts that it moved."""
+
+    def __init__(self, placement: DynamicPlacement) -> None:
+        self.counters = placement.counters
+
+
+def _expert_steps(parts: Parts, stage: Stage, params: LoadParams) -> ExpertSteps:
+    """The routed experts of the stage's decode dies."""
     decoder = stage.decoder
-    group = group_of(decoder, parts.deployment.gpu)
-    steps = expert_steps(
+    dies = len(stage.roles["decode"])
+    group = group_of(decoder, parts.deployment.gpu, dies)
+    return expert_steps(
         params,
         group,
         decoder.layers - decoder.dense_layers,
         decoder.experts,
         decoder.experts_per_token,
-        len(stage.roles["decode"]),
+        dies,
         int(parts.stream("experts").integers(2**62)),
         asyncio.get_running_loop().time,
     )
-    return steps.step

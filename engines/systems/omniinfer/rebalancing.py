@@ -59,7 +59,7 @@ def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) 
 class DynamicPlacement:
     """Counts what experts get, and every `every_s` moves the layers that have fallen out of balance.
 
-    `counters`: decisions that moved a layer, layers and experts moved, seconds of copying.
+    `counters`: decisions that moved a layer, layers and experts moved. `copy_s`: seconds of copying.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class DynamicPlacement:
     ) -> None:
         self.map = ExpertMap(layouts, experts)
         self.settings = settings
-        self.counters = {"rebalances": 0, "layers_moved": 0, "experts_moved": 0, "copy_s": 0.0}
+        self.counters = {"rebalances": 0, "layers_moved": 0, "experts_moved": 0}
+        self.copy_s = 0.0
         self.migration: Migration | None = None
         self._planner, self._transfers = planner, transfers
         self._expert_bytes, self._link_bandwidth = expert_bytes, link_bandwidth
@@ -139,7 +140,7 @@ class DynamicPlacement:
             slots[move.layer] = move.layout
             self.counters["layers_moved"] += 1
             self.counters["experts_moved"] += move.moved
-            self.counters["copy_s"] += move.copy_s
+            self.copy_s += move.copy_s
         self.map = ExpertMap(slots, self.map.experts)
         if migration.done:
             self.migration = None

@@ -145,7 +145,7 @@ CLAIMS = {
         check="the division follows from beta and the pattern",
     ),
     "attention-held": claim(
-        "a pool holds more requests of 4,500 tokens, with vLLM's block tables of 61 layers",
+        "(ours) a pool holds more requests of 4,500 tokens, with vLLM's block tables of 61 layers",
         times((1.3, 2.0), words="more"),
         seeded(lambda _: held(LENGTH, True) / held(LENGTH, False)),
         "× {ours:.2f}",
@@ -157,7 +157,7 @@ CLAIMS = {
         check="the pattern gives it",
     ),
     "attention-searched": claim(
-        "the genetic algorithm finds better patterns than chance (layers compressed; random weights, output error)",
+        "(ours) the genetic algorithm finds better patterns than chance (layers compressed; random weights, error)",
         times((1.05, 3.0), words="efficiently"),
         seeded(_searched_over("random")),
         "× {ours:.2f}",

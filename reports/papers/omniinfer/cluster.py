@@ -94,7 +94,7 @@ INPUT, OUTPUT = 3200, 1180
 """Mean tokens: section 6.1 says about 3,500 and 1,000, and Table 2's columns (E2E, TTFT, TPOT, OTT, TTT) follow from
 these."""
 
-SKEW = 0.5
+SKEW = 0.33
 """[calibrated] Zipf's exponent of the experts, to Table 2's TPOT of 65 ms without OmniPlacement alone."""
 
 LENGTHS = 5
@@ -108,6 +108,8 @@ over; slower, and they are never all there. Once they are one comes as one ends.
 TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 """OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
 counts as both."""
+
+FITTED_SLOPE = "what products reach was fitted to how this time grows with the requests a die, and to Table 2 without all parts"
 
 FITTED_PREFILL = (
     "the time of a prefill step was scaled, once for all rows, to how Table 1's TTFT grows with its QPM"
