@@ -17,8 +17,8 @@ RAMP = 2.0
 """Mean requests' lengths before the window, where all come at once. [chosen]"""
 
 STAGGERED_RAMP = 2.5
-"""[chosen] The same where requests come one by one, at a rate a little above the throughput, until all are in flight. It is
-the least in steps of 0.5 from which on every row of Table 2 obeys Little's law within 5 %."""
+"""[chosen] The same where requests come one by one, at a rate a little above the throughput, until all are in flight.
+It is the least in steps of 0.5 from which on every row of Table 2 obeys Little's law within 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
