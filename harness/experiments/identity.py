@@ -36,9 +36,10 @@ CALLER = ("harness.live.run.live_executor",)
 """Modules that run a point besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
-    "harness.live": (
+    "harness.live": (SOCKET_DEVICES, "calls over sockets"),
+    "harness.endpoints": (
         SOCKET_DEVICES,
-        "calls over sockets; elsewhere only the parameters of its target are loaded",
+        "the client's side of a server; elsewhere only the parameters of its target are loaded",
     ),
     "harness.serving": (SOCKET_DEVICES, "a server in a process of its own"),
     "engines.endpoint": (SOCKET_DEVICES, "the front of that server"),

@@ -358,6 +358,6 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     plugin = {"engines.stock", "engines.stock.plugin"}
     assert others - plugin == {
         "harness.experiments.imports",
-        "harness.live",
+        "harness.endpoints",
         "harness.endpoints.target",
     }, "the hash itself, parameters of device live"

@@ -1,4 +1,4 @@
 """vLLM-Omni itself over modelled GPUs, beside our pipeline of it."""
 
 AGAINST = "our pipeline"
-"""Whose numbers the claims hold those of the real runtime against."""
+"""The numbers that the claims compare the real runtime with."""
