@@ -109,7 +109,10 @@ TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 """OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
 counts as both."""
 
-FITTED_SLOPE = "what products reach was fitted to how this time grows with the requests of a die, and to Table 2 without all parts"
+FITTED_SLOPE = (
+    "what products reach was fitted to how this time grows with the requests of a die, "
+    "and to Table 2 without all parts"
+)
 
 FITTED_PREFILL = (
     "the time of a prefill step was scaled, once for all rows, to how Table 1's TTFT grows with its QPM"
