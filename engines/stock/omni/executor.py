@@ -77,7 +77,7 @@ class OmniExecutor(ModelledExecutor):
         return [{f"layers.{layer}": spec for layer in range(round(decoder.layers))}]
 
     def _pool_tokens(self) -> int:
-        """As the deployment says; the vocoder has no KV, and what vLLM-Omni counts for it always suffices."""
+        """Return the pool of the deployment. The vocoder has no KV, so its pool always suffices."""
         if self._role != "vocoder":
             return super()._pool_tokens()
         return self.model_config.max_model_len * (1 + self.scheduler_config.max_num_seqs)

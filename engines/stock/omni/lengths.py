@@ -20,12 +20,12 @@ class Lengths:
         self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def tell(self, name: str, text: int, audio_s: float | None) -> None:
-        """The next reply of a session is so long."""
+        """Set the length of the next reply of a session: text tokens, and s of audio (None: a frame for each token)."""
         frames = text if audio_s is None else max(1, round(audio_s / self._frame_s))
         self._keep(name, (text, frames))
 
     def of(self, request_id: str, session: str | None = None) -> tuple[int, int]:
-        """Of a request's reply; what was told of its session goes first, and is the reply's from then on."""
+        """Return text tokens and codec frames of a reply. A length that was set for its session goes before a drawn one."""
         known = self._known.get(request_id)
         if known is None:
             told = self._known.get(session) if session is not None else None
