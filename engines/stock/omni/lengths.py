@@ -25,7 +25,7 @@ class Lengths:
         self._keep(name, (text, frames))
 
     def of(self, request_id: str, session: str | None = None) -> tuple[int, int]:
-        """Return text tokens and codec frames of a reply. A length that was set for its session goes before a drawn one."""
+        """Return text tokens and codec frames of a reply. A length that was set for its session goes first."""
         known = self._known.get(request_id)
         if known is None:
             told = self._known.get(session) if session is not None else None
