@@ -20,6 +20,7 @@ from harness.experiments.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
 from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
+from harness.live.run.cpu_use import CpuUse
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
@@ -33,8 +34,6 @@ from harness.metrics.live_summary import batch_metrics, summarise_live, without_
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.record import LOG, Measurement
-from harness.serving.cpu_use import CpuUse
-from harness.serving.listener import address_of, bound
 from workloads.trace import Trace
 
 BUSY = 0.8
@@ -289,6 +288,7 @@ def measure_omni(point: Point) -> Measurement:
     """Device sockets with vLLM-Omni's own runtime: its processes are started for `point` and end with it. Its clients
     speak its duplex protocol, and say how long replies are where only the modelled stages look."""
     from engines.stock.omni.omni_params import OmniParams
+    from harness.serving.listener import address_of, bound
     from harness.serving.omni_server import OmniServer
 
     trace, server = point.trace(), point.server

@@ -3,9 +3,7 @@
 from reports.papers.omniinfer import table1
 from reports.papers.omniinfer.cluster import *
 
-TITLE = (
-    "Table 2: OmniInfer with and without each of its parts, six prefill instances and 64 decode dies"
-)
+TITLE = "Table 2: OmniInfer with and without each of its parts, six prefill instances and 64 decode dies"
 
 FULL, PLACEMENT, ATTENTION, PROXY, BARE = "6p8_1d32-48", "placement", "attention", "proxy", "all"
 IN_FLIGHT = 3072
