@@ -140,7 +140,7 @@ class ModelledExecutor(Executor):
         return result
 
     def _ends_s(self, submitted_s: float, step_s: float) -> float:
-        """When a step of so many seconds ends: it began when it was submitted or when the one before it ended."""
+        """Return when a step of `step_s` seconds ends. It begins at its submission, or at the end of the one before."""
         self._free_at_s = max(submitted_s, self._free_at_s) + step_s
         return self._free_at_s
 

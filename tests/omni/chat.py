@@ -25,7 +25,7 @@ class Heard:
 
 
 def request(session: str, text: int, frames: int) -> dict[str, Any]:
-    """A question whose answer has so many text tokens and codec frames."""
+    """A question, with the text tokens and codec frames of its answer."""
     told = {"temperature": 0, "ignore_eos": True, "extra_args": {"session": session}}
     return {
         "model": "qwen3-omni",
@@ -43,7 +43,7 @@ def request(session: str, text: int, frames: int) -> dict[str, Any]:
 async def ask(
     http: aiohttp.ClientSession, address: str, asked: dict[str, Any], hang_up_after: int | None = None
 ) -> Heard:
-    """The whole answer, or until so many packets of audio have come."""
+    """The whole answer, or its first packets of audio."""
     heard, sent_s = Heard(), time.monotonic()
     async with http.post(f"{address}/v1/chat/completions", json=asked) as answer:
         answer.raise_for_status()

@@ -1,4 +1,4 @@
-"""Live signals into vLLM-Omni: from Python beside an `AsyncOmni`, and over HTTP into its API server."""
+"""Live signals into vLLM-Omni: from Python next to an `AsyncOmni`, and over HTTP into its API server."""
 
 from typing import Any
 

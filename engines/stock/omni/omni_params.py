@@ -80,7 +80,7 @@ class OmniParams(BaseModel):
 
 
 def python() -> str:
-    """The interpreter of an environment that has vLLM-Omni: this one's, or that of `make omni` beside this checkout.
+    """The interpreter of an environment that has vLLM-Omni: this one's, or that of `make omni` in this checkout.
     Raises UserError where there is none."""
     if find_spec("vllm_omni") is not None:
         return sys.executable

@@ -1,4 +1,4 @@
-"""vLLM-Omni's platform for the modelled device: `engines.stock.platform`, and what vLLM-Omni asks beside.
+"""vLLM-Omni's platform for the modelled device: `engines.stock.platform`, and what else vLLM-Omni asks.
 
 `engines.stock.plugin` offers it. vLLM imports that module while it loads itself, so this one is another: vLLM-Omni's
 interface imports more of vLLM than is there by then.
@@ -51,4 +51,4 @@ class ModelledOmniPlatform(OmniPlatform, ModelledPlatform):
 
     @classmethod
     def synchronize(cls) -> None:
-        """Nothing runs beside the host."""
+        """Do nothing: no device runs at the same time as the host."""

@@ -24,7 +24,7 @@ class SharedGpu:
         self._map = mmap.mmap(self._file, _TIME.size)
 
     def ends_s(self, submitted_s: float, step_s: float) -> float:
-        """When a step of so many seconds ends: it begins when it is submitted or when the GPU is free."""
+        """Return when a step of `step_s` seconds ends. It begins when it is submitted or when the GPU is free."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             (free_s,) = _TIME.unpack(self._map[:])

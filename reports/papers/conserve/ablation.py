@@ -84,7 +84,7 @@ CLAIMS = {
         "× {ours:.2f}",
     ),
     "ablation-idle-rounds": claim(
-        "(ours) offline mode at work, 30 requests in ten minutes: so many steps have no online request",
+        "(ours) offline mode at work, 30 requests in ten minutes: share of steps without an online request",
         level((0.2, 1.0), "%", words="a fifth at least"),
         value(_offline_rounds, at("idle", OURS)),
         "{percent:.0f} %",

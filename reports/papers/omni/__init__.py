@@ -1,4 +1,4 @@
-"""vLLM-Omni itself over modelled GPUs, beside our pipeline of it."""
+"""vLLM-Omni itself over modelled GPUs, against our pipeline of it."""
 
 AGAINST = "our pipeline"
 """The numbers that the claims compare the real runtime with."""
