@@ -26,7 +26,8 @@ from typing import Any
 import pandas as pd
 
 from harness.executors.place import Place
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.records.record import load_record
 from harness.records.results import read_results
 from reports.cards.source import Source, default_out, points_at_a_time, resolve

@@ -15,7 +15,7 @@ from engines.devices.step_time import totals
 from engines.models import Decoder
 from harness.calibration.agreement import by_turn
 from harness.calibration.step_costs import step_costs
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.metrics.request_table import request_table
 from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Point
+    from harness.experiments.point import Point
     from harness.experiments.run_order import Order
     from harness.records.record import Work
 

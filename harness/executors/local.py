@@ -25,7 +25,7 @@ from harness.clocks.ctrl_c import deferred_ctrl_c
 from harness.events.point_progress import Share
 from harness.executors import WATCH_S, WorkerExecutor, no_room
 from harness.experiments import provenance
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from harness.records.record import ERROR, MANIFEST, failed, is_failure, publish, temporary, write_failure
 from harness.worker import fork_server, isolation, vllm_release

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from harness.executors import WATCH_S, no_room
 from harness.executors.local import LocalExecutor
-from harness.experiments.experiment import Point, code_of
+from harness.experiments.expand import code_of
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome, load_average
 from harness.records.record import Work, failed, publish, temporary, write_failure
 from harness.worker import fork_server

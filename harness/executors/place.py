@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from workloads.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Point
+    from harness.experiments.point import Point
 
 LOCAL, AUTO = "local", "auto"
 _RAY = re.compile(r"ray://[\w.\-\[\]:]+:\d{1,5}")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from harness.executors import WATCH_S, WorkerExecutor
 from harness.executors.node import Ended, Task, give_up, receive
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from workloads.errors import UserError
 from workloads.optional import optional

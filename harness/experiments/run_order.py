@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from workloads.seeds import stream
 
 

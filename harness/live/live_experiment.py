@@ -6,7 +6,8 @@ from typing import Any
 
 from engines.registry import ENDPOINT
 from harness.endpoints.target import TargetParams, check_secrets
-from harness.experiments.experiment import Experiment, override
+from harness.experiments.experiment import Experiment
+from harness.experiments.settings import override
 from harness.kinds import live_kind
 from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS

@@ -40,7 +40,8 @@ import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from harness.events.log import COMPRESSION
-from harness.experiments.experiment import SCHEMA_VERSION, Point, check_schema, id_of
+from harness.experiments.experiment import SCHEMA_VERSION, check_schema
+from harness.experiments.point import Point, id_of
 from harness.metrics.stages import renamed
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing

@@ -20,7 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.experiments.experiment import SCHEMA_VERSION, STORED, Experiment, Point, check_schema
+from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
+from harness.experiments.point import STORED, Point
 from harness.records.record import MANIFEST, SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate

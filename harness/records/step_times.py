@@ -15,7 +15,7 @@ from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Point
+    from harness.experiments.point import Point
 
 FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"
 ROOFLINE = "a roofline of the whole layer"

@@ -208,7 +208,7 @@ def serve(
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from. `profile`: the content of a
     file that `--profile` takes."""
-    from harness.experiments.experiment import Point
+    from harness.experiments.point import Point
     from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
     from harness.worker.replay import replay

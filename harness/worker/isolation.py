@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.events import point_progress
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.record import (
     ERROR,
     LOG,

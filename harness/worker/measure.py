@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge

@@ -27,7 +27,7 @@ from engines.registry import ENGINES
 from harness.clocks import clock
 from harness.events import point_progress
 from harness.events.log import EventLog
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.kinds.kind import Fronted
 from harness.kinds.population import serve_population

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.record import Record
 from harness.records.results import Panel, find_record, read_collection
 from reports.cards.card import Figure, group, groups

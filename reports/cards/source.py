@@ -10,7 +10,8 @@ from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
     from harness.executors.place import Place
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from reports.cards.card import Figure
 
 MOST_PER_CORE = 8
@@ -55,7 +56,8 @@ def resolve(
 
 def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, quick: bool) -> Experiment:
     from engines.devices.names import REAL_DEVICES
-    from harness.experiments.experiment import Experiment, load_experiment, override
+    from harness.experiments.experiment import Experiment, load_experiment
+    from harness.experiments.settings import override
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")

@@ -11,7 +11,8 @@ import typer
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from harness.records.results import Collection
     from reports.cards.card import Figure
 
@@ -30,7 +31,9 @@ def asked(
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
     from engines.devices.names import REAL_DEVICES
-    from harness.experiments.experiment import CHOICES, override, parameters
+    from harness.experiments.expand import parameters
+    from harness.experiments.experiment import CHOICES
+    from harness.experiments.settings import override
 
     asked_for = device or settings.get("device")
     settings = {name: text for name, text in settings.items() if name != "device"}
@@ -92,7 +95,7 @@ def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Fig
 
 def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
     """The collection that a run of these experiments makes, and its points, each once, in their order."""
-    from harness.experiments.experiment import Traces, expand
+    from harness.experiments.expand import Traces, expand
     from harness.records.results import Collection, Panel
 
     traces: Traces = {}

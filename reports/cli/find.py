@@ -18,7 +18,9 @@ from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, 
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point, Traces
+    from harness.experiments.expand import Traces
+    from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from harness.slo.search import Bounds
     from harness.slo.targets import Target
     from reports.live.find import Finding, Tried
@@ -139,7 +141,7 @@ class _Space:
 
     def at(self, value: float) -> list[Point]:
         """The points of every search at one value."""
-        from harness.experiments.experiment import expand
+        from harness.experiments.expand import expand
 
         if value not in self._points:
             self._points[value] = expand(self.sweep([value]), self.traces)
@@ -173,7 +175,7 @@ class _Space:
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
-    from harness.experiments.experiment import is_whole, largest
+    from harness.experiments.expand import is_whole, largest
     from harness.slo.search import Bounds
 
     whole = is_whole(experiment, over)

@@ -14,7 +14,8 @@ from reports.cli.settings import Settings, number, option, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from harness.live.capacity import Step
     from harness.slo.judgement import Verdict
     from harness.slo.targets import Target
@@ -151,7 +152,7 @@ def live(
 
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
-    from harness.experiments.experiment import expand
+    from harness.experiments.expand import expand
     from harness.live.live_experiment import live_experiment
     from harness.live.live_slo import counted_as, served
     from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
@@ -350,7 +351,7 @@ def _searched(
 ) -> Verdict:
     """Search from the one load of `experiment` on, then say what it found, with the table of all that was tried, and
     what that is worth."""
-    from harness.experiments.experiment import expand
+    from harness.experiments.expand import expand
     from harness.live.capacity import CAPACITY, SHOWN, Step, as_dict, search
     from harness.records.record import write_json
     from harness.records.results import write_summary

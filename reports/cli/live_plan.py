@@ -13,7 +13,8 @@ from reports.tables.labels import counted
 
 if TYPE_CHECKING:
     from harness.client.client_params import ClientParams
-    from harness.experiments.experiment import Experiment, Traces
+    from harness.experiments.expand import Traces
+    from harness.experiments.experiment import Experiment
     from harness.live.run.duration import Duration
     from harness.slo.targets import Target
     from workloads.trace import Trace
@@ -60,7 +61,7 @@ class Plan:
         return found.seconds
 
     def _users(self, amount: float, seconds: float) -> tuple[Trace, ClientParams]:
-        from harness.experiments.experiment import expand
+        from harness.experiments.expand import expand
 
         asked = self.ask([amount], [seconds])
         point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]

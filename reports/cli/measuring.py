@@ -17,7 +17,8 @@ from workloads.errors import UserError
 from workloads.optional import install_command
 
 if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment, Point
+    from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from harness.experiments.run_order import Order, Outcome
     from harness.records.results import Collection
 

@@ -10,7 +10,7 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from workloads.errors import printable
 

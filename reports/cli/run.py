@@ -107,7 +107,8 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from harness.experiments.experiment import Experiment, Traces, expand, never_on_line
+    from harness.experiments.expand import Traces, expand, never_on_line
+    from harness.experiments.experiment import Experiment
     from harness.worker import vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)

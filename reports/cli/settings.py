@@ -58,6 +58,8 @@ GroupResults = Annotated[
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
     """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
+    from harness.experiments.settings import renamed
+
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -68,12 +70,12 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
                 f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
             )
         settings[name] = value
-    return settings
+    return renamed(settings)
 
 
 def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
     """The one value of each name. UserError for several, which ends with `mend`: "a server has one; choose one"."""
-    from harness.experiments.experiment import parse_setting
+    from harness.experiments.settings import parse_setting
 
     values: dict[str, Any] = {}
     for name, text in settings.items():

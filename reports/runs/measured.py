@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.experiments.experiment import Experiment, Point
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.metrics.live_window import counted
 from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record, load_record

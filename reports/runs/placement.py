@@ -2,7 +2,7 @@
 
 from engines.deployments import Deployment
 from engines.server import ServerParams, resolve
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 
 PASSES = ("vision", "prefill", "decode")
 """Names of the first stage's steps where they run side by side (`engines.systems.nova`)."""

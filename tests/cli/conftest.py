@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.worker import fork_server, isolation, measure
 from reports.pages import group_page, html
 from tests.reports import served, written

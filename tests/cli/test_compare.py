@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.experiment import expand
+from harness.experiments.expand import expand
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.results import write_summary
 from reports.comparison.compare import Cell, Compared, Comparison, Side

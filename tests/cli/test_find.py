@@ -10,7 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.records.record import load_record
 from harness.records.results import claim, write_summary
 from harness.slo.targets import parse_targets

@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from harness.events.log import EventLog
-from harness.experiments.experiment import Point, expand, load_experiment
+from harness.experiments.expand import expand
+from harness.experiments.experiment import load_experiment
+from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.live.run import live_executor
 from harness.live.run import measure_live as live_measure

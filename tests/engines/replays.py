@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.worker import replay as replays
 from harness.worker.replay import Replay
 from workloads.registry import make_trace

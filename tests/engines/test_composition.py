@@ -13,7 +13,8 @@ from engines.composition import COMPONENTS, Composition, NoParams, Order, compon
 from engines.registry import ENGINES
 from engines.speaking.library import SPEAKING
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay
 from harness.worker.replay import replay as play

@@ -11,7 +11,8 @@ import pytest
 from engines.models import load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, check_modelled, resolve
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE, Config, file_of, written
 from workloads.errors import UserError
 

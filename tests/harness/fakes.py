@@ -16,7 +16,9 @@ import psutil
 import pyarrow as pa
 
 from harness.events import point_progress
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.records.record import ERROR, LOG, MANIFEST, InvalidPoint, Measurement, load_record
 from workloads.registry import make_trace

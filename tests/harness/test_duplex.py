@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.kinds import kind_of, named, server_model
 from harness.kinds.duplex import by_turn
 from harness.metrics.live_window import WHOLE

@@ -13,8 +13,13 @@ from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
-from harness.experiments import experiment as module
-from harness.experiments.experiment import Experiment, Point, expand, load_experiment, override
+from harness.experiments import expand as module
+from harness.experiments import settings as settings_module
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment, load_experiment
+from harness.experiments.point import Point
+from harness.experiments.settings import override
+from reports.cli.settings import parse_settings
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 
@@ -121,6 +126,16 @@ def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: lis
     points = expand(override(make(), settings))
     assert sorted({point.params["c"] for point in points}) == c
     assert sorted({point.params["p"] for point in points}) == p
+
+
+def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "RENAMED", {"load": "c", "pause_s": "think_s"})
+    base = make(set={"sessions": 2, "pause_s": 1.0}, grid={"load": [4, 8], "p": [0.0]}, along={})
+    assert override(base, {}) == make(set={"sessions": 2, "think_s": 1.0}, grid={"c": [4, 8], "p": [0.0]})
+    assert override(base, {"load": "16"}).set["c"] == 16
+    assert parse_settings(["load=16"]) == {"c": "16"}
+    with pytest.raises(UserError, match="load is the former name of c, and both are given; leave load out"):
+        override(make(), {"load": "16", "c": "8"})
 
 
 def test_several_values_of_a_plain_parameter_make_an_axis() -> None:

@@ -323,7 +323,8 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
 
 POINTS = """
 import json, sys
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.worker.measure import measure
 for experiment in json.loads(sys.argv[1]):
     (point,) = expand(Experiment(**experiment))

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from harness.events import log as log_module
 from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.metrics.request_table import request_table
 from harness.records.record import write_tables
 from harness.worker.measure import measure

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay
 from tests.engines.calls import Calls, frames, serve

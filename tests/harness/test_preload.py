@@ -14,7 +14,8 @@ import json, sys
 from pathlib import Path
 import harness.worker.preload  # what is printed goes nowhere from here on
 from harness.worker import measure
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 
 late = {}
 for experiment in json.loads(sys.argv[1]):

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.records.record import MANIFEST, write_failure, write_record
 from harness.records.recorded import KEYS, from_record, recorded
 from harness.worker.measure import measure

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.record import Damaged, load_record, write_record
 from harness.records.results import (
     Collection,

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.executors.local import LocalExecutor
-from harness.experiments.experiment import Point, expand, override
+from harness.experiments.expand import expand
+from harness.experiments.point import Point
+from harness.experiments.settings import override
 from harness.records.record import load_record
 from harness.worker import vllm_release
 from reports.runs.measured import Measured

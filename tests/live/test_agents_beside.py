@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.experiment import expand
+from harness.experiments.expand import expand
 from harness.live.live_experiment import live_experiment
 from harness.live.run.measure_live import measure_live
 from harness.null_server.null_server import NullServer

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.experiments.experiment import Experiment, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.live.live_experiment import live_experiment
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.run_progress import RunProgress

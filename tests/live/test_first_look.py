@@ -18,7 +18,7 @@ from harness.clocks import clock
 from harness.endpoints.dialects import detect, dialect_of
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_probe import ask_one_token
-from harness.experiments.experiment import expand
+from harness.experiments.expand import expand
 from harness.live.live_experiment import live_experiment
 from harness.live.run import first_look as first_look_module
 from harness.live.run import measure_live as live_measure

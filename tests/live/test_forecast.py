@@ -8,7 +8,7 @@ from rich.console import Console
 from harness.client.client_params import ClientParams
 from harness.clocks import clock
 from harness.events.log import EventLog
-from harness.experiments.experiment import expand
+from harness.experiments.expand import expand
 from harness.experiments.run_order import Outcome
 from harness.kinds.population import serve_population
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of

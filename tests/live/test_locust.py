@@ -19,7 +19,9 @@ import soundfile
 
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged

@@ -15,7 +15,8 @@ import pytest
 import soundfile
 
 from harness.endpoints.target import TargetParams
-from harness.experiments.experiment import Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.live.live_experiment import live_experiment
 from harness.live.run.first_look import check_answers

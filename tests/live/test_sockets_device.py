@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.executors.local import LocalExecutor
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.records.record import Record, load_record
 from harness.worker.measure import measure
 

@@ -14,7 +14,8 @@ import pandas as pd
 
 from engines.calls.call_params import CallParams
 from harness.events.log import EventLog
-from harness.experiments.experiment import Experiment, Point
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.kinds.frames import FRAMES
 from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frame_table import Beat, frame_table

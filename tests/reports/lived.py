@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS
 from harness.metrics.live_summary import LAG, summarise_live

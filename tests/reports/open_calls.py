@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.experiments.experiment import Experiment, Point
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.metrics.request_table import request_table
 from harness.metrics.summary import summarise
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table

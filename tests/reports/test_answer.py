@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import Experiment, Point
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.records.record import Measurement
 from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.experiments.experiment import override
+from harness.experiments.settings import override
 from reports.cards import card as cards
 from reports.cards.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
 from reports.cards.group import Group, load_group

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from reports.figures import admission, dashboard, frames, pool
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness.events.log import STEP_FIELDS
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.record import Measurement
 from reports.figures import gpu
 from reports.figures.picture import LeftOut, Picture

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import id_of
+from harness.experiments.point import id_of
 from harness.live.capacity import Step, as_dict, judge, search
 from harness.records.results import write_summary
 from harness.slo.targets import Repeat, parse_targets

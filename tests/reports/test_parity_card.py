@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from reports.cards import card as cards
 from reports.cards.group import Group, load_group
 from reports.claims.claim import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from reports.pages.html import write_report
 from tests.reports.page import Page
 from tests.reports.served import bench, serve

@@ -10,7 +10,7 @@ import pytest
 
 from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.urgency import barge_in_exposure
-from harness.experiments.experiment import expand
+from harness.experiments.expand import expand
 from reports.figures.picture import LeftOut
 from reports.figures.style import style
 from reports.papers.liveserve import tuning

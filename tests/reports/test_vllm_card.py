@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.vllm_releases import filled
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.record import Measurement
 from harness.records.results import claim, write_summary
 from reports.cards import card as cards

@@ -9,7 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from harness.experiments.experiment import Experiment, Point, expand
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.metrics.metric import Metric
 from harness.records.record import Measurement, failed, write_failure, write_record

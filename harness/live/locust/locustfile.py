@@ -24,7 +24,9 @@ from locust import User, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from harness.experiments.experiment import Point, expand, load_experiment
+from harness.experiments.expand import expand
+from harness.experiments.experiment import load_experiment
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order
 from harness.live.locust.master import Master
 from harness.live.locust.worker import Worker

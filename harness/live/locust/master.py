@@ -19,7 +19,7 @@ from locust.runners import STATE_MISSING, MasterRunner
 
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
 from harness.live.locust.plan_transfer import pack_shard, recordings_of

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.experiments import provenance
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from harness.live.run.launch import Show
 from harness.live.run.measure_live import measure_live

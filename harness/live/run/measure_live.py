@@ -16,7 +16,7 @@ from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.endpoints.call_recorder import CALL, session_of
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
 from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class

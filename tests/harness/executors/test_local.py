@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors.local import LocalExecutor
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from harness.records.results import claim, unfinished, write_summary
@@ -168,7 +168,7 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
 COMMAND = """
 import functools, json, resource, sys
 from pathlib import Path
-from harness.experiments.experiment import Point
+from harness.experiments.point import Point
 from harness.records.results import claim, unfinished, write_summary
 from harness.executors.local import LocalExecutor
 from tests.harness import fakes

@@ -9,7 +9,9 @@ import pytest
 
 from harness.executors.local import LocalExecutor
 from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
-from harness.experiments.experiment import Experiment, Point, code_of, expand
+from harness.experiments.expand import code_of, expand
+from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order
 from harness.records.record import Work, load_record
 from reports.cards.card import Card, chosen

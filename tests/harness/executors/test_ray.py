@@ -18,8 +18,8 @@ import pytest
 
 from harness.executors.local import LocalExecutor
 from harness.executors.ray import CHANCES, RayExecutor, connected
-from harness.experiments.experiment import Point
 from harness.experiments.identity import PACKAGES
+from harness.experiments.point import Point
 from harness.experiments.provenance import ROOT
 from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
