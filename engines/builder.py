@@ -243,6 +243,7 @@ class Parts:
             self.stream(f"device/{stage.name}/lockstep"),
             reach(stage),
             windowed_share(stage),
+            self.params.slower,
         )
         group = Lockstep(engines, device)
         self._groups.append(group)
@@ -301,6 +302,7 @@ class Parts:
             vision_slots=slots_of(stage),
             kernels=kernels,
             slower=(1.0, 1.0) if factors is None else (factors.decode.value, factors.prompt.value),
+            scale=self.params.slower,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:

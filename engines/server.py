@@ -196,7 +196,7 @@ class ServerParams(BaseModel):
         1.0,
         gt=0,
         exclude_if=lambda factor: factor == 1.0,
-        description="runtime vllm-omni: factor on all step times, where this machine is too slow for real ones",
+        description="factor on all step times of modelled devices, as where this machine is too slow for real ones",
     )
     active_stream_window: int = Field(
         0,
@@ -331,7 +331,7 @@ def _check_budget(stage: Stage) -> None:
 
 def check_runtime(params: ServerParams, device: str) -> None:
     """UserError where `runtime` and the others do not go together, in one sentence."""
-    own = {"slower", "active_stream_window"}
+    own = {"active_stream_window"}
     set_here = {
         name
         for name, field in ServerParams.model_fields.items()
@@ -346,7 +346,7 @@ def check_runtime(params: ServerParams, device: str) -> None:
             f"runtime=vllm-omni is a server with clocks and sockets of its own, which no {device} time drives; give "
             "--device sockets."
         )
-    for name in sorted(set_here - own):
+    for name in sorted(set_here - own - {"slower"}):
         raise UserError(f"{name}={getattr(params, name)} is not for runtime=vllm-omni; leave it out.")
 
 
@@ -366,6 +366,10 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
         raise UserError(
             f"vllm={params.vllm} is for replays in virtual time (device {' or '.join(REPLAYING)}), and device {device} "
             "needs all of the vLLM that is installed; leave vllm out."
+        )
+    if params.slower != 1.0 and device in REAL_DEVICES:
+        raise UserError(
+            f"slower={params.slower:g} is for modelled GPUs; leave slower out on device {device}."
         )
     for name, value in {"gpu": params.gpu, "model": params.model}.items():
         if value is not None and (device in REAL_DEVICES or measured):

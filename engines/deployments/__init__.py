@@ -17,12 +17,15 @@ class Overheads:
     """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request; `preprocess_text_s`: the
     same of a typed turn, None: as long. `hop_s`: between stages. `orchestrator_s`: per message through the
     orchestrator, one after the other. `fetch_s`: from the end of a talker's step until the next token of text is there
-    for the request; until then it takes part in no step. 0: it is always there."""
+    for the request; until then it takes part in no step. 0: it is always there. `deliver_s`: from the orchestrator to
+    the client's connection. `first_text_tokens`: tokens of text in the first chunk for the talker."""
 
     preprocess_s: float
     hop_s: float
     orchestrator_s: float
     fetch_s: float = 0.0
+    deliver_s: float = 0.0
+    first_text_tokens: int = 1
     preprocess_text_s: float | None = None
 
 

@@ -22,7 +22,7 @@ Asked once a step."""
 
 class LockstepDies:
     """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all
-    others are on each. `noise_cv`: as `VirtualStage`'s, of a step of all.
+    others are on each. `noise_cv`, `scale`: as `VirtualStage`'s, of a step of all.
     """
 
     def __init__(
@@ -34,8 +34,10 @@ class LockstepDies:
         rng: np.random.Generator,
         reach: int | None = None,
         reach_share: float = 1.0,
+        scale: float = 1.0,
     ) -> None:
         self.decoder = decoder
+        self._scale = scale
         self.reach, self.reach_share = reach, reach_share
         self.experts_s = experts_s
         self._loop = asyncio.get_running_loop()
@@ -67,7 +69,7 @@ class LockstepDies:
         quiet: Sequence[QuietRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        seconds = self.step_s(rows, quiet)
+        seconds = self.step_s(rows, quiet) * self._scale
         if self._sigma:
             seconds *= round(float(self._rng.lognormal(-0.5 * self._sigma**2, self._sigma)), 6)
         await asyncio.sleep(seconds)

@@ -52,7 +52,8 @@ class VirtualStage:
     can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its
     next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of
     its kernels, in the place of the roofline that `in_turn` and `waves` tell. `slower`: factors on the layers, and what
-    samples behind them, of steps of decodes alone and of steps with prompts; not on fitted step times.
+    samples behind them, of steps of decodes alone and of steps with prompts; not on fitted step times. `scale`: factor
+    on all seconds of a step.
     """
 
     modelled = True
@@ -73,12 +74,14 @@ class VirtualStage:
         vision_slots: int | None = None,
         kernels: Roofline | None = None,
         slower: tuple[float, float] = (1.0, 1.0),
+        scale: float = 1.0,
     ) -> None:
         self.gpu = gpu
         self.sms = sms
         self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         self.step_time = step_time
         self._slower = slower
+        self._scale = scale
         self.reach, self.reach_share = reach, reach_share
         self.takes_sums = step_time is None or reach is None
         """Whether rows may come as sums beside the others."""
@@ -240,11 +243,11 @@ class VirtualStage:
     def next_noise(self) -> float:
         """The factor of the next step's seconds."""
         if not self._sigma:
-            return 1.0
+            return self._scale
         if not self._noise:
             draws = self._rng.lognormal(-0.5 * self._sigma**2, self._sigma, NOISE_BATCH)
             self._noise = np.round(draws, 6).tolist()  # the last bits of exp() differ between machines
-        return self._noise.pop()
+        return self._noise.pop() * self._scale
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:

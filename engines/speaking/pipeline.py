@@ -88,6 +88,8 @@ class Pipeline:
         self._lag = deployment.model.frame_lag_steps
         self._async_chunk = deployment.async_chunk
         self._fetch_s = deployment.overheads.fetch_s
+        self._deliver_s = deployment.overheads.deliver_s
+        self._first_text = deployment.overheads.first_text_tokens
         self._wakes: dict[StageEngine, float] = {}
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
@@ -202,18 +204,18 @@ class Pipeline:
 
     def _text(self, request: ReplyRequest, tokens: int) -> None:
         reply = request.reply
-        first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
         for hook in self.hooks:
             hook.produced(reply)
         self.orchestrator.pass_on(reply.live[self._entry][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
-        if not self._async_chunk:
-            if reply.progress.text_tokens < reply.text_total:
-                return
-            first, tokens = True, reply.text_total
+        first = reply.talker is None
         if first:
+            least = min(self._first_text, reply.text_total) if self._async_chunk else reply.text_total
+            if reply.progress.text_tokens < least:
+                return
+            tokens = reply.progress.text_tokens
             # By replies, not requests: segments that are held back would count as load.
             reply.talker = self.engines["talker"][self._route("talker", reply, request)]
             if self.talkers_remember:
@@ -365,6 +367,12 @@ class Pipeline:
         self._done_if_complete(reply)
 
     def _audio_passed(self, reply: Reply, frames: int) -> None:
+        if self._deliver_s:
+            self._loop.call_later(self._deliver_s, self._audio_delivered, reply, frames)
+        else:
+            self._audio_delivered(reply, frames)
+
+    def _audio_delivered(self, reply: Reply, frames: int) -> None:
         reply.frames_passed += frames
         self.egress.audio(reply, frames)
         self._done_if_complete(reply)

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import csv
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Self
 
 import psutil
+import pyarrow as pa
 from websockets.sync.client import connect
 
 from engines.stock.omni.omni_params import OmniParams, python
+from engines.stock.omni.shared_gpu import FOLDER
+from engines.stock.omni.step_file import FIELDS, SUFFIX
 
 READY_S = 300
 """[chosen] in which its three stages must be ready; on two quiet cores they take 40 to 80 s."""
@@ -46,12 +50,14 @@ class OmniServer:
 
     def __enter__(self) -> Self:
         root = str(Path(__file__).absolute().parents[2])
+        self._folder = tempfile.TemporaryDirectory(prefix="rehearsal-omni-")
         self._said = tempfile.TemporaryFile() if self._log is None else self._log.open("w+b")
         self._process = subprocess.Popen(
             [self._python, "-P", "-m", "engines.stock.omni", str(self._port), self._params.model_dump_json()],
+            stdin=subprocess.PIPE,  # its end tells the server that this process has ended
             stdout=self._said,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": root},
+            env={**os.environ, "PYTHONPATH": root, FOLDER: self._folder.name},
             start_new_session=True,
         )
         try:
@@ -78,6 +84,22 @@ class OmniServer:
         size = self._said.seek(0, os.SEEK_END)
         self._said.seek(max(0, size - 4000))
         return self._said.read().decode(errors="replace").strip()
+
+    def steps(self, origin_s: float) -> pa.Table:
+        """Return a row for each step of the modelled stages so far, in the order in which they began on their GPUs.
+
+        Columns `stage` and `FIELDS`; times in s since `origin_s`, which is s of the machine's monotonic clock.
+        """
+        rows: list[tuple[str | float, ...]] = []
+        for path in sorted(Path(self._folder.name).glob(f"*{SUFFIX}")):
+            with path.open() as file:
+                rows += [(path.name.removesuffix(SUFFIX), *map(float, line)) for line in csv.reader(file)]
+        rows.sort(key=lambda row: row[1 + FIELDS.index("begin_s")])
+        columns: dict[str, list[str | float]] = {name: [] for name in ("stage", *FIELDS)}
+        for row in rows:
+            for name, value in zip(columns, row, strict=True):
+                columns[name].append(value - origin_s if name.endswith("_s") else value)  # type: ignore[operator]
+        return pa.table(columns)
 
     def wait(self, until: Callable[[], bool]) -> int | None:
         """Until that holds or the server ends; its exit status, None while it lives."""
@@ -113,7 +135,10 @@ class OmniServer:
                 process.kill()
         psutil.wait_procs(left, timeout=5)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._said.close()
+        self._folder.cleanup()
 
 
 def warm_up(address: str) -> None:

@@ -140,7 +140,7 @@ def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, 
             "sockets",
             "first_chunk_frames=1 is not for runtime",
         ),
-        ({"slower": 4}, "sockets", "slower is of runtime vllm-omni"),
+        ({"active_stream_window": 4}, "sockets", "active_stream_window is of runtime vllm-omni"),
     ],
 )
 def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(

@@ -1,14 +1,16 @@
 """vLLM-Omni's own command line on modelled GPUs, with our pipeline known to it.
 
-`python -m engines.stock.omni PORT JSON` serves what `OmniParams` say on 127.0.0.1; anything else is a command of
-vLLM-Omni, such as `python -m engines.stock.omni bench serve --omni`.
+`python -m engines.stock.omni PORT JSON` serves what `OmniParams` say on 127.0.0.1. The environment variable `FOLDER`
+names a folder for the files that its processes share. The server ends when its standard input ends. Anything else is
+a command of vLLM-Omni, such as `python -m engines.stock.omni bench serve --omni`.
 """
 
 # pyright: reportMissingImports=false
 import json
 import os
+import signal
 import sys
-import tempfile
+import threading
 from pathlib import Path
 
 from engines.stock.plugin import SWITCH
@@ -26,13 +28,20 @@ def main() -> None:
     from vllm_omni.entrypoints.cli.main import main as theirs
 
     from engines.stock.omni.pipeline import register
+    from engines.stock.omni.shared_gpu import FOLDER
 
     register()
-    with tempfile.TemporaryDirectory(prefix="rehearsal-omni-") as folder:
-        if serves:
-            sys.argv[1:] = serve_arguments(int(sys.argv[1]), sys.argv[2], Path(folder))
-        sys.argv[0] = "vllm"
-        theirs()
+    if serves:
+        threading.Thread(target=end_with_parent, daemon=True, name="parent").start()
+        sys.argv[1:] = serve_arguments(int(sys.argv[1]), sys.argv[2], Path(os.environ[FOLDER]))
+    sys.argv[0] = "vllm"
+    theirs()
+
+
+def end_with_parent() -> None:
+    """Kill this process and its stages when standard input ends. They are one process group."""
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
 
 
 def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
@@ -41,10 +50,8 @@ def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
     from engines.stock.omni.model import qwen3_omni_folder
     from engines.stock.omni.omni_params import HOST, OmniParams
     from engines.stock.omni.pipeline import deploy
-    from engines.stock.omni.shared_gpu import FOLDER
 
     params = OmniParams.model_validate_json(values)
-    os.environ[FOLDER] = str(folder)
     file = folder / "deploy.yaml"
     file.write_text(json.dumps(deploy(params)))  # YAML reads JSON
     stages = params.served.stages

@@ -29,6 +29,7 @@ from engines.stock.executor import ModelledExecutor
 from engines.stock.omni.lengths import Lengths
 from engines.stock.omni.model import END, HIDDEN_LAYER, LAST_FRAME
 from engines.stock.omni.shared_gpu import SharedGpu, shared_gpu
+from engines.stock.omni.step_file import StepFile, step_file
 
 CODEBOOKS = 16
 SAMPLE_RATE = 24_000
@@ -53,6 +54,8 @@ class OmniExecutor(ModelledExecutor):
         self._frames = 0
         self._tokens_per_s = served.model.input_tokens_per_s
         self._gpu: SharedGpu | None = shared_gpu(served, self.limits)
+        self._steps: StepFile | None = step_file(self.limits.name)
+        self._span_s = 0.0, 0.0
 
     def _told(self) -> StockParams:
         return StockParams.of(self.vllm_config.additional_config, scheduled=False)
@@ -84,9 +87,16 @@ class OmniExecutor(ModelledExecutor):
 
     def _ends_s(self, submitted_s: float, step_s: float) -> float:
         step_s *= self._slower
-        if self._gpu is None:
-            return super()._ends_s(submitted_s, step_s)
-        return self._gpu.ends_s(submitted_s, step_s)
+        shared = self._gpu
+        end_s = super()._ends_s(submitted_s, step_s) if shared is None else shared.ends_s(submitted_s, step_s)
+        self._span_s = end_s - step_s, end_s
+        return end_s
+
+    def _run(self, work: Work, result: OmniModelRunnerOutput, submitted_s: float) -> OmniModelRunnerOutput:
+        result = super()._run(work, result, submitted_s)
+        if self._steps is not None and work.requests:
+            self._steps.add(submitted_s, *self._span_s, work)
+        return result
 
     def _work(self, rows: list[Row]) -> Work:
         work = Work.of(rows)
@@ -104,11 +114,15 @@ class OmniExecutor(ModelledExecutor):
         if self._role == "vocoder":
             return self._decoded(output)
         rows, result = super()._rows(output)
+        cached = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         for new in output.scheduled_new_reqs:
-            sounds = [f.mm_position.length for f in new.mm_features or () if f.modality == "audio"]
+            sounds = _not_cached(new)
             self._heard["clips"] += len(sounds)
             self._heard["audio_s"] += sum(sounds) / self._tokens_per_s
-        made = [self._made(row, sampled) for row, sampled in zip(rows, result.sampled_token_ids, strict=True)]
+        made = [
+            self._made(row, sampled, cached.get(row.request_id, 0))
+            for row, sampled in zip(rows, result.sampled_token_ids, strict=True)
+        ]
         return rows, OmniModelRunnerOutput(
             result.req_ids,
             result.req_id_to_index,
@@ -116,10 +130,13 @@ class OmniExecutor(ModelledExecutor):
             inter_stage_outputs=made,
         )
 
-    def _made(self, row: Row, sampled: list[int]) -> dict[str, Any] | None:
-        """What the row gives the next stage."""
+    def _made(self, row: Row, sampled: list[int], cached: int) -> dict[str, Any] | None:
+        """Return what the row gives the next stage. `cached`: prompt tokens before the row whose KV was found.
+
+        vLLM-Omni keeps their states with the KV (core/prefix_cache) and sends them too, as the talker reads them all.
+        """
         if self._role == "entry":
-            states = torch.zeros(row.tokens, 1)
+            states = torch.zeros(cached + row.tokens, 1)
             return {"hidden_states": {"layers": {0: states, HIDDEN_LAYER: states}}}
         return {"codes": {"audio": torch.full((1, CODEBOOKS), sampled[0])}} if sampled else None
 
@@ -157,6 +174,12 @@ class OmniExecutor(ModelledExecutor):
             names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds
         )
         return [row for row in rows if row.tokens], result
+
+
+def _not_cached(new: Any) -> list[int]:
+    """Return the tokens of each sound in a new request's prompt that the encoder still has to hear."""
+    places = [feature.mm_position for feature in new.mm_features or () if feature.modality == "audio"]
+    return [place.length for place in places if place.offset + place.length > new.num_computed_tokens]
 
 
 def kernel_steps(deployment: Deployment, stage: Stage) -> Roofline:

@@ -142,7 +142,7 @@ class Master:
             for shard in self._shards
             if (reason := self._why_lost(shard))
         }
-        return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
+        return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None, start_s)
 
     def _deal(self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> None:
         """Write the plan for the workers that are there, and send each of them its part."""

@@ -54,6 +54,8 @@ class RunOutput:
 
     merged: Merged
     scrape: pa.Table | None
+    origin_s: float
+    """The run's time 0 in s of the machine's monotonic clock."""
     batch: Merged | None = None
     """The merged output of the document requests that ran at the same time."""
 
@@ -112,7 +114,7 @@ async def play_plan(
         await asyncio.gather(*(shard.process.wait() for shard in [*shards, *beside]))
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
-    return RunOutput(merged, table, None if batch is None else merge(batch, lost_beside))
+    return RunOutput(merged, table, origin[0], None if batch is None else merge(batch, lost_beside))
 
 
 def _tell(shard: _Shard, line: str) -> None:

@@ -196,7 +196,7 @@ def measurement_of(
         requests=requests,
         metrics={name: asdict(metric) for name, metric in metrics.items()},
         counters={},
-        proof={"shards": merged.shards},
+        proof={"shards": merged.shards, "origin_s": found.origin_s},
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )
@@ -304,6 +304,7 @@ def measure_omni(point: Point) -> Measurement:
             point, TargetParams.model_validate(said), timing=kind.timing(point.system, server, trace)
         )
         taken = measurement.proof["cpu"] = usage.share()
+        measurement.more["runtime_steps"] = omni.steps(measurement.proof["origin_s"])
     if taken["machine"] > BUSY:
         print(
             f"{taken['machine']:.0%} of this machine's cores were taken, {taken['server']:.0%} by the server: steps "

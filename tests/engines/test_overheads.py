@@ -1,0 +1,57 @@
+"""Seconds outside the GPUs, and step times that are all scaled: what one reply shows of each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.builders import turn
+from tests.engines.replays import replay
+from workloads.trace import Trace
+
+Served = Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    """Serves one spoken turn. Returns events and steps. Keywords: overheads, and `slower`."""
+
+    def served(slower: float = 1.0, **overheads: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"  # a deployment is read once
+        lines = [f"  {name}: {{value: {value}, source: test}}" for name, value in overheads.items()]
+        path.write_text("\n".join(["like: qwen3_omni_2gpu", "title: mine", "overheads:", *lines]) + "\n")
+        server = {"deployment": str(path), "step_noise_cv": 0.0, "slower": slower}
+        run = replay("vllm_omni", {}, server, {}, Trace.from_turns([turn()]), 0)
+        return run.events.to_pandas(), run.steps.to_pandas()
+
+    return served
+
+
+def first_audio_s(events: pd.DataFrame) -> float:
+    return events.loc[events["kind"] == "audio", "t"].min()
+
+
+def test_every_packet_takes_the_time_of_its_delivery(served: Served) -> None:
+    before, after = (served(fetch_s=0.0, deliver_s=seconds)[0] for seconds in (0.0, 0.02))
+    late = [events.loc[events["kind"] == "audio", "t"].to_numpy() for events in (before, after)]
+    assert late[1] - late[0] == pytest.approx(0.02)
+
+
+def test_the_talker_begins_with_the_first_chunk_of_text(served: Served) -> None:
+    for tokens in (1, 2, 5):
+        _, steps = served(fetch_s=0.0, hop_s=0.0, first_text_tokens=tokens)
+        begin_s = steps.loc[steps["stage"] == "talker", "t_s"].min()
+        thinker = steps[steps["stage"] == "thinker"]
+        assert ((thinker["t_s"] + thinker["dt_s"]).round(9) <= round(begin_s, 9)).sum() == tokens
+
+
+def test_a_reply_that_is_shorter_than_the_first_chunk_of_text_is_spoken(served: Served) -> None:
+    events, _ = served(first_text_tokens=1000)
+    assert (events["kind"] == "reply_done").sum() == 1
+
+
+def test_all_steps_take_the_stated_times_as_long(served: Served) -> None:
+    (_, steps), (_, scaled) = (served(slower, fetch_s=0.0) for slower in (1.0, 4.0))
+    thinker = [each.loc[each["stage"] == "thinker", "dt_s"].to_numpy()[:20] for each in (steps, scaled)]
+    assert thinker[1] == pytest.approx(4 * thinker[0])
