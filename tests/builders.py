@@ -35,7 +35,7 @@ def turn(session: int = 0, index: int = 0, **fields: Any) -> Turn:
         "history_tokens": None,
         "network_s": 0.005,
     }
-    return Turn(session=session, turn=index, **{**defaults, **fields})
+    return Turn.of(session=session, turn=index, **{**defaults, **fields})
 
 
 def typed_turn(session: int = 0, index: int = 0, **fields: Any) -> Turn:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workloads.atomic_file import output
-from workloads.columns.classes import CLASS_COLUMNS, Slo, as_names
+from workloads.columns.classes import CLASS_COLUMNS, NO_CLASS, RequestClass, as_names
 from workloads.columns.classes import rules as class_rules
-from workloads.columns.duplex_events import DUPLEX_COLUMNS
+from workloads.columns.duplex_events import DUPLEX_COLUMNS, ONE_BREATH, Microphone
 from workloads.columns.duplex_rules import rules as duplex_rules
-from workloads.columns.jobs import JOB_COLUMNS
+from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file
 from workloads.files.packed import check_parquet
@@ -94,23 +94,11 @@ class Turn:
     network_s         one-way delay between client and server, the same on every turn of a session
     visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
     content           what is heard, as a number below 2**53: equal content, equal tokens; None: as in no other turn
-    request_class     name of the class that the request belongs to; None: the trace has one class only
-    priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
-    ttft_deadline_s   the first token should come within this of the turn's scheduled end; None: no deadline
-    tbt_deadline_s    no time between two tokens should be longer; None: no deadline
-    pool              so many sessions of its class with this number are under way at once, of those that have arrived:
-                      as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
-    pause_after_s     the user hesitates after so much speech; None: speaks in one breath
-    pause_s           for so long, which is part of `audio_s`
-    event             what is heard of the user's side beside the turns (`columns.duplex_events`); None: nothing
-    event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
-    event_s           and lasts so long
-    waits             turns of other sessions of its job that it waits for, besides the one before, to begin `think_s`
-                      after all have ended (`columns.jobs.links`). A first turn that waits is of an agent that another
-                      calls, in the job of the session before; None: it waits for none, and a first turn begins a job
-    prefix            of what the context of `history_tokens` is the begin: 0: what this session has said so far, and of
-                      a first turn the one that it waits for first; above: the text of that number, which all share
-    recorded_s        how long the job took that begins with this turn, when it was recorded
+    request           its class and urgency, where the trace has any (`columns.classes`)
+    microphone        pauses and sounds of an open microphone (`columns.duplex_events`)
+    job               its part of an agent's job (`columns.jobs`)
+
+    A table of turns has a column for each field, and for each field of these three.
     """
 
     session: int
@@ -127,33 +115,41 @@ class Turn:
     network_s: float
     visual_tokens: int | None = None
     content: int | None = None
-    request_class: str | None = None
-    priority: int | None = None
-    ttft_deadline_s: float | None = None
-    tbt_deadline_s: float | None = None
-    pool: int | None = None
-    pause_after_s: float | None = None
-    pause_s: float | None = None
-    event: str | None = None
-    event_after_s: float | None = None
-    event_s: float | None = None
-    waits: str | None = None
-    prefix: int | None = None
-    recorded_s: float | None = None
+    request: RequestClass = NO_CLASS
+    microphone: Microphone = ONE_BREATH
+    job: JobTurn = NO_JOB
+
+    @classmethod
+    def of(cls, **columns: Any) -> Turn:
+        """Build from a row of the table. Columns of the optional groups may be missing."""
+        given: dict[str, Any] = {
+            name: group(*[columns.pop(column, None) for column in _names(group)])
+            for name, group in GROUPS.items()
+        }
+        return cls(**columns, **given)
+
+    def row(self) -> dict[str, Any]:
+        """Return the turn as a row of the table: a value for each column of `SCHEMA`."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in GROUPS}
+        return own | asdict(self.request) | asdict(self.microphone) | asdict(self.job)
+
+    def changed(self, **columns: Any) -> Turn:
+        """Return the turn with other values in these columns."""
+        return Turn.of(**self.row() | columns)
 
     @property
     def stretches(self) -> list[tuple[float, float]]:
         """Begin and end of each stretch of its speech, s from its begin: two where the user hesitates."""
+        pause_after_s, pause_s = self.microphone.pause_after_s, self.microphone.pause_s
         if not self.audio_s:
             return []
-        if self.pause_after_s is None or self.pause_s is None:
+        if pause_after_s is None or pause_s is None:
             return [(0.0, self.audio_s)]
-        return [(0.0, self.pause_after_s), (self.pause_after_s + self.pause_s, self.audio_s)]
+        return [(0.0, pause_after_s), (pause_after_s + pause_s, self.audio_s)]
 
-    @property
-    def slo(self) -> Slo:
-        """Return the service promised to the turn's request."""
-        return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)
+
+GROUPS: dict[str, type] = {"request": RequestClass, "microphone": Microphone, "job": JobTurn}
+"""Fields of `Turn` that are optional groups of columns, which few traces have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +231,10 @@ class Trace:
     @classmethod
     def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:
         """Build from turns in any order, such as those written out in a test."""
-        rows = [astuple(turn) for turn in turns]
-        return cls.from_columns(_transposed(rows), generator=generator)
+        rows = [turn.row() for turn in turns]
+        return cls.from_columns(
+            {name: [row[name] for row in rows] for name in SCHEMA.names}, generator=generator
+        )
 
     def columns(self) -> Columns:
         """One array per field of Turn, one value per turn; None is NaN, of text "". The arrays are read-only."""
@@ -288,10 +286,6 @@ def _made_from(path: Path) -> str:
         made = f"rehearse trace make WORKLOAD --set path={path} --out trace.parquet"
         return f"a trace is made of it by `{made}`, with a workload that replays such files, as burstgpt or sharegpt"
     return "make a trace with `rehearse trace make`"
-
-
-def _transposed(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return {name: [row[i] for row in rows] for i, name in enumerate(SCHEMA.names)}
 
 
 def _typed(columns: Mapping[str, Any]) -> Columns:
@@ -412,10 +406,22 @@ def _sessions(columns: Columns) -> Iterator[Session]:
     session = columns["session"]
     starts = np.flatnonzero(np.diff(session, prepend=session[0] - 1))[::MADE_AT_ONCE]
     for begin, end in pairwise([*starts.tolist(), len(session)]):
-        lists = [_values(columns[field.name][begin:end], field) for field in SCHEMA]
-        turns = (Turn(*row) for row in zip(*lists, strict=True))
+        lists = {field.name: _values(columns[field.name][begin:end], field) for field in SCHEMA}
+        groups = [_group(group, [lists.pop(name) for name in _names(group)]) for group in GROUPS.values()]
+        turns = (Turn(*row) for row in zip(*lists.values(), *groups, strict=True))
         for id, group in groupby(turns, key=lambda turn: turn.session):
             yield Session(id, tuple(group))
+
+
+def _group(group: Callable[..., Any], lists: list[list[Any]]) -> list[Any]:
+    """Return an optional group of each turn. Turns without a value in it share one object."""
+    if not any(value is not None for values in lists for value in values):
+        return [group()] * len(lists[0])
+    return [group(*row) for row in zip(*lists, strict=True)]
+
+
+def _names(group: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(group))
 
 
 def _values(values: np.ndarray, field: pa.Field) -> list[Any]:

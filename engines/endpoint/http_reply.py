@@ -4,6 +4,7 @@ from typing import Protocol
 
 from engines.endpoint.base_session import SessionContext
 from engines.speaking.gateway import Gateway
+from workloads.columns.classes import RequestClass
 from workloads.trace import Turn
 
 
@@ -47,7 +48,7 @@ class HttpReply:
             barge_in_after_s=None,
             history_tokens=None,
             network_s=0.0,
-            priority=priority,
+            request=RequestClass(priority=priority),
         )
         self._gateway.open(number, self)
         self._context.stats.follow(number, 0)

@@ -394,7 +394,7 @@ class Gateway:
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),
-            due_s=turn.slo.first_due_s(session.said_s),
+            due_s=turn.request.slo.first_due_s(session.said_s),
             features=features,
         )
         if self.pipeline.talkers_remember:
@@ -412,13 +412,13 @@ class Gateway:
     def _stated(self, turn: Turn, tokens: int) -> list[int]:
         """So many tokens of what the turn's context is the begin of, and what that lacks as said by nobody else."""
         kept: list[int] = []
-        if turn.prefix == OWN:
-            offset = links(turn.waits)[0][0] if turn.turn == 0 else 0
+        if turn.job.prefix == OWN:
+            offset = links(turn.job.waits)[0][0] if turn.turn == 0 else 0
             source = self._sessions.get(turn.session + offset)
             begin = len(self._system)
             kept = [] if source is None else source.history[begin : begin + tokens]
-        elif turn.prefix is not None:
-            kept = text_ids(turn.prefix, tokens, self._vocab)
+        elif turn.job.prefix is not None:
+            kept = text_ids(turn.job.prefix, tokens, self._vocab)
         return kept + self._said(turn, "history", tokens)[len(kept) :]
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:

@@ -152,9 +152,9 @@ class Pipeline:
             image_tokens=turn.visual_tokens or 0,
             encoded_at=encoded_at,
             features=reply.features,
-            slo=turn.slo,
+            slo=turn.request.slo,
             due_s=reply.due_s,
-            pooled=turn.pool is not None,
+            pooled=turn.request.pool is not None,
             hands_over=reply.progress.spoken and not speech_only,
         )
         if speech_only:

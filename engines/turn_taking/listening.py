@@ -133,7 +133,7 @@ class _Call:
     def hears(self, turn: Turn, kind: str) -> None:
         """Sound of the user's side begins now."""
         now, params = self._loop.time(), self._listening.params
-        parts = turn.stretches if kind == TURN else [(0.0, turn.event_s or 0.0)]
+        parts = turn.stretches if kind == TURN else [(0.0, turn.microphone.event_s or 0.0)]
         found = {"noise": params.noise_heard, "background_speech": params.background_heard}
         for begin_s, end_s in parts:
             heard = self._errors.random() < found.get(kind, 1 - params.vad_misses)

@@ -135,9 +135,9 @@ class DuplexUser(User):
         self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
         self._hearing.turn_ends(end_s)
         self.due_s = end_s
-        event = turn.event if more or turn.event not in TAKES_FLOOR else None
+        event = turn.microphone.event if more or turn.microphone.event not in TAKES_FLOOR else None
         if event == "correction":
-            await self._until(end_s + (turn.event_after_s or 0.0))
+            await self._until(end_s + (turn.microphone.event_after_s or 0.0))
             if not self._lost and not self._hearing.answered:
                 self._event("barge_in", turn.turn, 0.0)
             return FAILED if self._lost else event
@@ -148,7 +148,7 @@ class DuplexUser(User):
         while not self._lost and self._loop.time() < deadline_s:
             now, event_s = self._loop.time(), inf
             if event is not None:
-                event_s = self._hearing.audible_s + (turn.event_after_s or 0.0)
+                event_s = self._hearing.audible_s + (turn.microphone.event_after_s or 0.0)
             over_s = max(self._hearing.over_s, self._sound_end_s)
             if event is not None and event_s <= now and event_s < over_s:
                 self.due_s = event_s
@@ -182,12 +182,14 @@ class DuplexUser(User):
     def _sound(self, turn: Turn, kind: str, begin_s: float) -> None:
         """The microphone hears the turn's event."""
         self._send(self.server.says, turn, kind, begin_s)
-        self._sound_end_s = begin_s + (turn.event_s or 0.0)
+        self._sound_end_s = begin_s + (turn.microphone.event_s or 0.0)
         self._loop.call_at(self._sound_end_s, self._sounded, turn, kind, self._sound_end_s)
 
     def _sounded(self, turn: Turn, kind: str, end_s: float) -> None:
         if not self._lost:
-            self._log.event(end_s, "user_speech", self.session.id, turn.turn, kind, turn.event_s or 0.0)
+            self._log.event(
+                end_s, "user_speech", self.session.id, turn.turn, kind, turn.microphone.event_s or 0.0
+            )
 
     def _hear(self, at_s: float | None, handler: Callable[..., object], *args: Any) -> None:
         if not self._lost:

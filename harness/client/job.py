@@ -20,7 +20,7 @@ def together(sessions: Iterable[Session]) -> Iterator[tuple[Session, ...]]:
     """The sessions of each job, the main one first; one that calls nobody is alone."""
     job: list[Session] = []
     for session in sessions:
-        if job and session.turns[0].waits is None:
+        if job and session.turns[0].job.waits is None:
             yield tuple(job)
             job = []
         job.append(session)
@@ -72,8 +72,10 @@ class Job:
     async def _play(self, agent: "Agent", begin_s: float) -> None:
         first = agent.session.turns[0]
         if await self.awaited(first):
-            if first.waits is not None:
-                begin_s = (begin_s if first.waits == BEGIN else self._loop.time()) + (first.think_s or 0.0)
+            if first.job.waits is not None:
+                begin_s = (begin_s if first.job.waits == BEGIN else self._loop.time()) + (
+                    first.think_s or 0.0
+                )
                 await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
             if agent.params.begins(begin_s):
                 self._opened.append(agent)
@@ -102,4 +104,4 @@ class Agent(Client):
 
 
 def _awaited(turn: Turn) -> list[tuple[int, int]]:
-    return [(turn.session + offset, later) for offset, later in links(turn.waits)]
+    return [(turn.session + offset, later) for offset, later in links(turn.job.waits)]

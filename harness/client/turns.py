@@ -74,7 +74,7 @@ async def serve_turns(
             for sessions in together(trace.each_session()):
                 session = sessions[0]
                 arrival_s = session.turns[0].arrival_s
-                if session.turns[0].pool is not None:
+                if session.turns[0].request.pool is not None:
                     continue
                 assert arrival_s is not None
                 if not params.begins(arrival_s):
@@ -98,8 +98,8 @@ def by_pool(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
         return pools
     for session in trace.each_session():
         first = session.turns[0]
-        if first.pool is not None:
-            pools.setdefault((first.request_class, first.pool), []).append(session)
+        if first.request.pool is not None:
+            pools.setdefault((first.request.request_class, first.request.pool), []).append(session)
     return pools
 
 

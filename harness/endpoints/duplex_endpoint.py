@@ -73,7 +73,7 @@ class DuplexConnection(Connection):
         assert self._microphone is not None
         self._microphone.hear(self._sounds.of(turn, kind == TURN), begin_s)
         if kind != TURN:
-            self._loop.call_at(begin_s + (turn.event_s or 0.0), self._sounded, turn)
+            self._loop.call_at(begin_s + (turn.microphone.event_s or 0.0), self._sounded, turn)
             return
         self.turn = turn.turn
         *pauses, (_, length_s) = turn.stretches

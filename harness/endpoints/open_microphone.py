@@ -55,13 +55,13 @@ class Sounds:
 
     def _make(self, turn: Turn, is_turn: bool) -> np.ndarray:
         pcm = (pcm_for if is_turn else event_pcm)(self._trace, turn, self._rate)
-        seconds = (turn.audio_s if is_turn else turn.event_s) or 0.0
+        seconds = (turn.audio_s if is_turn else turn.microphone.event_s) or 0.0
         return np.frombuffer(b"".join(pcm), "<i2")[: round(seconds * self._rate)]
 
 
 def _beside(turn: Turn) -> bool:
     """Whether the turn's event is a sound of its own, and not the next turn."""
-    return turn.event is not None and turn.event not in TAKES_FLOOR
+    return turn.microphone.event is not None and turn.microphone.event not in TAKES_FLOOR
 
 
 class OpenMicrophone:

@@ -73,14 +73,14 @@ class Chat(Requests):
         """The messages of the request that was made last."""
         self._body = b""
         first = session.turns[0]
-        if first.prefix is None and first.history_tokens:
+        if first.job.prefix is None and first.history_tokens:
             self.said = [_Message.of("user", self._words(first, first.history_tokens, "history"))]
-        if first.prefix != OWN:
+        if first.job.prefix != OWN:
             self._prepare()
 
     def begin(self) -> None:
         """Make the first request where that begins with what another session has said by now."""
-        if self._turns[0].prefix == OWN:
+        if self._turns[0].job.prefix == OWN:
             self._prepare()
 
     def _begin(self, turn: Turn) -> bytes:
@@ -118,18 +118,20 @@ class Chat(Requests):
         """Make the next request's body."""
         turn = self._turns[self._next]
         context = self.said
-        if turn.prefix is not None:
-            context = self._stated(turn, turn.prefix, turn.history_tokens or 0)
+        if turn.job.prefix is not None:
+            context = self._stated(turn, turn.job.prefix, turn.history_tokens or 0)
         self._asked = [*context, _Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
         encoded = [each.encoded for each in self._asked]
-        self._body = request_body(encoded, turn.output_tokens, self._endpoint.target, turn.slo.priority)
+        self._body = request_body(
+            encoded, turn.output_tokens, self._endpoint.target, turn.request.slo.priority
+        )
 
     def _stated(self, turn: Turn, prefix: int, tokens: int) -> list[_Message]:
         """The context of so many tokens, a word for each: the begin of what `prefix` says, and what that lacks."""
         if prefix != OWN:
             shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
             return [_Message.of("user", shared)]
-        source = self.said if turn.turn else self._chats.said_in(turn.session + links(turn.waits)[0][0])
+        source = self.said if turn.turn else self._chats.said_in(turn.session + links(turn.job.waits)[0][0])
         kept = []
         for each in source:
             said = each.content.split()

@@ -110,7 +110,6 @@ def convert(
 @app.command()
 def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
-    from dataclasses import asdict
 
     from rich.console import Console
     from rich.table import Table
@@ -122,7 +121,7 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)
     if form != "table":
-        emit(form, [asdict(turn) for session in trace.sessions for turn in session.turns])
+        emit(form, [turn.row() for session in trace.sessions for turn in session.turns])
         return
     header = trace.header
     typer.echo(f"{header.generator}, seed {header.seed}, hash {header.hash[:16]}")

@@ -95,7 +95,7 @@ def _sound(trace: Trace, turn: Turn) -> np.ndarray:
 
 def _beside(trace: Trace, turn: Turn) -> np.ndarray | None:
     """The same of what is laid over its reply."""
-    if turn.event is None or turn.event in TAKES_FLOOR:
+    if turn.microphone.event is None or turn.microphone.event in TAKES_FLOOR:
         return None
     return np.frombuffer(b"".join(event_pcm(trace, turn, RATE)), "<i2")
 

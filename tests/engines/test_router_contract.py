@@ -113,7 +113,7 @@ class Thinker:
 
 
 def reply(session: int, turn: int) -> Reply:
-    said = Turn(session, turn, 0.0, "text", 64, None, 10, None, None, None, None, 0.0, None, None)
+    said = Turn(session, turn, 0.0, "text", 64, None, 10, None, None, None, None, 0.0)
     return Reply(said, list(range(64)), 64, 10, 0, 0, Progress(False, 0))
 
 

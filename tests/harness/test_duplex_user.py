@@ -19,7 +19,7 @@ from tests import builders
 from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.0)
-NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)
+NEXT = TURN.changed(turn=1, arrival_s=None, think_s=1.5)
 
 
 class Script:
@@ -104,7 +104,7 @@ def test_a_turn_is_answered_heard_out_and_thought_about():
 
 def test_what_travels_arrives_later_in_both_directions():
     far, near = (
-        call(lambda t, _: reply(t.turn, 2.5), replace(TURN, network_s=d), replace(NEXT, network_s=d))
+        call(lambda t, _: reply(t.turn, 2.5), TURN.changed(network_s=d), replace(NEXT, network_s=d))
         for d in (0.25, 0.0)
     )
     assert times(far[1], "playback_done")[0] == times(near[1], "playback_done")[0] + 0.5
@@ -112,7 +112,7 @@ def test_what_travels_arrives_later_in_both_directions():
 
 
 def test_a_pause_makes_two_stretches_and_what_cuts_into_it_is_heard():
-    paused = replace(TURN, pause_after_s=0.5, pause_s=1.0)
+    paused = TURN.changed(pause_after_s=0.5, pause_s=1.0)
     script = [(1.0, "audio", 0, 0.8), (1.7, "stopped", 0), *reply(1, 2.5)]
     _, events = call(lambda t, _: script, paused)
     assert speech(events, "user_speech") == [(1.0, 1.5, 0, "turn"), (2.5, 3.0, 0, "turn")]
@@ -122,7 +122,7 @@ def test_a_pause_makes_two_stretches_and_what_cuts_into_it_is_heard():
 
 
 def test_an_interruption_goes_straight_on_to_the_next_turn():
-    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
 
     def of(turn: Turn, kind: str) -> list[tuple]:
         return reply(0, 2.5) if turn.turn == 0 else [(0.4, "stopped", 0), *reply(1, 2.5)]
@@ -137,14 +137,14 @@ def test_an_interruption_goes_straight_on_to_the_next_turn():
 
 
 def test_a_server_that_goes_on_is_heard_beside_the_interruption():
-    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
     _, events = call(lambda t, _: reply(0, 2.5) if t.turn == 0 else reply(1, 2.5), cut, NEXT)
     assert speech(events, "agent_speech")[0] == (3.5, 6.5, 0, "0")
     assert times(events, "playback_done") == [6.5, 10.0] and times(events, "barge_in") == []
 
 
 def test_a_reply_too_short_to_interrupt_is_an_interruption_missed():
-    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
     server, events = call(lambda t, _: reply(t.turn, 2.5, 0.5), cut, NEXT)
     assert times(events, "barge_in_missed") == [4.0] and says(server)[1] == (5.5, 1, "turn")
     assert speech(events, "user_speech")[1][3] == "turn"
@@ -152,7 +152,7 @@ def test_a_reply_too_short_to_interrupt_is_an_interruption_missed():
 
 @pytest.mark.parametrize("kind", ["backchannel", "side_speech", "background_speech", "noise"])
 def test_other_sounds_lie_over_the_reply(kind: str):
-    murmurs = replace(TURN, event=kind, event_after_s=1.0, event_s=0.4)
+    murmurs = TURN.changed(event=kind, event_after_s=1.0, event_s=0.4)
     server, events = call(lambda t, kind: reply(0, 2.5) if kind == "turn" else [], murmurs)
     assert says(server) == [(1.0, 0, "turn"), (4.5, 0, kind)]
     assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (4.5, 4.9, 0, kind)]
@@ -160,7 +160,7 @@ def test_other_sounds_lie_over_the_reply(kind: str):
 
 
 def test_after_a_false_alarm_the_user_waits_for_more_and_then_loses_patience():
-    murmurs = replace(TURN, event="backchannel", event_after_s=1.0, event_s=0.4)
+    murmurs = TURN.changed(event="backchannel", event_after_s=1.0, event_s=0.4)
 
     def resumes(after_s: float) -> Callable[[Turn, str], list[tuple]]:
         return lambda turn, kind: (
@@ -176,7 +176,7 @@ def test_after_a_false_alarm_the_user_waits_for_more_and_then_loses_patience():
 
 
 def test_a_correction_comes_after_the_turn_whatever_the_server_does():
-    again = replace(TURN, event="correction", event_after_s=0.3, event_s=2.0)
+    again = TURN.changed(event="correction", event_after_s=0.3, event_s=2.0)
     server, events = call(lambda t, _: [] if t.turn == 0 else reply(0, 2.5), again, NEXT)
     assert says(server) == [(1.0, 0, "turn"), (3.3, 1, "turn")]
     assert speech(events, "user_speech")[1][3] == "correction"

@@ -21,7 +21,7 @@ TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.
 
 
 def document(session: int, **changes) -> Turn:
-    return replace(TURN, session=session, arrival_s=0.0, request_class="batch", pool=2, **changes)
+    return TURN.changed(session=session, arrival_s=0.0, request_class="batch", pool=2, **changes)
 
 
 def play(
@@ -82,7 +82,7 @@ def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the
 
 def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
     second = document(1, turn=1)
-    turns = [TURN, document(1), replace(second, arrival_s=None, think_s=100.0)]
+    turns = [TURN, document(1), second.changed(arrival_s=None, think_s=100.0)]
     events, requests, server = play(turns, {0: 5.0})
     assert requests["status"].tolist() == [COMPLETED] * 2
     assert server.closed[1] < 10 and events["t"].max() < 10
@@ -96,8 +96,8 @@ def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
 )
 def test_a_pool_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, pool):
     n = len(users)
-    turns = [replace(TURN, session=i, arrival_s=at / 8, network_s=0.0) for i, (at, _) in enumerate(users)]
-    turns += [replace(document(n + i, network_s=0.0), pool=pool) for i in range(len(lasts))]
+    turns = [TURN.changed(session=i, arrival_s=at / 8, network_s=0.0) for i, (at, _) in enumerate(users)]
+    turns += [document(n + i, network_s=0.0).changed(pool=pool) for i in range(len(lasts))]
     long = {i: last / 8 for i, last in enumerate([*(last for _, last in users), *lasts])}
     events, requests, server = play(turns, long)
     gone_s = events.loc[(events["kind"] == "session_end") & (events["session"] < n), "t"].max()

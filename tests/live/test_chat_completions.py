@@ -44,10 +44,10 @@ async def test_the_official_client_streams_one_after_the_other_over_a_connection
             assert chunks[0].choices[0].delta.role == "assistant"
             assert chunks[-1].choices[0].finish_reason == "length"
             assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
-        assert [turn.slo.priority for turn in server.turns] == [3, 3]
+        assert [turn.request.slo.priority for turn in server.turns] == [3, 3]
         assert server.sockets.sockets == 1
         await streamed(client, "x", 1)
-        assert server.turns[-1].slo.priority == 0
+        assert server.turns[-1].request.slo.priority == 0
 
 
 @in_a_loop

@@ -66,9 +66,9 @@ def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float)
     for turn in session.turns:
         place = {"turn": turn.turn, "session": session.id}
         spans = [(begin_s + a, begin_s + b) for a, b in turn.stretches]
-        log.turn(turn.turn, *spans, says=says, event=turn.event or "", session=session.id)
+        log.turn(turn.turn, *spans, says=says, event=turn.microphone.event or "", session=session.id)
         log.event("turn_end", spans[-1][1], **place)
-        if turn.pause_s and turn.pause_s > patience_s + latency_s:
+        if turn.microphone.pause_s and turn.microphone.pause_s > patience_s + latency_s:
             at_s = spans[0][1] + patience_s + latency_s
             log.agent(at_s, spans[1][0] + STOPS_S, reply, done=False, **place)
             log.told("stopped", spans[1][0] + STOPS_S, reply, session.id)
@@ -77,21 +77,21 @@ def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float)
         first_s = end_s + patience_s + latency_s
         last_s = first_s + turn.reply_audio_s
         says, begin_s = "turn", last_s + 0.5
-        if turn.event == "correction":
-            says, begin_s = "correction", end_s + turn.event_after_s
-        elif turn.event:
-            at_s = first_s + turn.event_after_s
+        if turn.microphone.event == "correction":
+            says, begin_s = "correction", end_s + turn.microphone.event_after_s
+        elif turn.microphone.event:
+            at_s = first_s + turn.microphone.event_after_s
             cut_s = min(last_s, at_s + STOPS_S)
-            if turn.event in TAKES_FLOOR:
+            if turn.microphone.event in TAKES_FLOOR:
                 says, begin_s = "interruption", at_s
             else:
-                log.beside(turn.event, at_s, at_s + turn.event_s, **place)
-                begin_s = max(cut_s, at_s + turn.event_s) + 1.0
+                log.beside(turn.microphone.event, at_s, at_s + turn.microphone.event_s, **place)
+                begin_s = max(cut_s, at_s + turn.microphone.event_s) + 1.0
             log.told("stopped", cut_s, reply, session.id)
             last_s = cut_s
         if begin_s > first_s:
             log.told("committed", end_s + patience_s, session=session.id)
             log.told("reply_begun", end_s + patience_s + 0.01, reply, session.id)
             log.told("first_packet", first_s - 0.02, reply, session.id)
-            log.agent(first_s, last_s, reply, done=not turn.event, **place)
+            log.agent(first_s, last_s, reply, done=not turn.microphone.event, **place)
             reply += 1

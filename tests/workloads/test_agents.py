@@ -79,11 +79,13 @@ def test_called_agents_wait_for_the_call_and_are_waited_for(name: str, tmp_path:
         for session in made(tmp_path, name).sessions
     }
     main, p, q = (by_length[tuple(step[3] for step in STEPS_OF[agent])] for agent in ("main", "P", "Q"))
-    assert main.turns[0].waits is None and main.turns[2].waits is None
-    waited = {(main.id + offset, turn) for offset, turn in links(main.turns[1].waits)}
+    assert main.turns[0].job.waits is None and main.turns[2].job.waits is None
+    waited = {(main.id + offset, turn) for offset, turn in links(main.turns[1].job.waits)}
     assert waited == {(p.id, 1), (q.id, 0)}
     for called in (p, q):
-        assert [(called.id + offset, turn) for offset, turn in links(called.turns[0].waits)] == [(main.id, 0)]
+        assert [(called.id + offset, turn) for offset, turn in links(called.turns[0].job.waits)] == [
+            (main.id, 0)
+        ]
     assert [turn.think_s for turn in main.turns] == [None, 10, 40]
     assert (p.turns[0].think_s, p.turns[1].think_s, q.turns[0].think_s) == (10, 20, 15)
 
@@ -94,9 +96,12 @@ def test_prefixes_by_length(name: str, tmp_path: Path) -> None:
         turn.history_tokens: turn for session in made(tmp_path, name).sessions for turn in session.turns
     }
     assert sorted(by_prompt) == sorted({tokens for each in CACHED.values() for tokens in each})
-    assert by_prompt[1100].prefix == by_prompt[1650].prefix == by_prompt[520].prefix == OWN
+    assert all(by_prompt[tokens].job.prefix == OWN for tokens in (1100, 1650, 520))
     shared = [
-        turn.prefix for session in made(tmp_path, name).sessions for turn in session.turns if not turn.turn
+        turn.job.prefix
+        for session in made(tmp_path, name).sessions
+        for turn in session.turns
+        if not turn.turn
     ]
     assert all(shared) and len(set(shared[1:])) == 1  # those that are called begin with the same text
 
@@ -106,7 +111,7 @@ def test_prefixes_by_blocks(tmp_path: Path) -> None:
     turns = {
         turn.output_tokens: turn for session in made(tmp_path, "weka").sessions for turn in session.turns
     }
-    kept = {reply: (turn.prefix, turn.history_tokens) for reply, turn in turns.items()}
+    kept = {reply: (turn.job.prefix, turn.history_tokens) for reply, turn in turns.items()}
     assert kept[100] == (None, 0)
     assert kept[50] == (OWN, 15 * 64) and kept[40] == (OWN, 25 * 64) and kept[30] == (OWN, 7 * 64)
     assert kept[20] == kept[10] and kept[20][1] == 5 * 64 and kept[20][0]
@@ -172,8 +177,8 @@ def test_a_request_that_overlaps_is_of_a_chain_beside_and_waits_for_what_had_end
     path = tmp_path / "w.json"
     path.write_text(json.dumps({"id": "s", "block_size": 64, "requests": requests}))
     main, beside = make_trace("weka", {"path": path}, 0).sessions
-    assert [turn.waits for turn in main.turns] == [None, "1:0"] and main.turns[1].think_s == 1
-    assert [(turn.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
+    assert [turn.job.waits for turn in main.turns] == [None, "1:0"] and main.turns[1].think_s == 1
+    assert [(turn.job.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
 
 
 def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
@@ -185,8 +190,8 @@ def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
         json.dumps({"id": "s", "block_size": 64, "requests": [called, {**request, "t": 7, "api_time": 1}]})
     )
     first, main = make_trace("weka", {"path": path}, 0).sessions
-    assert (first.turns[0].waits, first.turns[0].recorded_s) == (None, 8)
-    assert (main.turns[0].waits, main.turns[0].think_s) == ("-1:0", 2)
+    assert (first.turns[0].job.waits, first.turns[0].job.recorded_s) == (None, 8)
+    assert (main.turns[0].job.waits, main.turns[0].think_s) == ("-1:0", 2)
 
 
 def test_traces_keep_jobs_whole(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, change: dict, sent
 
 
 def _lists() -> list[list]:
-    trace = Trace.from_turns([TURN, Turn(1, *[getattr(TURN, name) for name in SCHEMA.names[1:]])])
+    trace = Trace.from_turns([TURN, TURN.changed(session=1)])
     return [
         [None if value != value else value for value in values.tolist()]
         for values in trace.columns().values()

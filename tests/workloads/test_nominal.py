@@ -8,11 +8,11 @@ from tests.workloads.test_trace import TURN
 from workloads.trace import Trace
 from workloads.transforms.nominal import nominal
 
-SPOKEN = replace(TURN, audio_s=2.0, reply_audio_s=10.0, output_tokens=40, input_tokens=26)
+SPOKEN = TURN.changed(audio_s=2.0, reply_audio_s=10.0, output_tokens=40, input_tokens=26)
 
 
 def later(turn: int, **fields) -> object:
-    return replace(SPOKEN, turn=turn, arrival_s=None, **fields)
+    return SPOKEN.changed(turn=turn, arrival_s=None, **fields)
 
 
 def test_users_think_interrupt_and_are_never_early() -> None:
@@ -22,8 +22,8 @@ def test_users_think_interrupt_and_are_never_early() -> None:
         # At once; the cut comes with the end of the reply: too late
         later(2, think_s=3.0, barge_in_after_s=10.0),
         later(3, think_s=0.0),
-        replace(SPOKEN, turn=4, arrival_s=20.0),  # recorded while the reply before was still playing
-        replace(SPOKEN, turn=5, arrival_s=100.0),
+        SPOKEN.changed(turn=4, arrival_s=20.0),  # recorded while the reply before was still playing
+        SPOKEN.changed(turn=5, arrival_s=100.0),
     ]
     timeline = nominal(Trace.from_turns(turns))
     assert timeline.start_s.tolist() == [0, 13.5, 19.5, 31.5, 43.5, 100]
@@ -36,7 +36,7 @@ def test_users_think_interrupt_and_are_never_early() -> None:
 
 
 def test_a_stated_context_counts_and_a_text_reply_takes_no_time() -> None:
-    typed = replace(SPOKEN, modality="text", audio_s=None, reply_audio_s=None, history_tokens=0)
+    typed = SPOKEN.changed(modality="text", audio_s=None, reply_audio_s=None, history_tokens=0)
     turns = [
         typed,
         replace(typed, turn=1, arrival_s=5.0, history_tokens=66),
@@ -54,7 +54,7 @@ def test_words_that_take_the_floor_come_as_in_a_call() -> None:
     """An interruption 4 s into the reply, a correction 0.5 s after the turn; a murmur changes nothing."""
     floor = {"event_s": 2.0}
     turns = [
-        replace(SPOKEN, event="interruption", event_after_s=4.0, **floor),  # 0 to 2 s, cut at 6 s
+        SPOKEN.changed(event="interruption", event_after_s=4.0, **floor),  # 0 to 2 s, cut at 6 s
         later(1, think_s=9.0, event="correction", event_after_s=0.5, **floor),  # 6 to 8 s
         # 8.5 to 10.5 s, reply to 20.5 s
         later(2, think_s=9.0, event="backchannel", event_after_s=1.0, event_s=0.4),

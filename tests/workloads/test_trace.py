@@ -1,6 +1,6 @@
 import hashlib
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
             audio_s = draw(st.none() | positive_seconds)
             reply_audio_s = draw(st.none() | positive_seconds)
             turns.append(
-                Turn(
+                Turn.of(
                     session=session,
                     turn=turn,
                     arrival_s=round(arrival_s, 6) if scheduled else None,
@@ -94,7 +94,7 @@ def test_hash_changes_with_any_change_of_a_turn(turns: list[Turn], data: st.Data
 
 
 def test_hash_tells_none_from_zero() -> None:
-    hashes = {Trace.from_turns([replace(TURN, history_tokens=h)]).header.hash for h in (None, 0, 1)}
+    hashes = {Trace.from_turns([TURN.changed(history_tokens=h)]).header.hash for h in (None, 0, 1)}
     assert len(hashes) == 3
 
 
@@ -110,8 +110,8 @@ def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path,
     heard = {"event": "noise", "event_after_s": 0.1, "event_s": 0.2}
     changed = paused if name in paused else heard if name in heard else {name: 1}
     changed = {"request_class": {name: "a"}, "waits": {name: "begin"}}.get(name, changed)
-    other = replace(TURN, session=1, think_s=0.0, history_tokens=1)
-    hashes = {Trace.from_turns([TURN, each]).header.hash for each in (other, replace(other, **changed))}
+    other = TURN.changed(session=1, think_s=0.0, history_tokens=1)
+    hashes = {Trace.from_turns([TURN, each]).header.hash for each in (other, other.changed(**changed))}
     assert len(hashes) == 2
 
 
@@ -136,10 +136,13 @@ def test_a_trace_without_classes_has_the_hash_and_the_bytes_from_before_them(
 
 
 def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Path) -> None:
-    trace = Trace.from_turns([replace(TURN, priority=3), replace(TURN, session=1)])
+    trace = Trace.from_turns([TURN.changed(priority=3), TURN.changed(session=1)])
     trace.save(tmp_path / "t.parquet")
     assert pq.read_schema(tmp_path / "t.parquet").names[-2:] == ["content", "priority"]
-    assert [session.turns[0].priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [3, None]
+    assert [session.turns[0].request.priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [
+        3,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,20 +155,20 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
 )
 def test_a_session_has_one_pool(pools: tuple, told: str) -> None:
     with refused(told):
-        Trace.from_turns([replace(TURN, turn=i, pool=pool) for i, pool in enumerate(pools)])
+        Trace.from_turns([TURN.changed(turn=i, pool=pool) for i, pool in enumerate(pools)])
 
 
 def test_the_hash_tells_classes_apart() -> None:
-    two = [replace(TURN, request_class="a"), replace(TURN, session=1, request_class="b")]
-    changed = [*two[:1], replace(two[1], request_class="a")], [replace(t, request_class="c") for t in two]
-    swapped = [replace(two[0], request_class="b"), replace(two[1], request_class="a")]
+    two = [TURN.changed(request_class="a"), TURN.changed(session=1, request_class="b")]
+    changed = [*two[:1], two[1].changed(request_class="a")], [t.changed(request_class="c") for t in two]
+    swapped = [two[0].changed(request_class="b"), two[1].changed(request_class="a")]
     hashes = {Trace.from_turns(turns).header.hash for turns in (two, *changed, swapped)}
     assert len(hashes) == 4
 
 
 def test_the_most_urgent_class_comes_first() -> None:
-    turns = [replace(TURN, session=i, request_class=name) for i, name in enumerate(["batch", None, "online"])]
-    turns[0] = replace(turns[0], priority=10)
+    turns = [TURN.changed(session=i, request_class=name) for i, name in enumerate(["batch", None, "online"])]
+    turns[0] = turns[0].changed(priority=10)
     members = in_order(Trace.from_turns(turns).columns())
     assert {name: rows.tolist() for name, rows in members.items()} == {
         "default": [False, True, False],
@@ -177,7 +180,7 @@ def test_the_most_urgent_class_comes_first() -> None:
 
 def test_deadlines_make_a_class_and_a_priority_makes_none() -> None:
     def classes(**changes) -> object:
-        return class_of(Trace.from_turns([replace(TURN, **changes)]).columns())
+        return class_of(Trace.from_turns([TURN.changed(**changes)]).columns())
 
     assert classes() is None and classes(priority=1) is None
     assert list(classes(tbt_deadline_s=1.0)) == ["default"]
@@ -189,13 +192,13 @@ def test_columns_cannot_be_changed_behind_the_hash() -> None:
 
 
 def test_columns_are_the_fields_of_a_turn() -> None:
-    assert SCHEMA.names == [field.name for field in fields(Turn)]
+    assert SCHEMA.names == list(TURN.row())
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=200))
 def test_sessions_one_by_one_are_the_sessions(turns_each: list[int]) -> None:
     turns = [
-        replace(TURN, session=id, turn=turn, arrival_s=float(id), content=id or None)
+        TURN.changed(session=id, turn=turn, arrival_s=float(id), content=id or None)
         for id, turns in enumerate(turns_each)
         for turn in range(turns)
     ]
@@ -207,12 +210,12 @@ def test_sessions_one_by_one_are_the_sessions(turns_each: list[int]) -> None:
 
 def test_sessions_come_in_the_order_of_their_first_arrival() -> None:
     starts = {5: 2.0, 3: 1.0, 9: 1.0, 1: 3.0}
-    trace = Trace.from_turns([replace(TURN, session=id, arrival_s=t) for id, t in starts.items()])
+    trace = Trace.from_turns([TURN.changed(session=id, arrival_s=t) for id, t in starts.items()])
     assert [session.id for session in trace.sessions] == [3, 9, 5, 1]
 
 
 def test_times_are_kept_to_the_microsecond() -> None:
-    trace = Trace.from_turns([replace(TURN, arrival_s=1 / 3)])
+    trace = Trace.from_turns([TURN.changed(arrival_s=1 / 3)])
     assert trace.sessions[0].turns[0].arrival_s == 0.333333
 
 
@@ -231,11 +234,11 @@ NOISE = {"event": "noise", "event_after_s": 1.0, "event_s": 1.0}
 
 
 def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
-    turn = replace(TURN, pause_after_s=1.0, pause_s=0.5, **NOISE)
+    turn = TURN.changed(pause_after_s=1.0, pause_s=0.5, **NOISE)
     trace = Trace.from_turns([turn])
     trace.save(tmp_path / "t.parquet")
     assert Trace.load(tmp_path / "t.parquet").sessions[0].turns == (turn,)
-    assert trace != Trace.from_turns([replace(turn, event="backchannel")])
+    assert trace != Trace.from_turns([turn.changed(event="backchannel")])
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
 )
 def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
     with refused(sentence):
-        Trace.from_turns([replace(TURN, **change)])
+        Trace.from_turns([TURN.changed(**change)])
 
 
 @pytest.mark.parametrize(
@@ -287,10 +290,10 @@ def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -
     ],
 )
 def test_a_later_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
-    second = replace(TURN, turn=1, arrival_s=None, think_s=1.0)
-    Trace.from_turns([replace(TURN, arrival_s=4.0), second])
+    second = TURN.changed(turn=1, arrival_s=None, think_s=1.0)
+    Trace.from_turns([TURN.changed(arrival_s=4.0), second])
     with refused(sentence):
-        Trace.from_turns([replace(TURN, arrival_s=4.0), replace(second, **change)])
+        Trace.from_turns([TURN.changed(arrival_s=4.0), second.changed(**change)])
 
 
 def test_an_empty_trace_is_refused() -> None:

@@ -38,10 +38,10 @@ class Spoken(Protocol):
 
 def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
     """`pcm`, int16 of shape (samples,), with the turn's pause in it, as silence."""
-    if turn.pause_s is None or turn.pause_after_s is None:
+    if turn.microphone.pause_s is None or turn.microphone.pause_after_s is None:
         return pcm
-    at = round(turn.pause_after_s * rate)
-    return np.concatenate([pcm[:at], np.zeros(round(turn.pause_s * rate), np.int16), pcm[at:]])
+    at = round(turn.microphone.pause_after_s * rate)
+    return np.concatenate([pcm[:at], np.zeros(round(turn.microphone.pause_s * rate), np.int16), pcm[at:]])
 
 
 def beside(
@@ -51,16 +51,16 @@ def beside(
 
     `own`: what the turn says; `known`: all that anybody may say. Somebody else says what another clip holds, if any.
     """
-    assert turn.event is not None and turn.event_s is not None, "the turn has an event"
+    assert turn.microphone.event is not None and turn.microphone.event_s is not None, "the turn has an event"
     rng = stream(seed, f"event {turn.session} {turn.turn}")
-    samples = round(turn.event_s * rate)
-    if turn.event == "noise":
+    samples = round(turn.microphone.event_s * rate)
+    if turn.microphone.event == "noise":
         sound = _rustle(rng, samples)
     else:
         others = [said for said in known if said.clip != own.clip] or list(known)
-        sound = _speech(rng, others if turn.event == "background_speech" else known, samples, rate)
+        sound = _speech(rng, others if turn.microphone.event == "background_speech" else known, samples, rate)
     sound *= _ramps(samples, rate)
-    below = LEVEL_DB[turn.event]
+    below = LEVEL_DB[turn.microphone.event]
     below_db = params[below] if isinstance(below, str) else below
     sound *= _rms(own.pcm(rate)) * 10 ** (-below_db / 20) / max(_rms(sound), 1e-9)
     pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)

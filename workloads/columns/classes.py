@@ -5,12 +5,11 @@ The columns are younger than the first traces and most leave them empty; an empt
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-CLASS_COLUMNS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "pool")
 DEADLINES = ("ttft_deadline_s", "tbt_deadline_s")
 DEFAULT_CLASS = "default"
 """The class of turns that name none, in a trace in which others do or in which there are deadlines."""
@@ -36,6 +35,33 @@ class Slo:
         order by it, and metrics ask whether that token was at the client by then."""
         return None if self.ttft_deadline_s is None else act_s + self.ttft_deadline_s
 
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """The class of a turn's request, and how urgent it is.
+
+    request_class     name of the class; None: the trace has one class only
+    priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
+    ttft_deadline_s   the first token should come within this of the turn's scheduled end; None: no deadline
+    tbt_deadline_s    no time between two tokens should be longer; None: no deadline
+    pool              so many sessions of its class with this number are under way at once, of those that have arrived:
+                      as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
+    """
+
+    request_class: str | None = None
+    priority: int | None = None
+    ttft_deadline_s: float | None = None
+    tbt_deadline_s: float | None = None
+    pool: int | None = None
+
+    @property
+    def slo(self) -> Slo:
+        """Return the service promised to the request."""
+        return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)
+
+
+NO_CLASS = RequestClass()
+CLASS_COLUMNS = tuple(field.name for field in fields(RequestClass))
 
 # Column, which turns break the rule, and the rule.
 Rule = tuple[str, np.ndarray, str]

@@ -1,8 +1,8 @@
 """Sounds of an open microphone besides turns in one breath: hesitations, and sounds while others have the floor."""
 
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-DUPLEX_COLUMNS = ("pause_after_s", "pause_s", "event", "event_after_s", "event_s")
 Event = Literal["interruption", "backchannel", "side_speech", "background_speech", "noise", "correction"]
 EVENTS: tuple[Event, ...] = get_args(Event)
 """interruption       the user takes the floor: the server should fall silent, hear it out and answer it
@@ -15,3 +15,26 @@ correction         the user has ended the turn and takes it up again: the server
 """
 TAKES_FLOOR = ("interruption", "correction")
 """The events at which the server should give way. It should not give way at any other event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Microphone:
+    """Sounds of an open microphone during a turn and its reply. Durations in seconds.
+
+    pause_after_s     the user hesitates after so much speech; None: speaks in one breath
+    pause_s           for so long, which is part of the turn's `audio_s`
+    event             another sound of the user's side (`EVENTS`); None: nothing
+    event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
+    event_s           and lasts so long
+    """
+
+    pause_after_s: float | None = None
+    pause_s: float | None = None
+    event: str | None = None
+    event_after_s: float | None = None
+    event_s: float | None = None
+
+
+ONE_BREATH = Microphone()
+"""A turn that is said in one breath, with no other sound."""
+DUPLEX_COLUMNS = tuple(field.name for field in fields(Microphone))

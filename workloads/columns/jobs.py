@@ -7,7 +7,7 @@ stand together, with numbers that follow each other, the main one first: the fir
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -15,12 +15,32 @@ import numpy as np
 
 from workloads.columns.classes import Rule
 
-JOB_COLUMNS = ("waits", "prefix", "recorded_s")
 BEGIN = "begin"
 """Value of `waits` for a turn that waits only for the begin of its job."""
 OWN = 0
 """Value of `prefix`: the context of the turn begins with its session's own past. A first turn continues the prefix of
 the first turn that it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTurn:
+    """A turn's part of an agent's job.
+
+    waits             turns of other sessions of its job that it waits for, besides the one before, to begin `think_s`
+                      after all have ended (`links`). A first turn that waits is of an agent that another calls, in the
+                      job of the session before; None: it waits for none, and a first turn begins a job
+    prefix            begin of the context of `history_tokens`: 0: what this session has said so far, and of a first
+                      turn the one that it waits for first; above: the text of that number, which all share
+    recorded_s        seconds that the job took that begins with this turn, when it was recorded
+    """
+
+    waits: str | None = None
+    prefix: int | None = None
+    recorded_s: float | None = None
+
+
+NO_JOB = JobTurn()
+JOB_COLUMNS = tuple(field.name for field in fields(JobTurn))
 
 Link = tuple[int, int]
 """To a turn of the same job: what to add to the number of the session, and the turn."""

@@ -97,11 +97,11 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
 
     UserError as there, and for a turn without an event.
     """
-    if turn.event is None:
+    if turn.microphone.event is None:
         raise UserError(
             f"session {turn.session} turn {turn.turn} has no event; only turns with one sound so."
         )
-    if turn.event in TAKES_FLOOR:
+    if turn.microphone.event in TAKES_FLOOR:
         return pcm_for(trace, _next(trace, turn), rate)
     header = trace.header
     if header.generator in ANNOTATED:
@@ -113,7 +113,7 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
 def _excerpt(trace: Trace, turn: Turn, what: str) -> Excerpt:
     header = trace.header
     found = excerpts.excerpt(tuple(header.notes), Path(header.params["path"]), what, turn.session, turn.turn)
-    expected_s = turn.audio_s if what == "turn" else turn.event_s
+    expected_s = turn.audio_s if what == "turn" else turn.microphone.event_s
     if expected_s is None or abs(expected_s - found.seconds) > 1e-6:
         raise UserError(
             f"session {turn.session} turn {turn.turn}: its {what} lasts {expected_s} s but its sound "
@@ -127,7 +127,7 @@ def _next(trace: Trace, turn: Turn) -> Turn:
         if session.id == turn.session and turn.turn + 1 < len(session.turns):
             return session.turns[turn.turn + 1]
     raise UserError(
-        f"session {turn.session} turn {turn.turn} is the last, so nothing follows its {turn.event}; "
+        f"session {turn.session} turn {turn.turn} is the last, so nothing follows its {turn.microphone.event}; "
         "make the trace again."
     )
 
@@ -143,8 +143,8 @@ def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
         )
     place = int(places(stream(header.seed, STREAM), turn.session + 1, len(known))[-1])
     said = known[(place + turn.turn) % len(known)]
-    if turn.audio_s is None or abs(turn.audio_s - said.seconds - (turn.pause_s or 0.0)) > 1e-6:
-        pause = f" and its pause {turn.pause_s} s" if turn.pause_s else ""
+    if turn.audio_s is None or abs(turn.audio_s - said.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6:
+        pause = f" and its pause {turn.microphone.pause_s} s" if turn.microphone.pause_s else ""
         raise UserError(
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
             f"{said.seconds} s{pause}, so the trace was changed; make it again."

@@ -152,8 +152,8 @@ class Gateway:
             turn.turn,
             prompt,
             tokens,
-            slo=turn.slo,
-            due_s=turn.slo.first_due_s(question.asked_s),
+            slo=turn.request.slo,
+            due_s=turn.request.slo.first_due_s(question.asked_s),
             question=question,
             replica=replica,
         )

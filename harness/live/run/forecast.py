@@ -111,7 +111,7 @@ def on_line(trace: Trace) -> int:
 
 def _users(trace: Trace) -> Sequence[Session]:
     """The sessions with which a run ends: those of no pool, where there are any."""
-    return [session for session in trace.sessions if session.turns[0].pool is None] or trace.sessions
+    return [session for session in trace.sessions if session.turns[0].request.pool is None] or trace.sessions
 
 
 def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
@@ -151,8 +151,8 @@ def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float
             break
         reply_s = turn.reply_audio_s or TOKEN_S * turn.output_tokens
         cut_s = inf if turn.barge_in_after_s is None else turn.barge_in_after_s
-        if turn.event == "interruption":
-            cut_s = min(cut_s, turn.event_after_s or 0.0)
+        if turn.microphone.event == "interruption":
+            cut_s = min(cut_s, turn.microphone.event_after_s or 0.0)
         asked_s = begin_s + (turn.audio_s or 0.0)
         end_s = asked_s + wait_s + min(reply_s, cut_s)
         interrupted = cut_s < reply_s

@@ -1,7 +1,6 @@
 """What a gateway is told of an open microphone, and when: every edge by its truth, its delay and its error."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,14 +84,14 @@ def test_a_turn_ended_when_its_user_fell_silent_whenever_that_was_found():
         gateway = Gateway(1.0)
         listening = Listening(gateway, TurnTakingParams(), 0)  # type: ignore[call-arg]
         listening.open(0, Listener(gateway))
-        gateway.loop.call_at(1.0, listening.says, replace(TURN, network_s=0.25), "turn", 0.75)
+        gateway.loop.call_at(1.0, listening.says, TURN.changed(network_s=0.25), "turn", 0.75)
         await asyncio.sleep(10.0)
         return gateway.ends
 
     assert run(ends(), virtual=True) == pytest.approx([0.75 + TURN.audio_s])
 
 
-PAUSED = replace(TURN, pause_after_s=0.5, pause_s=0.8)
+PAUSED = TURN.changed(pause_after_s=0.5, pause_s=0.8)
 
 
 @pytest.mark.parametrize("timeout_s", [0.2, 0.5, 1.0])
@@ -121,7 +120,7 @@ def test_a_pause_longer_than_the_timeout_is_answered_and_the_rest_of_the_turn_cu
     assert short[1] == (3.93, "commit", 0, 2.0, 3.0), "the pause is in what the model hears"
 
 
-MURMUR = replace(TURN, event="backchannel", event_after_s=1.0, event_s=0.4)
+MURMUR = TURN.changed(event="backchannel", event_after_s=1.0, event_s=0.4)
 
 
 def test_a_backchannel_cuts_the_reply_and_what_is_left_of_it_answers():
@@ -143,7 +142,7 @@ def test_behind_a_gate_it_is_a_false_start():
 
 
 def test_an_interruption_passes_the_gate_once_it_has_lasted():
-    said = hear((1.0, TURN, "turn"), (5.0, replace(TURN, turn=1), "turn"), min_duration_s=0.5)[3:]
+    said = hear((1.0, TURN, "turn"), (5.0, TURN.changed(turn=1), "turn"), min_duration_s=0.5)[3:]
     assert said[:4] == [
         (5.12, "speech_start"),
         (5.5, "barge_in", 1.0),
@@ -153,7 +152,7 @@ def test_an_interruption_passes_the_gate_once_it_has_lasted():
 
 
 def test_where_nothing_interrupts_the_reply_ends_when_the_next_turn_is_over():
-    said = hear((1.0, TURN, "turn"), (5.0, replace(TURN, turn=1), "turn"), interrupt_response=False)[3:]
+    said = hear((1.0, TURN, "turn"), (5.0, TURN.changed(turn=1), "turn"), interrupt_response=False)[3:]
     assert [each[:2] for each in said[:3]] == [(5.12, "speech_start"), (7.5, "barge_in"), (7.5, "stopped")]
 
 
@@ -163,7 +162,7 @@ def test_a_reply_that_was_heard_out_cannot_be_cut():
 
 
 def test_what_is_shorter_than_the_delay_or_missed_is_not_heard():
-    assert hear((5.0, replace(MURMUR, event_s=0.1), "backchannel")) == [(30.0, "close")]
+    assert hear((5.0, MURMUR.changed(event_s=0.1), "backchannel")) == [(30.0, "close")]
     assert hear((1.0, TURN, "turn"), vad_misses=1.0) == [(30.0, "close")]
 
 
@@ -171,7 +170,7 @@ def test_what_is_shorter_than_the_delay_or_missed_is_not_heard():
     ("kind", "rate"), [("noise", "noise_heard"), ("background_speech", "background_heard")]
 )
 def test_sounds_of_others_are_heard_at_their_rate(kind: str, rate: str):
-    sound = replace(TURN, event=kind, event_after_s=1.0, event_s=0.4)
+    sound = TURN.changed(event=kind, event_after_s=1.0, event_s=0.4)
     says = [(2.0 * i, sound, kind) for i in range(1, 201)]
     for share in (0.0, 0.3, 1.0):
         starts = [each for each in hear(*says, until_s=500, **{rate: share}) if each[1] == "speech_start"]
@@ -181,7 +180,7 @@ def test_sounds_of_others_are_heard_at_their_rate(kind: str, rate: str):
 
 def test_a_semantic_detector_ends_turns_at_once_and_errs_by_its_seed():
     def commits(seed: int) -> list[float]:
-        says = [(10.0 * i, replace(PAUSED, turn=i), "turn") for i in range(1, 101)]
+        says = [(10.0 * i, PAUSED.changed(turn=i), "turn") for i in range(1, 101)]
         said = hear(*says, seed=seed, until_s=1100, turn_detection="semantic", eagerness="low")
         return [round(each[0].expected % 10, 3) for each in said if each[1] == "commit"]
 

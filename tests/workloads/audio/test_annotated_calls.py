@@ -83,25 +83,25 @@ def test_every_task_of_the_bench_becomes_a_call(bench: Path) -> None:
         return calls[by_name[f"{folder}/input.wav"]]
 
     (pause,) = of("candor_pause_handling/1")
-    assert pause.audio_s == pytest.approx(4.5, abs=0.03) and pause.pause_s == pytest.approx(0.8)
-    assert pause.pause_after_s == pytest.approx(3.0, abs=0.03)
+    assert pause.audio_s == pytest.approx(4.5, abs=0.03) and pause.microphone.pause_s == pytest.approx(0.8)
+    assert pause.microphone.pause_after_s == pytest.approx(3.0, abs=0.03)
     (turn,) = of("candor_turn_taking/2")
-    assert turn.audio_s == pytest.approx(2.5, abs=0.03) and turn.event is None
+    assert turn.audio_s == pytest.approx(2.5, abs=0.03) and turn.microphone.event is None
     (talk,) = of("icc_backchannel/3")
     assert talk.audio_s == pytest.approx(4.5, abs=0.03)
     first, words = of("synthetic_user_interruption/10")
-    assert (first.event, first.event_s, words.audio_s) == ("interruption", 2.0, 2.0)
+    assert (first.microphone.event, first.microphone.event_s, words.audio_s) == ("interruption", 2.0, 2.0)
     # 7 s after the context, 1 s of them to the reply
-    assert first.event_after_s == pytest.approx(6.0, abs=0.05)
+    assert first.microphone.event_after_s == pytest.approx(6.0, abs=0.05)
     for task, kind in (
         ("user_backchannel", "backchannel"),
         ("talking_to_other", "side_speech"),
         ("background_speech", "background_speech"),
     ):
         (one,) = of(f"v1.5/{task}/4")
-        assert (one.event, one.event_s) == (kind, 0.5)
-        assert one.event_after_s == pytest.approx(3.0, abs=0.05)
-    assert [turn.event for turn in of("v1.5/user_interruption/4")] == ["interruption", None]
+        assert (one.microphone.event, one.microphone.event_s) == (kind, 0.5)
+        assert one.microphone.event_after_s == pytest.approx(3.0, abs=0.05)
+    assert [turn.microphone.event for turn in of("v1.5/user_interruption/4")] == ["interruption", None]
     assert "Full-Duplex-Bench: 1 samples of pause handling" in trace.header.notes
     assert all(turn.reply_audio_s > 0 for turns in calls.values() for turn in turns)
 
@@ -116,12 +116,12 @@ def test_the_sounds_are_those_of_the_samples(bench: Path, tmp_path: Path) -> Non
         for turn in session.turns:
             whole = heard(pcm_for(trace, turn), round(turn.audio_s * RATE))
             assert len(whole) == round(turn.audio_s * RATE) and whole[:480].any() and whole[-480:].any()
-            if turn.pause_s:
-                begin = round(turn.pause_after_s * RATE)
-                assert not whole[begin + 80 : begin + round(turn.pause_s * RATE) - 80].any()
-            if turn.event == "interruption":
+            if turn.microphone.pause_s:
+                begin = round(turn.microphone.pause_after_s * RATE)
+                assert not whole[begin + 80 : begin + round(turn.microphone.pause_s * RATE) - 80].any()
+            if turn.microphone.event == "interruption":
                 assert list(event_pcm(trace, turn)) == list(pcm_for(trace, session.turns[1]))
-            elif turn.event:
+            elif turn.microphone.event:
                 assert np.array_equal(
                     heard(event_pcm(trace, turn), 4_000),
                     np.resize(SyntheticClip(10).pcm(RATE)[:8_000], 4_000),
@@ -215,10 +215,14 @@ def test_a_call_on_two_channels(tmp_path: Path, kind: str) -> None:
     trace = make_trace("two_channel", {"path": str(folder)}, 0)
     (session,) = trace.sessions
     first, second, third = session.turns
-    assert (first.audio_s, first.pause_after_s, first.pause_s) == (3.5, 1.5, 0.8)
-    assert (first.event, first.event_after_s, first.event_s) == ("interruption", 4.5, 2.0)
+    assert (first.audio_s, first.microphone.pause_after_s, first.microphone.pause_s) == (3.5, 1.5, 0.8)
+    assert (first.microphone.event, first.microphone.event_after_s, first.microphone.event_s) == (
+        "interruption",
+        4.5,
+        2.0,
+    )
     assert (first.reply_audio_s, second.reply_audio_s, second.audio_s, third.think_s) == (5.0, 2.5, 2.0, 2.0)
-    assert second.event is None and third.event is None
+    assert second.microphone.event is None and third.microphone.event is None
     assert "1 events more fell on turns that had one" in trace.header.notes  # the backchannel
     for turn, (begin_s, end_s) in zip(session.turns, [(0.5, 4.0), (9.0, 11.0), (16.0, 17.0)], strict=True):
         own = sound[round(begin_s * RATE) : round(end_s * RATE), 0]
@@ -248,7 +252,11 @@ def test_a_backchannel_alone_is_the_turns_event(tmp_path: Path) -> None:
     )
     trace = make_trace("two_channel", {"path": str(tmp_path)}, 0)
     ((turn,),) = (session.turns for session in trace.sessions)
-    assert (turn.event, turn.event_after_s, turn.event_s) == ("backchannel", 1.0, 0.4)
+    assert (turn.microphone.event, turn.microphone.event_after_s, turn.microphone.event_s) == (
+        "backchannel",
+        1.0,
+        0.4,
+    )
     murmur = sound[4 * RATE : round(4.4 * RATE), 0]
     assert np.array_equal(heard(event_pcm(trace, turn), len(murmur)), murmur)
 

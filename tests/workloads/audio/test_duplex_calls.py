@@ -148,10 +148,10 @@ def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path,
     }
     for turn in turns(trace):
         heard, plain = sound(trace, turn, rate), sound(trace, spoken[turn.session, turn.turn], rate)
-        if turn.pause_s is None:
+        if turn.microphone.pause_s is None:
             assert np.array_equal(heard, plain)
             continue
-        begin, length = round(turn.pause_after_s * rate), round(turn.pause_s * rate)
+        begin, length = round(turn.microphone.pause_after_s * rate), round(turn.microphone.pause_s * rate)
         whole = round(turn.audio_s * rate)
         assert not heard[begin : begin + length].any()
         without = np.concatenate([heard[:begin], heard[begin + length : whole]])
@@ -164,9 +164,9 @@ def test_the_only_silence_that_a_detector_finds_is_the_hesitation() -> None:
         heard = sound(trace, turn)[: round(turn.audio_s * RATE)]
         found = segments_of(heard.astype(np.int16), "energy")
         expected = [(0.0, turn.audio_s)]
-        if turn.pause_s is not None:
-            end_s = turn.pause_after_s + turn.pause_s
-            expected = [(0.0, turn.pause_after_s), (end_s, turn.audio_s)]
+        if turn.microphone.pause_s is not None:
+            end_s = turn.microphone.pause_after_s + turn.microphone.pause_s
+            expected = [(0.0, turn.microphone.pause_after_s), (end_s, turn.audio_s)]
         assert np.allclose([(one.start_s, one.end_s) for one in found], expected, atol=0.031)
 
 
@@ -223,7 +223,7 @@ def test_sounds_beside_turns_have_their_length_and_level(kind: str, param: dict,
     trace = made(sessions=30, **NONE | {KINDS[kind]: 1.0} | param)
     clips: set[bytes] = set()
     for turn in turns(trace):
-        heard, samples = event_sound(trace, turn), round(turn.event_s * RATE)
+        heard, samples = event_sound(trace, turn), round(turn.microphone.event_s * RATE)
         assert len(heard) - samples in range(320) and not heard[samples:].any()
         assert (
             np.flatnonzero(heard)[0] <= 0.005 * RATE and np.flatnonzero(heard)[-1] >= samples - 0.005 * RATE
@@ -240,9 +240,9 @@ def test_interrupting_words_are_the_next_turn(kind: str) -> None:
     trace = made(sessions=10, **NONE | {KINDS[kind]: 1.0})
     for session in trace.sessions:
         for turn, coming in zip(session.turns, session.turns[1:], strict=False):
-            assert turn.event == kind and turn.event_s == coming.audio_s
+            assert turn.microphone.event == kind and turn.microphone.event_s == coming.audio_s
             assert list(event_pcm(trace, turn)) == list(pcm_for(trace, coming))
-        assert session.turns[-1].event is None
+        assert session.turns[-1].microphone.event is None
 
 
 def test_rooms_and_telephones_are_heard_in_turns_and_beside_them() -> None:
@@ -252,7 +252,7 @@ def test_rooms_and_telephones_are_heard_in_turns_and_beside_them() -> None:
     for turn in turns(clean):
         assert sound(clean, turn).shape == sound(far, turn).shape
         assert not np.array_equal(sound(clean, turn), sound(far, turn))
-        if turn.event:
+        if turn.microphone.event:
             assert event_sound(clean, turn).shape == event_sound(far, turn).shape
             assert not np.array_equal(event_sound(clean, turn), event_sound(far, turn))
 
@@ -266,23 +266,21 @@ def test_the_sound_survives_the_file_and_knows_its_recordings(record: Record, tm
     assert recordings(loaded) == {name: folder / name for name in ("3.wav", "7.wav")}
     for turn in turns(loaded):
         assert list(pcm_for(loaded, turn)) == list(pcm_for(trace, turn))
-        if turn.event:
+        if turn.microphone.event:
             assert list(event_pcm(loaded, turn)) == list(event_pcm(trace, turn))
 
 
 def test_sounds_that_cannot_be_had() -> None:
     trace = made(sessions=20)
-    quiet = next(turn for turn in turns(trace) if turn.event is None)
+    quiet = next(turn for turn in turns(trace) if turn.microphone.event is None)
     with pytest.raises(
         UserError, match=r"^session \d+ turn \d+ has no event; only turns with one sound so\.$"
     ):
         event_pcm(trace, quiet)
-    held = next(turn for turn in turns(trace) if turn.pause_s)
+    held = next(turn for turn in turns(trace) if turn.microphone.pause_s)
     with pytest.raises(UserError, match=r"lasts .* s and its pause .* s, so the trace was changed"):
         pcm_for(trace, dataclasses.replace(held, audio_s=99.0))
-    last = dataclasses.replace(
-        trace.sessions[0].turns[-1], event="interruption", event_after_s=1.0, event_s=1.0
-    )
+    last = trace.sessions[0].turns[-1].changed(event="interruption", event_after_s=1.0, event_s=1.0)
     with pytest.raises(
         UserError, match=r"is the last, so nothing follows its interruption; make the trace again"
     ):
@@ -297,7 +295,7 @@ def test_synthetic_calls_need_no_optional_package() -> None:
         "from workloads.generators.content import pcm_for, event_pcm\n"
         "trace = make_trace('duplex', {'sessions': 10}, 0)\n"
         "turns = [turn for session in trace.sessions for turn in session.turns]\n"
-        "print(sum(len(next(event_pcm(trace, turn))) for turn in turns if turn.event) > 0)\n"
+        "print(sum(len(next(event_pcm(trace, turn))) for turn in turns if turn.microphone.event) > 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
