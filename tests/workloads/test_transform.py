@@ -85,7 +85,7 @@ def test_a_class_replaces_the_one_before_and_changes_nothing_else() -> None:
     again = classify(first, "batch", priority=10)
     for trace, label in ((first, ("online", -1, 1.5, 0.25)), (again, ("batch", 10, None, None))):
         told = [turn for session in trace.sessions for turn in session.turns]
-        assert {tuple(getattr(turn, name) for name in CLASS_COLUMNS[:-1]) for turn in told} == {label}
+        assert {tuple(getattr(turn.request, name) for name in CLASS_COLUMNS[:-1]) for turn in told} == {label}
         for name, values in trace.columns().items():
             if name not in CLASS_COLUMNS:
                 assert np.array_equal(values, TALK.columns()[name], equal_nan=values.dtype == float)
