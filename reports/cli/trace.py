@@ -133,5 +133,6 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     columns = _COLUMNS | ({"class": "request_class"} if in_order(trace.columns()) else {})
     table = Table(*columns, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False)
     for turn in turns:
-        table.add_row(*(cell(getattr(turn, name)) for name in columns.values()))
+        row = turn.row()
+        table.add_row(*(cell(row[name]) for name in columns.values()))
     Console().print(table)

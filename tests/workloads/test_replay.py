@@ -36,7 +36,7 @@ Find = Callable[[str], Path]
 
 
 def values(session: Session, *names: str) -> list[tuple]:
-    return [tuple(getattr(turn, name) for name in names) for turn in session.turns]
+    return [tuple(turn.row()[name] for name in names) for turn in session.turns]
 
 
 def burstgpt(path: Path, **params) -> Trace:
