@@ -39,6 +39,7 @@ test-all: $(VENV)/.ready  ## run every test, in one go: with real engines, other
 
 test-omni: .venv-omni/.ready  ## run the tests that need vLLM-Omni itself, in its own environment (ARGS="-k name")
 	.venv-omni/bin/python -m pytest tests/omni $(ARGS)
+	.venv-omni/bin/python -m tests.omni.control
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces
