@@ -151,7 +151,7 @@ class StageEngine:
                 f"{longest} at most (max_model_len - 1); cut what its gateway asks for."
             )
         request.arrived(self._loop.time())
-        if not request.silent:
+        if not request.speculative:
             self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
         self.put(Add(request))
 
@@ -358,7 +358,7 @@ class StageEngine:
         """Log whom a step took the blocks of."""
         for request_id in request_ids:
             request = self.requests[request_id]
-            if not request.silent:
+            if not request.speculative:
                 self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
 
     def take_in(self) -> bool:

@@ -86,7 +86,7 @@ class HostKv:
         if loaded is not None and request.id not in self._waited:
             self._event("load_end", request, now, 0)  # another's load has brought what it waited for
         self._waited.discard(request.id)
-        if self.manager is None or request.silent:
+        if self.manager is None or request.speculative:
             return
         scheduler = self.scheduler
         found = scheduler.block_ids(request.id)[: row.context // scheduler.block_size - (loaded or 0)]
@@ -105,7 +105,7 @@ class HostKv:
         return False
 
     def _event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:
-        if not request.silent:
+        if not request.speculative:
             self.recorder.event(now, kind, request.session, request.turn, self.stage, blocks)
 
 

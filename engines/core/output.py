@@ -103,9 +103,9 @@ class StageOutput:
                 continue
             request_id, token_ids, finished = each
             request = requests[request_id]
-            request.produced += len(token_ids) * request.worth
+            request.produced += len(token_ids) * request.tokens_per_output
             request.output += token_ids
-            if request.silent:
+            if request.speculative:
                 if finished:
                     del requests[request_id]
                 continue
@@ -124,15 +124,19 @@ class StageOutput:
                 self.on_finish(request)
 
     def untold(self, request: StageRequest) -> int:
-        if not request.streamed or request.silent or request.slo.tbt_deadline_s is not None:
+        if not request.streamed or request.speculative or request.slo.tbt_deadline_s is not None:
             return 0
         left = self.stream_interval - (request.produced - request.streamed)
-        return max(0, -(-left // request.worth) - 1)
+        return max(0, -(-left // request.tokens_per_output) - 1)
 
     def together(self, request: StageRequest) -> bool:
-        if self.listeners is None or self.stream_interval != 1 or not request.streamed or request.silent:
+        if self.listeners is None or self.stream_interval != 1 or not request.streamed or request.speculative:
             return False
-        return request.worth == 1 and request.slo.tbt_deadline_s is None and self.listeners.takes(request)
+        return (
+            request.tokens_per_output == 1
+            and request.slo.tbt_deadline_s is None
+            and self.listeners.takes(request)
+        )
 
     def caught_up(self, request: StageRequest, tokens: int) -> None:
         assert self.listeners is not None
@@ -172,8 +176,8 @@ class UntoldTokens:
 
     def make(self, request_id: str, count: int, together: bool) -> list[int]:
         request, vocab = self.requests[request_id], self.vocab
-        first, produced = request.made_up(vocab), count * request.worth
-        made = list(range(first, first + produced, request.worth))
+        first, produced = request.fake_token_id(vocab), count * request.tokens_per_output
+        made = list(range(first, first + produced, request.tokens_per_output))
         if first + produced > vocab:
             made = [each % vocab for each in made]
         request.produced += produced
@@ -183,4 +187,4 @@ class UntoldTokens:
         return made
 
     def next_id(self, request_id: str) -> int:
-        return self.requests[request_id].made_up(self.vocab)
+        return self.requests[request_id].fake_token_id(self.vocab)

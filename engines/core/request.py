@@ -13,11 +13,11 @@ NONE_PROMISED = Slo()
 class StageRequest:
     """One request of one stage.
 
-    `name`: the stage, where a turn has several requests of it with what tells them apart. `prompt`: token ids.
-    `max_tokens`: tokens it produces, exactly. `worth`: production tokens that each of them stands for. `produced`:
-    production tokens so far, those of a step in which it was aborted included; `streamed`: those that have been passed
-    on; `output`: token ids, as delivered. `first_token_id`: the first that a modelled device makes up, from which the
-    others count up.
+    `name`: the stage; where a turn has several requests of a stage, also what tells them apart. `prompt`: token ids.
+    `max_tokens`: tokens it produces, exactly. `tokens_per_output`: production tokens (text tokens, codec frames) that
+    each of them stands for. `produced`: production tokens so far, those of a step in which it was aborted included;
+    `streamed`: those that have been passed on; `output`: token ids, as delivered. `first_token_id`: the first id of a
+    modelled device's output; the ids count up from it.
 
     Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `image_tokens`: tokens of the
     prompt that are an image to encode with it; 0: none, or one that has been encoded. `encoded_at`: position in the
@@ -26,15 +26,12 @@ class StageRequest:
     the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
     `hands_over`: the hidden states of its prompt go to another stage.
 
-    `who`: session and turn as two doubles, for rows of the log.
+    `log_key`: session and turn as two doubles, as the log's rows hold them. `speculative`: it computes ahead of a turn
+    that is still being said; neither client nor log learns of it. `background`: nobody waits for it (`Turn.pool`), and
+    its abort is logged with how much of the prompt had been computed.
 
-    `silent`: work ahead of somebody else's request, as of a turn that is still being said, of which neither client nor
-    log is told.
-
-    `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
-
-    `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time. Whoever
-    makes the request says it of the first one (`Slo.first_due_s`), as he knows when its user asked.
+    `slo`: deadlines. `due_s`: when its next token is due, s on the run's clock; None: it has no deadline. The caller
+    sets it for the first token (`Slo.first_due_s`), as it knows when the user asked.
     """
 
     name: str
@@ -43,19 +40,19 @@ class StageRequest:
     prompt: list[int]
     max_tokens: int
     first_token_id: int = 0
-    worth: int = 1
+    tokens_per_output: int = 1
     audio_s: float = 0.0
     rendered_frames: int = 0
     features: list[Any] = field(default_factory=list)
     chunk_starts: list[int] = field(default_factory=list)
     slo: Slo = NONE_PROMISED
-    silent: bool = False
-    pooled: bool = False
+    speculative: bool = False
+    background: bool = False
     image_tokens: int = 0
     encoded_at: int = 0
     hands_over: bool = False
     id: str = field(init=False)
-    who: bytes = field(init=False, repr=False)
+    log_key: bytes = field(init=False, repr=False)
     arrive_s: float = 0.0
     due_s: float | None = None
     started: bool = False
@@ -64,11 +61,11 @@ class StageRequest:
     output: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.who = pack("dd", self.session, self.turn)
+        self.log_key = pack("dd", self.session, self.turn)
         self.id = f"{self.session}.{self.turn}.{self.name}"
 
-    def made_up(self, vocab: int) -> int:
-        """The id that a modelled device makes up for its next token."""
+    def fake_token_id(self, vocab: int) -> int:
+        """The id that a modelled device gives its next token."""
         return (self.first_token_id + self.produced) % vocab
 
     def arrived(self, now: float) -> None:

@@ -38,7 +38,7 @@ class RequestTable:
         """Hand a request to vLLM's scheduler."""
         scheduler, session = self.scheduler, request.session
         self.requests[request.id] = request
-        if self.manager is not None and not request.silent:
+        if self.manager is not None and not request.speculative:
             self.manager.turn_arrived(session, self._now())
         hashes, hash_blocks = (), None
         if self._caching:
@@ -58,7 +58,7 @@ class RequestTable:
             sent=self._role == "prefill" and request.max_tokens > 1,
             fetched=self._role == "decode",
         )
-        if self._caching and not request.silent:
+        if self._caching and not request.speculative:
             scheduler.add_turn(session, made)
         else:
             scheduler.add_request(made)
@@ -69,19 +69,19 @@ class RequestTable:
             if self._traffic is not None and self._traffic.drop(request.id):
                 self._aborted(request)  # on its way to another replica
             return False
-        computed = self.scheduler.computed_prompt(request.id) if request.pooled else 0
+        computed = self.scheduler.computed_prompt(request.id) if request.background else 0
         self.scheduler.abort([request.id])
         del self.requests[request.id]
         if self._traffic is not None:
             self._traffic.forget(request.id)
-        request.produced += request.worth * sum(row.request_id == request.id for row in sampled)
+        request.produced += request.tokens_per_output * sum(row.request_id == request.id for row in sampled)
         self._aborted(request)
-        if request.pooled:
+        if request.background:
             self.recorder.event(self._now(), "computed", request.session, request.turn, self.stage, computed)
         return True
 
     def _aborted(self, request: StageRequest) -> None:
-        if request.silent:
+        if request.speculative:
             return
         self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
 
@@ -102,7 +102,7 @@ class RequestTable:
             if request.started:
                 continue
             request.started = True
-            if not request.silent:
+            if not request.speculative:
                 self.recorder.event(now, "start", request.session, request.turn, self.stage)
             if self._traffic is not None:
                 self._traffic.started(row, request, now)

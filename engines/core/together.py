@@ -18,7 +18,7 @@ class Chorus:
 
     def __init__(self, requests: Sequence[StageRequest]) -> None:
         self.requests = requests
-        self.who = np.frombuffer(b"".join([request.who for request in requests])).reshape(-1, 2)
+        self.who = np.frombuffer(b"".join([request.log_key for request in requests])).reshape(-1, 2)
         self.ears: object = None
 
 

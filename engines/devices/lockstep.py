@@ -75,7 +75,7 @@ class LockstepDies:
         await asyncio.sleep(seconds)
         vocab = self.decoder.vocab
         return [
-            [[own[row.request_id].made_up(vocab)] if row.samples else [] for row in each]
+            [[own[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in each]
             for each, own in zip(rows, requests, strict=True)
         ]
 

@@ -160,7 +160,7 @@ class VirtualStage:
             if row.request_id in self._dropped:
                 sampled.append(None)
             elif row.samples:
-                sampled.append([requests[row.request_id].made_up(self._vocab)])
+                sampled.append([requests[row.request_id].fake_token_id(self._vocab)])
             else:
                 sampled.append([])
         return sampled

@@ -144,7 +144,7 @@ class ChargedDevice:
             seconds += self._canary_s(now)
         await asyncio.sleep(seconds)
         vocab = self._vocab
-        return [[requests[row.request_id].made_up(vocab)] if row.samples else [] for row in rows]
+        return [[requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in rows]
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
         """Steps run out as charged: a barge-in takes effect at their end."""

@@ -278,7 +278,7 @@ class Gateway:
                 slo=request.slo,
                 progress=request.reply.progress,
                 session=session,
-                silent=request.silent,
+                speculative=request.speculative,
             )
         seen.due_s = request.due_s
         return seen

@@ -154,7 +154,7 @@ class Pipeline:
             features=reply.features,
             slo=turn.request.slo,
             due_s=reply.due_s,
-            pooled=turn.request.pool is not None,
+            background=turn.request.pool is not None,
             hands_over=reply.progress.spoken and not speech_only,
         )
         if speech_only:
@@ -262,7 +262,9 @@ class Pipeline:
                 )
                 prompt = [0] * (end - begin + extra)
                 requests.append(
-                    reply.request(name, prompt, 1, rendered_frames=frames, worth=frames, text_end=end)
+                    reply.request(
+                        name, prompt, 1, rendered_frames=frames, tokens_per_output=frames, text_end=end
+                    )
                 )
         return requests
 

@@ -47,11 +47,11 @@ class Progress:
 @dataclass(slots=True)
 class SpeechView(RequestView):
     """A request whose output somebody listens to: besides, what the server knows of the reply and, through client
-    events, of its listener. `silent`: it has none, and is work ahead of a turn that is still being said."""
+    events, of its listener. `speculative`: it computes ahead of a turn that is still being said, and has no listener."""
 
     progress: Progress = field(kw_only=True)
     session: SessionView = field(kw_only=True)
-    silent: bool = False
+    speculative: bool = False
 
     def audio_s_of_step(self, stage: str) -> float:
         """Seconds of audio that a step adds to the reply: at the thinker those that its token will be spoken in."""

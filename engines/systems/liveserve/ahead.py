@@ -91,7 +91,7 @@ class PrefillAhead(Hook):
                 1,
                 audio_s=said_s - speech.encoded_s,
                 encoded_at=len(history) + self._tokens(speech.encoded_s),
-                silent=True,
+                speculative=True,
             ),
             engine,
             said_s,

@@ -45,7 +45,7 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
     takes it: it is no lead that playback would ever eat.
     """
     progress, session = request.progress, request.session
-    if request.silent:
+    if request.speculative:
         return AHEAD, 0.0, 0.0
     if not progress.spoken or progress.voiced:
         return (U2 if progress.text_tokens else U1), 0.0, 0.0
