@@ -177,17 +177,17 @@ class StageEngine:
         if self.replica.stage.prefix_caching:
             self.put(Truncate(session, tokens))
 
-    def returning(self, session: int, history: list[int], features: Sequence[Any]) -> None:
+    def expect_turn(self, session: int, history: list[int], features: Sequence[Any]) -> None:
         """A request of the session with this history is coming."""
         if self.manager is not None:
             self.scheduler.remember(session, history, features)
-            self.manager.returning(session, self._loop.time())
+            self.manager.expect_turn(session, self._loop.time())
             self.wake()
 
-    def not_returning(self, session: int) -> None:
+    def cancel_expected_turn(self, session: int) -> None:
         """None is coming, after all."""
         if self.manager is not None:
-            self.manager.not_returning(session, self._loop.time())
+            self.manager.cancel_expected_turn(session, self._loop.time())
             self.wake()
 
     def forget(self, session: int) -> None:

@@ -89,11 +89,11 @@ class KvManager(Protocol):
         """Take over a replica's store, once, before anything is served."""
         ...
 
-    def returning(self, session: int, now: float) -> None:
+    def expect_turn(self, session: int, now: float) -> None:
         """Speech start or barge-in: the session's next turn is coming, and the store knows its history."""
         ...
 
-    def not_returning(self, session: int, now: float) -> None:
+    def cancel_expected_turn(self, session: int, now: float) -> None:
         """Take back that the session returns: the sound that had been taken for the beginning of its turn was no
         turn."""
         ...

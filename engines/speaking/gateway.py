@@ -148,7 +148,7 @@ class Gateway:
     def speech_start(self, turn: Turn) -> None:
         """The user of `turn` begins to speak now."""
         self.monitor.speech_start(turn.session, self._loop.time())
-        self._returning(turn.session)
+        self._expect_turn(turn.session)
         for hook in self.pipeline.hooks:
             hook.speaking(turn)
 
@@ -158,8 +158,8 @@ class Gateway:
         self._stops_speaking(session)
         entry = self.pipeline.entry(session)
         if entry is not None:
-            entry.not_returning(session)
-        self._learnt(session)
+            entry.cancel_expected_turn(session)
+        self._publish_view(session)
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
         """The session's history, and that with the first tokens of what the user of `turn` is saying."""
@@ -181,7 +181,7 @@ class Gateway:
         `end_s`: when its user was to end it, s on the loop's clock, from which what is promised counts.
         """
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
-        self._learnt(turn.session)
+        self._publish_view(turn.session)
         state = self._sessions[turn.session]
         state.coming, state.said_s = turn, end_s
         state.encoded_s = self._stops_speaking(turn.session, state.history)
@@ -210,12 +210,12 @@ class Gateway:
         tells something new, s."""
         ack = Ack(at_s, turn, played_s, playing)
         if self.monitor.playback_ack(session, ack):
-            self._loop.call_at(at_s, self._learnt, session)
+            self._loop.call_at(at_s, self._publish_view, session)
         return self.monitor.patience_s(session, ack)
 
     def playback_done(self, session: int, turn: int) -> None:
         self.monitor.playback_done(session, turn, self._loop.time())
-        self._learnt(session)
+        self._publish_view(session)
 
     def barge_in(self, session: int, played_s: float) -> Cut:
         """The user speaks over the reply, after hearing `played_s` seconds of it, or while waiting for it."""
@@ -232,7 +232,7 @@ class Gateway:
             self._truncate(session, state)
         for stage, heard in {self.deployment.entry: cut.text, "talker": cut.frames}.items():
             self.recorder.event(now, "heard", turn.session, turn.turn, stage, heard)
-        self._returning(session)
+        self._expect_turn(session)
         return cut
 
     def truncate(self, session: int, turn: int, played_s: float) -> bool:
@@ -317,7 +317,7 @@ class Gateway:
             return
         turn, audio_s = reply.turn, frames * self._frame_s
         self.monitor.audio_sent(turn.session, turn.turn, audio_s, self._loop.time())
-        self._learnt(turn.session)
+        self._publish_view(turn.session)
         self._sessions[turn.session].listener.audio(turn.turn, audio_s)
 
     def reply_done(self, reply: Reply) -> None:
@@ -328,7 +328,7 @@ class Gateway:
             spoken_s = reply.frames_total * self._frame_s
             self.monitor.reply_spoken(turn.session, spoken_s, reply.text_total, self._loop.time())
         self._remember(session, reply, Cut(reply.text_total, reply.frames_total))
-        self._learnt(turn.session)
+        self._publish_view(turn.session)
         session.listener.reply_done(turn.turn)
 
     @property
@@ -433,13 +433,13 @@ class Gateway:
         self.truncated_replies += text > limits[0] or frames > limits[1]
         return min(text, limits[0]), min(frames, limits[1])
 
-    def _returning(self, session: int) -> None:
+    def _expect_turn(self, session: int) -> None:
         """The user speaks: who has the session's KV can get ready for its next turn."""
         state, pipeline = self._sessions[session], self.pipeline
         if (entry := pipeline.entry(session)) is not None:
-            entry.returning(session, state.history, state.features)
+            entry.expect_turn(session, state.history, state.features)
         if (talker := pipeline.talker(session)) is not None:
-            talker.returning(session, state.spoken, ())
+            talker.expect_turn(session, state.spoken, ())
 
     def _truncate(self, session: int, state: _Session) -> None:
         if (entry := self.pipeline.entry(session)) is not None:
@@ -447,7 +447,7 @@ class Gateway:
         if (talker := self.pipeline.talker(session)) is not None:
             talker.truncate(session, len(state.spoken))
 
-    def _learnt(self, session: int) -> None:
+    def _publish_view(self, session: int) -> None:
         now = self._loop.time()
         for engine in (self.pipeline.entry(session), self.pipeline.talker(session)):
             if engine is not None and engine.manager is not None and session in self._sessions:

@@ -56,7 +56,7 @@ class Bench:
         view = SessionView(session, 0.3, phase=Phase.USER_SPEAKING, speech_start_s=now, utterance_s=length_s)
         self.store.host[session] = missing
         self.kv.changed(view, now)
-        self.kv.returning(session, now)
+        self.kv.expect_turn(session, now)
         self.kv.act(now, False)
         return view
 

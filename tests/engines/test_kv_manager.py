@@ -302,7 +302,7 @@ def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first():
     for session in (1, 2):
         bench.speaks(session, 40, 0.0)
     bench.store.host[3] = 10
-    bench.kv.returning(3, 0.1)
+    bench.kv.expect_turn(3, 0.1)
     bench.kv.act(0.1, True)
     assert list(bench.kv.preloads) == [1, 3], "2 was the newest"
     assert bench.counters["preload_hold"] == 1
@@ -375,7 +375,7 @@ def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again():
     bench.arrives(1, 0.1)
     assert bench.kv.preloads[1].loaded == 16 and 1 in bench.store.loading
     view.phase, view.playback_end_s, view.reply_gap_s = Phase.IDLE, 1.0, 2.0
-    bench.kv.not_returning(1, 0.2)
+    bench.kv.cancel_expected_turn(1, 0.2)
     bench.kv.changed(view, 0.2)
     assert bench.store.cancelled == [1] and not bench.kv.preloads and bench.kv.reserved == 0
     assert bench.counters["preload_false"] == 1 and bench.counters["preload_false_blocks"] == 16
@@ -386,8 +386,8 @@ def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again():
 def test_a_false_start_takes_nothing_from_a_turn_that_waits_for_its_first_step():
     bench = Bench()
     bench.kv.turn_arrived(1, 0.0)
-    bench.kv.returning(1, 0.1)
-    bench.kv.not_returning(1, 0.2)
+    bench.kv.expect_turn(1, 0.1)
+    bench.kv.cancel_expected_turn(1, 0.2)
     bench.store.index.add(7, {1: 0})
     assert bench.store.index.pop(1) == [] and "preload_false" not in bench.counters
     bench.kv.turn_started(1, 0.3)

@@ -91,7 +91,7 @@ class LiveServeKv:
         self._store = store
         store.evict_by(self.index, self.params.eviction)
 
-    def returning(self, session: int, now: float) -> None:
+    def expect_turn(self, session: int, now: float) -> None:
         """The user speaks: protect what is there, and see in the next `act` what to load."""
         if session not in self._protected:
             self._expected.add(session)
@@ -100,7 +100,7 @@ class LiveServeKv:
             self.preloads[session] = Preload(session, self._due_s(session, now))
             self.wake_s = now
 
-    def not_returning(self, session: int, now: float) -> None:
+    def cancel_expected_turn(self, session: int, now: float) -> None:
         """A false start: what came for it is as idle as the session's other blocks."""
         preload = self.preloads.get(session)
         if preload is not None:
