@@ -12,6 +12,7 @@ import numpy as np
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
+from engines.core.fast_path.decode_fast_path import path_of
 from engines.core.kv_manager import KvManager
 from engines.core.lockstep import Lockstep
 from engines.core.output import Output
@@ -224,8 +225,9 @@ class Parts:
         device = replica.device
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
             policy.profile(device.measure, replica.stage.max_num_batched_tokens)
+        path = path_of(replica, self.params.lazy_steps)
         return (loop or StageEngine)(
-            replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
+            replica, output, self.recorder, policy, manager, on_arrival, charged, path
         )
 
     def lockstep(self, engines: Sequence[StageEngine], experts_s: ExpertsTime | None = None) -> Lockstep:

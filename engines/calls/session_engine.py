@@ -14,14 +14,13 @@ from engines.calls.listeners import CallListeners
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
 from engines.core.engine import StageEngine
-from engines.core.output import NOBODY, Produced
+from engines.core.fast_path.decode_batch import BatchTokens, Produced
 from engines.core.policy import Policy, RequestView
 from engines.core.recorder import Recorder, StepLog
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
 from engines.core.step_cost import StepWork
-from engines.core.together import Told
 from workloads.errors import UserError
 from workloads.trace import Turn
 
@@ -140,12 +139,12 @@ class SessionEngine:
         """Feed the session's next chunk; the first one opens it. Chunks for a closed session are dropped."""
         turn = chunk.turn
         self.recorder.event(self._loop.time(), "arrive", turn.session, turn.turn, self._stage.name)
-        self.engine.put(Append(self, request, chunk))
+        self.engine.enqueue(Append(self, request, chunk))
 
     def close(self, request: SessionRequest) -> None:
         """End the session; its KV is free when the step under way has ended."""
         request.closed = True
-        self.engine.put(Close(request))
+        self.engine.enqueue(Close(request))
 
     def extend(self, table: RequestTable, request: SessionRequest, chunk: Chunk) -> None:
         """Hand a chunk to vLLM's scheduler."""
@@ -197,7 +196,7 @@ class SessionEngine:
         request.turn, request.started = chunk.turn.turn, False
         request.chunk_starts.extend(position + at for at in chunk.audio_at)
         if position + len(chunk.prompt) + chunk.max_tokens > self.max_model_len:
-            self.engine.put(Outgrown(self, request))
+            self.engine.enqueue(Outgrown(self, request))
 
 
 def end(table: RequestTable, request: SessionRequest) -> bool:
@@ -256,11 +255,11 @@ class SessionOutput:
         self._listeners = listeners
 
     def deliver(
-        self, produced: Iterable[Produced | Told], requests: dict[str, StageRequest], now: float
+        self, produced: Iterable[Produced | BatchTokens], requests: dict[str, StageRequest], now: float
     ) -> None:
         any_token = False
         for each in produced:
-            assert not isinstance(each, Told), "none are delivered together"
+            assert not isinstance(each, BatchTokens), "sessions are in no decode batch"
             request_id, token_ids, _ = each
             request: SessionRequest = requests[request_id]  # type: ignore[assignment]
             request.produced += len(token_ids)
@@ -273,17 +272,8 @@ class SessionOutput:
         if any_token:
             self.answered()
 
-    def untold(self, request: StageRequest) -> int:
-        return 0
-
-    def together(self, request: StageRequest) -> bool:
-        return False
-
-    def caught_up(self, request: StageRequest, tokens: int) -> None:
-        raise AssertionError("none are delivered together")
-
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
-        return NOBODY
+        return frozenset()
 
     def counters(self) -> list[Counter[str]]:
         return [self._scheduler.counters]

@@ -9,6 +9,7 @@ from engines.core.device import Row
 from engines.core.policy import ReactingPolicy, RequestView
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
+from engines.core.step import SchedulerStep
 
 
 class Command(Protocol):
@@ -22,15 +23,7 @@ class Command(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Step:
-    """The step under way: when it began (s), and what it computes."""
-
-    start_s: float
-    rows: Sequence[Row]
-
-
-Arrival = Callable[[Command, Step], Collection[str]]
+Arrival = Callable[[Command, SchedulerStep], Collection[str]]
 """Asked when a command comes during a step: which of the step's requests the device is to drop at its next layer. What
 it has computed for them is computed again; an aborted one is gone."""
 
@@ -38,7 +31,7 @@ it has computed for them is computed again; an aborted one is gone."""
 def asking(policy: ReactingPolicy) -> Arrival:
     """A policy says who makes room for a request that comes during a step."""
 
-    def on_arrival(command: Command, step: Step) -> Collection[str]:
+    def on_arrival(command: Command, step: SchedulerStep) -> Collection[str]:
         if not isinstance(command, Add):
             return ()
         request, rows = command.request, step.rows
@@ -60,7 +53,7 @@ def all_of(arrivals: Sequence[Arrival]) -> Arrival | None:
     return lambda command, step: {id for arrival in arrivals for id in arrival(command, step)}
 
 
-def abort_at_layer(command: Command, step: Step) -> Collection[str]:
+def abort_at_layer(command: Command, step: SchedulerStep) -> Collection[str]:
     """A request that is cancelled leaves the running step at its next layer, not at its end (LiveServe section 3)."""
     return (command.request.id,) if isinstance(command, Abort) else ()
 

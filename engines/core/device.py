@@ -21,11 +21,11 @@ class Row:
 
 
 @dataclass(slots=True)
-class QuietRows:
-    """Rows of a step that nobody looks at one by one: each adds one token to a context and samples the next.
+class SummedRows:
+    """Sums over rows that are not listed one by one: each adds one token to a context and samples the next.
 
-    `requests`: so many; `context`: their contexts together. `far`, `far_context`: of those whose context is as long as
-    the reach of windowed layers, or longer.
+    `requests`: their number; `context`: the sum of their contexts, tokens. `far`, `far_context`: the same of the rows
+    whose context is as long as the reach of windowed layers, or longer.
     """
 
     requests: int = 0
@@ -34,7 +34,7 @@ class QuietRows:
     far_context: int = 0
 
     def add(self, context: int, far: bool) -> None:
-        """One more."""
+        """Add a row."""
         self.requests += 1
         self.context += context
         if far:
@@ -42,20 +42,20 @@ class QuietRows:
             self.far_context += context
 
     def remove(self, context: int, far: bool) -> None:
-        """One less."""
+        """Remove a row."""
         self.requests -= 1
         self.context -= context
         if far:
             self.far -= 1
             self.far_context -= context
 
-    def go_on(self) -> None:
-        """Lets everybody go on as they are in the next step."""
+    def advance(self) -> None:
+        """Go to the next step: each context has a token more."""
         self.context += self.requests
         self.far_context += self.far
 
 
-NO_ROWS = QuietRows()
+NO_ROWS = SummedRows()
 
 
 class Device(Protocol):
@@ -85,14 +85,14 @@ class Device(Protocol):
 
 
 class SummingDevice(Protocol):
-    """A modelled device that takes rows beside the others as sums (`takes_sums`), of which none can leave the step."""
+    """A modelled device that takes some rows as sums (`takes_sums`). None of these can leave the step."""
 
     takes_sums: bool
 
     async def execute(
-        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows
+        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows
     ) -> list[list[int] | None]:
-        """Computes as `Device.execute` does, with `quiet` beside `rows`."""
+        """Computes as `Device.execute` does, `summed` besides `rows`."""
         ...
 
 
@@ -100,15 +100,15 @@ Ended = Callable[[list[list[int] | None]], None]
 """Is called at the end of a step with what `Device.execute` returns."""
 
 
-class CallingDevice(Protocol):
-    """A modelled device that can say by a call that a step has ended (`calls`), for who takes no turn of his own."""
+class CallbackDevice(Protocol):
+    """A modelled device that can tell of a step's end by a callback (`calls_back`), so that no task has to wait."""
 
-    calls: bool
+    calls_back: bool
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
         """Begins what `Device.execute` runs, of at least one row."""
         ...
 
-    def again(self, rows: Sequence[Row]) -> None:
-        """The same once more for the same requests, each of whose rows, all of them decodes, is a token further."""
+    def repeat(self, rows: Sequence[Row]) -> None:
+        """Begin the same step again: the same requests, all of them decodes, and each row a token further."""
         ...

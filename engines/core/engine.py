@@ -7,43 +7,26 @@ and wakes on arrivals, on input for parked requests, when a transfer ends, and a
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from engines.core import vllm_adapter as vllm
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from engines.core.device import NO_ROWS, CallingDevice, QuietRows, Row, SummingDevice
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate
+from engines.core.device import Row
+from engines.core.fast_path.decode_batch import BatchTokens, Produced
 from engines.core.first_come import OrderCount
 from engines.core.handed_kv import HandedKv
 from engines.core.host_kv import HostKv, ReplicaStore
 from engines.core.kv_manager import KvManager, KvTraffic
-from engines.core.output import Output, Produced, StageOutput, UntoldTokens
-from engines.core.policy import STOCK, Plan, Policy, StageView
+from engines.core.output import Output
+from engines.core.policy import DEFAULT_PLAN, Plan, Policy, StageView
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
-from engines.core.stage import reach
-from engines.core.standing import StandingSteps
+from engines.core.step import SchedulerStep
 from engines.core.step_cost import StepCost, StepWork
-from engines.core.together import Told
 from engines.core.view import stage_view
-
-NOTHING = StepWork()
-NOBODY: frozenset[int] = frozenset()
-
-
-class Round(NamedTuple):
-    """A step that has been scheduled: at `start_s`; its work can begin at `begin_s` (s). `quiet`: what it computes
-    beside `rows`. `preempted`: ids."""
-
-    plan: Plan
-    scheduled: Any
-    rows: Sequence[Row]
-    quiet: QuietRows
-    start_s: float
-    begin_s: float
-    preempted: Collection[str]
 
 
 class StageEngine:
@@ -51,8 +34,8 @@ class StageEngine:
 
     `output` takes what its steps produce. `policy`: the order of requests; None: vLLM's own. `manager`: what manages KV
     that goes to the host's memory. `on_arrival`: may drop requests from the step under way when a command comes.
-    `charge_eviction`: the real seconds of choosing victims are part of the step (virtual time only). `lazy_steps`: vLLM
-    is not asked about rows for which it would only count up, where the device can do without (`Device.modelled`).
+    `charge_eviction`: the real seconds of choosing victims are part of the step (virtual time only). `path`: how rows
+    pass through vLLM's scheduler; None: it schedules all of them.
     """
 
     def __init__(
@@ -64,15 +47,14 @@ class StageEngine:
         manager: KvManager | None = None,
         on_arrival: Arrival | None = None,
         charge_eviction: bool = False,
-        lazy_steps: bool = False,
+        path: "vllm.SchedulerPath | None" = None,
     ) -> None:
         self.stage = replica.stage.name
         self.index = replica.index
         self.replica = replica
         self.scheduler = replica.scheduler
         self.device = replica.device
-        lazy = lazy_steps and replica.device.modelled and not replica.scheduler.windowed
-        self.rounds = vllm.LazyDecodes(replica.scheduler) if lazy else vllm.Rounds(replica.scheduler)
+        self.path = path or vllm.SchedulerPath(replica.scheduler)
         self.output = output
         self.recorder = recorder
         self.policy = policy
@@ -95,19 +77,14 @@ class StageEngine:
             self.traffic = HandedKv(replica, recorder, self.wake)
         self.table = RequestTable(replica, recorder, manager, self.traffic)
         self.requests = self.table.requests
-        self._under_way: Step | None = None
+        self.current_step: SchedulerStep | None = None
         self._inbox: list[Command] = []
-        self._next_inbox: list[Command] = []  # of what comes too late for the step that is planned already
+        self._next_inbox: list[
+            Command
+        ] = []  # commands that come too late for the step which is planned already
         self._ahead = replica.stage.async_scheduling and replica.device.modelled
-        self._wakeup: asyncio.Future[None] | None = None
+        self.wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
-
-    def allow_quiet(self) -> None:
-        """Rows of whose tokens nobody is told, or all at once, come as sums from now on: its device takes them so."""
-        if isinstance(self.rounds, vllm.LazyDecodes) and self.policy is None and self.on_arrival is None:
-            stage = self.replica.stage
-            self.rounds.untold = UntoldTokens(self.requests, self.output, stage.decoder.vocab)
-            self.rounds.reach = reach(stage)
 
     @property
     def load(self) -> int:
@@ -133,12 +110,12 @@ class StageEngine:
             counters.append(self.scheduler.next_use.counters)
         return counters + self.output.counters()
 
-    def put(self, command: Command) -> None:
+    def enqueue(self, command: Command) -> None:
         """Apply a command when the step under way has ended; what `on_arrival` names leaves that step earlier."""
-        late = self._ahead and self._under_way is not None
+        late = self._ahead and self.current_step is not None
         (self._next_inbox if late else self._inbox).append(command)
-        if self._under_way is not None and self.on_arrival is not None:
-            self.interrupt(self.on_arrival(command, self._under_way))
+        if self.current_step is not None and self.on_arrival is not None:
+            self.interrupt(self.on_arrival(command, self.current_step))
         self.wake()
 
     def submit(self, request: StageRequest) -> None:
@@ -153,7 +130,7 @@ class StageEngine:
         request.arrived(self._loop.time())
         if not request.speculative:
             self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
-        self.put(Add(request))
+        self.enqueue(Add(request))
 
     def keep(self, request: StageRequest) -> None:
         """The request has its first token, and its KV stays here until another replica has it or it is aborted."""
@@ -164,18 +141,18 @@ class StageEngine:
         """Go on with a request whose KV `source` keeps."""
         assert isinstance(self.traffic, HandedKv) and isinstance(source.traffic, HandedKv)
         self.traffic.expect(request.id, source.traffic)
-        self.put(Add(request))
+        self.enqueue(Add(request))
 
     def abort(self, request: StageRequest) -> None:
         """Cancel a request."""
-        self.rounds.catch_up(request.id)
-        self.put(Abort(request))
+        self.path.count_tokens(request.id)
+        self.enqueue(Abort(request))
 
     def truncate(self, session: int, tokens: int) -> None:
         """Cuts a session's context to the `tokens` tokens that its user knows after a barge-in: KV beyond them cannot
         be hit again and becomes free (LiveServe section 3)."""
         if self.replica.stage.prefix_caching:
-            self.put(Truncate(session, tokens))
+            self.enqueue(Truncate(session, tokens))
 
     def expect_turn(self, session: int, history: list[int], features: Sequence[Any]) -> None:
         """A request of the session with this history is coming."""
@@ -201,7 +178,7 @@ class StageEngine:
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
         """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
-        step = self._under_way
+        step = self.current_step
         if step is not None:
             under_way = {row.request_id for row in step.rows}.intersection(request_ids)
             if under_way:
@@ -212,60 +189,44 @@ class StageEngine:
         """Whether something has come since it last looked."""
         return bool(self._inbox)
 
-    def wake_by(self, wakeup: asyncio.Future[None] | None) -> None:
-        """Until told otherwise, what wakes it ends this."""
-        self._wakeup = wakeup
-
     def wake(self) -> None:
         """Look again: something that could let a request run has happened."""
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
+        if self.wakeup is not None and not self.wakeup.done():
+            self.wakeup.set_result(None)
 
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
-        told_together = isinstance(self.output, StageOutput) and self.output.listeners is not None
-        if told_together and self.traffic is None and getattr(self.device, "takes_sums", False):
-            self.allow_quiet()
-        standing = None
-        if isinstance(self.rounds, vllm.LazyDecodes) and getattr(self.device, "calls", False):
-            standing = StandingSteps(self, self.rounds, cast(CallingDevice, self.device))
-        plan = self.look()
+        self.path.attach(self)
+        plan = self.poll_and_plan()
         while True:
             if self.can_run(plan) and await self._step(plan):
-                plan = self.look()
-                if standing is not None:
-                    plan = await standing.run(plan)
+                plan = await self.path.run_steady(self.poll_and_plan())
             else:
-                await self.rest(self.next_s(plan))
-                plan = self.look()
+                await sleep_until(self.next_s(plan), [self])
+                plan = self.poll_and_plan()
 
-    def look(self) -> Plan:
-        """Take in what has arrived; returns how to go on."""
+    def poll_and_plan(self) -> Plan:
+        """Take in what has arrived; returns the plan of the next step."""
         if self._next_inbox and not self.requests:
-            self._open_next()  # nothing was planned
-        if self._inbox and self._take_inbox(sampled=()):
-            self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
-        plan = self._plan() if self.requests else STOCK
+            self.open_next_inbox()  # nothing was planned
+        if self._inbox and self._take_inbox(sampled=()):  # blocks have become free
+            now = self._loop.time()
+            self.output.steps.record(now, now, StepWork())
+        plan = self._plan() if self.requests else DEFAULT_PLAN
         if self.manager is not None:
             self.manager.act(self._loop.time(), plan.urgent_short)
         return plan
 
     async def _step(self, plan: Plan) -> bool:
-        """One round; see `end`."""
-        round = self.begin(plan)
-        self._open_next()
-        if round.begin_s > round.start_s:
-            await asyncio.sleep(round.begin_s - round.start_s)
-        self._under_way = Step(round.start_s, round.rows)
-        if round.quiet.requests:
-            device = cast(SummingDevice, self.device)
-            sampled = await device.execute(round.scheduled, round.rows, self.requests, round.quiet)
-        else:
-            sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
-        self._under_way = None
-        return self.end(round, sampled)
+        """Schedule a step, execute it, and update the scheduler. Returns what `finish_step` does."""
+        step = self.schedule_step(plan)
+        if step.begin_s > step.start_s:
+            await asyncio.sleep(step.begin_s - step.start_s)
+        self.current_step = step
+        sampled = await self.path.execute(self.device, step, self.requests)
+        return self.finish_step(step, sampled)
 
-    def begin(self, plan: Plan) -> Round:
+    def schedule_step(self, plan: Plan) -> SchedulerStep:
         """Schedule a step, and start what it loads."""
         scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
@@ -277,80 +238,60 @@ class StageEngine:
             self.table.record_starts(rows, start_s)
             preempted = scheduled.preempted_req_ids or ()
             self.record_preempted(preempted, start_s)
-        if len(rows) < len(plan.order):
-            self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
+        passed_over = len(rows) < len(plan.order) and vllm.passed_over(scheduler, plan, rows)
+        self.unscheduled_in_plan += passed_over
         if self.charge_eviction:
             begin_s += scheduler.evictions.total_s - chosen_s
-        return Round(plan, scheduled, rows, self.rounds.quiet_rows, start_s, begin_s, preempted)
+        self.open_next_inbox()
+        return SchedulerStep(
+            plan, scheduled, rows, self.path.summed_rows, start_s, begin_s, preempted, passed_over
+        )
 
-    def end(self, round: Round, sampled: Sequence[list[int] | None]) -> bool:
-        """The step has run. False when vLLM could schedule nothing and learnt of nothing: the next round would be the
-        same."""
+    def finish_step(self, step: SchedulerStep, sampled: Sequence[list[int] | None]) -> bool:
+        """The step has run: update the scheduler, log the step and deliver its tokens. False when vLLM could schedule
+        nothing and learnt of nothing: the next step would be the same."""
         scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
-        plan, scheduled, rows, quiet, start_s, _, preempted = round
+        scheduled, rows, preempted = step.scheduled, step.rows, step.preempted
+        self.current_step = None
         if self._inbox:
             leaving = [command.request.id for command in self._inbox if isinstance(command, Abort)]
-            rows, sampled = self.rounds.look_at(leaving, rows, sampled)
-        work = StepWork.of_rows(rows, quiet)
-        tokens = sum([row.tokens for row in rows]) + quiet.requests
+            rows, sampled = self.path.list_rows(leaving, rows, sampled)
+        work = StepWork.of_rows(rows, step.summed)
+        tokens = sum([row.tokens for row in rows]) + step.summed.requests
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
-        withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
+        withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else frozenset()
         if self._inbox:
             self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         arrived = None if traffic is None else traffic.end(scheduled, withdrawn, end_s)
-        produced = self.finish(scheduled, rows, sampled, arrived)
+        produced = self.update(scheduled, rows, sampled, arrived)
         self.steps += 1
         if work.requests and self.policy is not None:
-            self.step_cost.add(work, end_s - start_s)
-        self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
+            self.step_cost.add(work, end_s - step.start_s)
+        self.output.steps.record(step.start_s, end_s, work, tokens, len(step.plan.held), len(preempted))
         if traffic is not None:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(work.requests) or bool(preempted) or arrived is not None
 
-    def begin_as_before(self, plan: Plan, rows: Sequence[Row], start_s: float) -> None:
-        """A step of these rows begins for which vLLM need not be asked."""
-        if len(rows) < len(plan.order):
-            self.unscheduled_in_plan += vllm.passed_over(self.scheduler, plan, rows)
-        self._open_next()
-        self._under_way = Step(start_s, rows)
-
-    def end_standing(
-        self, plan: Plan, rows: Sequence[Row], start_s: float, sampled: Sequence[list[int] | None]
-    ) -> None:
-        """End a step for which vLLM was not asked, and take in the sampled tokens."""
-        self._under_way = None
-        self.end(Round(plan, None, rows, NO_ROWS, start_s, start_s, ()), sampled)
-
-    def end_as_before(self, rows: Sequence[Row], start_s: float, produced: Sequence[Produced]) -> None:
-        """End a step that differs from the one before only in its time. Nothing has come in."""
-        self._under_way = None
-        end_s = self._loop.time()
-        self.steps += 1
-        if self.policy is not None:
-            self.step_cost.add(StepWork(len(rows), 0, sum([row.context for row in rows])), end_s - start_s)
-        self.output.steps.again(start_s, end_s)
-        self.output.deliver(produced, self.requests, end_s)
-
-    def _open_next(self) -> None:
-        """Open the inbox of the next step: commands that came during the step before the one that begins."""
+    def open_next_inbox(self) -> None:
+        """A step begins: commands that came too late for it are taken in at its end."""
         if self._next_inbox:
             self._inbox += self._next_inbox
             self._next_inbox = []
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
-        """vLLM's `schedule`; its time is counted."""
+        """vLLM's `schedule`, as far as the path asks it; its time is counted."""
         clock = time.perf_counter_ns()
-        scheduled, rows = self.rounds.schedule(plan)
+        scheduled, rows = self.path.schedule(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
         return scheduled, rows
 
-    def finish(
+    def update(
         self, scheduled: Any, rows: Sequence[Row], sampled: Sequence[list[int] | None], arrived: Any
-    ) -> Sequence[Produced | Told]:
-        """vLLM's `update_from_output`; its time is counted."""
+    ) -> Sequence[Produced | BatchTokens]:
+        """vLLM's `update_from_output`, as far as the path asks it; its time is counted."""
         clock = time.perf_counter_ns()
-        produced = self.rounds.finish(scheduled, rows, sampled, arrived)
+        produced = self.path.update(scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         return produced
 
@@ -377,7 +318,7 @@ class StageEngine:
     def _plan(self) -> Plan:
         parked = self.output.parked(self.requests)
         if self.policy is None:
-            return Plan(held=parked) if parked else STOCK
+            return Plan(held=parked) if parked else DEFAULT_PLAN
         clock = time.perf_counter_ns()
         view = self.view_now(parked)
         plan = self.policy.plan(view)
@@ -417,16 +358,21 @@ class StageEngine:
             times.append(self.manager.wake_s)
         return min((at_s for at_s in times if at_s is not None), default=None)
 
-    async def rest(self, until_s: float | None = None) -> None:
-        """Wait until something arrives, somebody calls `wake`, or it is `until_s` (s); not at all where something has
-        arrived already."""
-        if self._inbox:
-            return
-        self._wakeup = self._loop.create_future()
-        timer = None
-        if until_s is not None:
-            timer = self._loop.call_at(max(until_s, self._loop.time()), self.wake)
-        await self._wakeup
-        self._wakeup = None
-        if timer is not None:
-            timer.cancel()
+
+async def sleep_until(at_s: float | None, engines: Sequence[StageEngine]) -> None:
+    """Wait until something arrives at one of these engines, `wake` is called of one, or it is `at_s` (s); not at all
+    where something has arrived already."""
+    if any([engine.has_arrivals for engine in engines]):
+        return
+    loop = asyncio.get_running_loop()
+    wakeup = loop.create_future()
+    for engine in engines:
+        engine.wakeup = wakeup
+    timer = None
+    if at_s is not None:
+        timer = loop.call_at(max(at_s, loop.time()), engines[0].wake)
+    await wakeup
+    for engine in engines:
+        engine.wakeup = None
+    if timer is not None:
+        timer.cancel()

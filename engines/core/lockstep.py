@@ -1,11 +1,10 @@
 """Replicas that step together, as data-parallel attention in front of shared experts makes them."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from engines.core.device import NO_ROWS, QuietRows, Row
-from engines.core.engine import StageEngine
+from engines.core.device import NO_ROWS, Row, SummedRows
+from engines.core.engine import StageEngine, sleep_until
 from engines.core.request import StageRequest
 
 
@@ -15,10 +14,10 @@ class GroupDevice(Protocol):
     async def execute(
         self,
         rows: Sequence[Sequence[Row]],
-        quiet: Sequence[QuietRows],
+        summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        """By replica, in the group's order, what each computes (`quiet`: beside `rows`, in sums) and its requests;
+        """By replica, in the group's order, what each computes (`summed`: beside `rows`, in sums) and its requests;
         returns sampled ids by replica and row. A replica without rows waits with the others."""
         ...
 
@@ -35,50 +34,31 @@ class Lockstep:
         self.engines = engines
         self.device = device
         for engine in engines:
-            engine.allow_quiet()
-        self._loop = asyncio.get_running_loop()
+            engine.path.attach(engine, in_lockstep=True)
 
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
-            plans = [engine.look() for engine in self.engines]
-            rounds = [
-                (engine, engine.begin(plan))
+            plans = [engine.poll_and_plan() for engine in self.engines]
+            steps = [
+                (engine, engine.schedule_step(plan))
                 for engine, plan in zip(self.engines, plans, strict=True)
                 if engine.can_run(plan)
             ]
-            assert all(round.begin_s == round.start_s for _, round in rounds), "a step waits for no load"
+            assert all(step.begin_s == step.start_s for _, step in steps), "a step waits for no load"
             tokens = {}
-            if any(round.rows or round.quiet.requests for _, round in rounds):
-                rows = {engine: round.rows for engine, round in rounds}
-                quiet = {engine: round.quiet for engine, round in rounds}
+            if any(step.rows or step.summed.requests for _, step in steps):
+                rows = {engine: step.rows for engine, step in steps}
+                summed = {engine: step.summed for engine, step in steps}
                 sampled = await self.device.execute(
                     [rows.get(engine, ()) for engine in self.engines],
-                    [quiet.get(engine, NO_ROWS) for engine in self.engines],
+                    [summed.get(engine, NO_ROWS) for engine in self.engines],
                     [engine.requests for engine in self.engines],
                 )
                 tokens = dict(zip(self.engines, sampled, strict=True))
-            ended = [engine.end(round, list(tokens.get(engine, ()))) for engine, round in rounds]
+            ended = [engine.finish_step(step, list(tokens.get(engine, ()))) for engine, step in steps]
             if not any(ended):
                 times = [engine.next_s(plan) for engine, plan in zip(self.engines, plans, strict=True)]
-                await self._sleep(min((at_s for at_s in times if at_s is not None), default=None))
-
-    async def _sleep(self, until_s: float | None) -> None:
-        if any(engine.has_arrivals for engine in self.engines):
-            return
-        wakeup = self._loop.create_future()
-        for engine in self.engines:
-            engine.wake_by(wakeup)
-        timer = None
-        if until_s is not None:
-            timer = self._loop.call_at(max(until_s, self._loop.time()), _wake, wakeup)
-        await wakeup
-        for engine in self.engines:
-            engine.wake_by(None)
-        if timer is not None:
-            timer.cancel()
-
-
-def _wake(wakeup: asyncio.Future[None]) -> None:
-    if not wakeup.done():
-        wakeup.set_result(None)
+                await sleep_until(
+                    min((at_s for at_s in times if at_s is not None), default=None), self.engines
+                )

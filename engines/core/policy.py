@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from engines.core.request import NONE_PROMISED
+from engines.core.request import NO_SLO
 from engines.core.step_cost import StepWork
 from workloads.columns.classes import Slo
 
@@ -25,7 +25,7 @@ class RequestView:
     id: str
     ready_s: float
     due_s: float | None = None
-    slo: Slo = NONE_PROMISED
+    slo: Slo = NO_SLO
     running: bool = False
     tokens: int = 0
     computed: int = 0
@@ -83,8 +83,8 @@ class Plan:
     urgent_short: bool = False
 
 
-STOCK = Plan()
-"""Nothing to say."""
+DEFAULT_PLAN = Plan()
+"""The plan that leaves everything to vLLM; `plan is DEFAULT_PLAN` says so at once."""
 
 
 class Policy(Protocol):

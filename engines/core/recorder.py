@@ -81,6 +81,6 @@ class StepLog:
         )
         self.recorder.step(start_s, end_s - start_s, self.stage, *self._last, sms=sms)
 
-    def again(self, start_s: float, end_s: float) -> None:
-        """A step that was as the last one in all but its time."""
+    def repeat(self, start_s: float, end_s: float) -> None:
+        """Log a step that differs from the last one only in its time."""
         self.recorder.step(start_s, end_s - start_s, self.stage, *self._last)

@@ -6,7 +6,7 @@ from typing import Any
 
 from workloads.columns.classes import Slo
 
-NONE_PROMISED = Slo()
+NO_SLO = Slo()
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class StageRequest:
     `hands_over`: the hidden states of its prompt go to another stage.
 
     `log_key`: session and turn as two doubles, as the log's rows hold them. `speculative`: it computes ahead of a turn
-    that is still being said; neither client nor log learns of it. `background`: nobody waits for it (`Turn.pool`), and
+    that is still being said; neither client nor log learns of it. `background`: nobody waits for it (`RequestClass.pool`), and
     its abort is logged with how much of the prompt had been computed.
 
     `slo`: deadlines. `due_s`: when its next token is due, s on the run's clock; None: it has no deadline. The caller
@@ -45,7 +45,7 @@ class StageRequest:
     rendered_frames: int = 0
     features: list[Any] = field(default_factory=list)
     chunk_starts: list[int] = field(default_factory=list)
-    slo: Slo = NONE_PROMISED
+    slo: Slo = NO_SLO
     speculative: bool = False
     background: bool = False
     image_tokens: int = 0

@@ -8,7 +8,7 @@ cost model.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.device import NO_ROWS, Row, SummedRows
 
 FORGET = 0.995
 """Weight of the past at each new step: about the last 200 steps count."""
@@ -29,15 +29,15 @@ class StepWork(NamedTuple):
     context: int = 0
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Row], quiet: QuietRows = NO_ROWS) -> "StepWork":
+    def of_rows(cls, rows: Sequence[Row], summed: SummedRows = NO_ROWS) -> "StepWork":
         """Return the work of a step's rows."""
-        prompt, context = 0, quiet.context
+        prompt, context = 0, summed.context
         for row in rows:
             tokens = row.tokens
             context += row.context
             if tokens > 1 or not row.samples:
                 prompt += tokens
-        return cls(len(rows) + quiet.requests, prompt, context)
+        return cls(len(rows) + summed.requests, prompt, context)
 
     @classmethod
     def of(cls, requests: Iterable[tuple[int, int]]) -> "StepWork":

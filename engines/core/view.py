@@ -38,7 +38,7 @@ def stage_view(
     if loading:
         free = max(0, free - scheduler.promised_blocks(loading))
     views = []
-    decodes = {} if scheduler.caller is None else scheduler.caller.decodes
+    decodes = {} if scheduler.bypass is None else scheduler.bypass.decodes
     for request in scheduler.running:
         request_id = request.request_id
         if request_id in left_out:

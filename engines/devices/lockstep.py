@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engines.core.device import QuietRows, Row
+from engines.core.device import Row, SummedRows
 from engines.core.request import StageRequest
 from engines.devices.hardware import Gpu
 from engines.devices.roofline import Work
@@ -66,10 +66,10 @@ class LockstepDies:
     async def execute(
         self,
         rows: Sequence[Sequence[Row]],
-        quiet: Sequence[QuietRows],
+        summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        seconds = self.step_s(rows, quiet) * self._scale
+        seconds = self.step_s(rows, summed) * self._scale
         if self._sigma:
             seconds *= round(float(self._rng.lognormal(-0.5 * self._sigma**2, self._sigma)), 6)
         await asyncio.sleep(seconds)
@@ -79,11 +79,11 @@ class LockstepDies:
             for each, own in zip(rows, requests, strict=True)
         ]
 
-    def step_s(self, rows: Sequence[Sequence[Row]], quiet: Sequence[QuietRows]) -> float:
+    def step_s(self, rows: Sequence[Sequence[Row]], summed: Sequence[SummedRows]) -> float:
         """Seconds of a step in which each die computes its own rows."""
         dies = [
             Work.of(each, self.reach, self.reach_share, others)
-            for each, others in zip(rows, quiet, strict=True)
+            for each, others in zip(rows, summed, strict=True)
         ]
         works = [work for work in dies if work.requests]
         decoder = self.decoder

@@ -13,7 +13,7 @@ the hidden state: a latency each, and 2 (n - 1) / n of its bytes over NVLink.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.device import NO_ROWS, Row, SummedRows
 from engines.devices.hardware import Gpu
 from engines.devices.layer_slots import pass_s, sync_s
 from engines.devices.sharing import Part, SharedStep, alone_s, tiled
@@ -56,19 +56,19 @@ class Work:
 
     @classmethod
     def of(
-        cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0, quiet: QuietRows = NO_ROWS
+        cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0, summed: SummedRows = NO_ROWS
     ) -> "Work":
         """Return the work of a step's rows, summed request by request.
 
         `reach`: most tokens of its context that a token sees, the window and its sinks; None: all. `share`: share of
-        the layers with that bound. `quiet`: more rows, as sums.
+        the layers with that bound. `summed`: more rows, as sums.
         """
-        tokens = samples = quiet.requests
-        seeing_all, context = quiet.requests - quiet.far, quiet.context - quiet.far_context
-        near = context + seeing_all + quiet.far * ((reach or 0) + 1)
-        visible = float(quiet.context + quiet.requests)
-        pairs = quiet.context + 0.5 * quiet.requests
-        near_pairs = context + 0.5 * seeing_all + quiet.far * (reach or 0)
+        tokens = samples = summed.requests
+        seeing_all, context = summed.requests - summed.far, summed.context - summed.far_context
+        near = context + seeing_all + summed.far * ((reach or 0) + 1)
+        visible = float(summed.context + summed.requests)
+        pairs = summed.context + 0.5 * summed.requests
+        near_pairs = context + 0.5 * seeing_all + summed.far * (reach or 0)
         prompts = prompt_tokens = squares = 0
         prompt_kv = prompt_pairs = 0.0
         for row in rows:
@@ -96,7 +96,7 @@ class Work:
             visible += share * (near - visible)
             pairs += share * (near_pairs - pairs)
         return cls(
-            len(rows) + quiet.requests,
+            len(rows) + summed.requests,
             tokens,
             visible,
             pairs,

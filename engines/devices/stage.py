@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.core.device import NO_ROWS, Ended, QuietRows, Row
+from engines.core.device import NO_ROWS, Ended, Row, SummedRows
 from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
@@ -20,7 +20,6 @@ from engines.models import Decoder
 
 NOISE_BATCH = 4096
 EVERY_LAYER = Safepoints()
-NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -92,35 +91,35 @@ class VirtualStage:
         self._noise: list[float] = []
         self._step: _Step | None = None
         self._called: _Called | None = None
-        self._dropped = NOBODY
+        self._dropped: frozenset[str] = frozenset()
 
     async def execute(
         self,
         scheduled: Any,
         rows: Sequence[Row],
         requests: Mapping[str, StageRequest],
-        quiet: QuietRows = NO_ROWS,
+        summed: SummedRows = NO_ROWS,
     ) -> list[list[int] | None]:
-        """Implements `engines.core.device.Device`; the step waits its turn on the GPU. `quiet`: more rows, which
+        """Implements `engines.core.device.Device`; the step waits its turn on the GPU. `summed`: more rows, which
         cannot leave it.
         """
-        if not rows and not quiet.requests:
+        if not rows and not summed.requests:
             return []
-        await self._begin(self.work(rows, requests, quiet), rows, requests, quiet)
+        await self._begin(self.work(rows, requests, summed), rows, requests, summed)
         return self._end(rows, requests)
 
     @property
-    def calls(self) -> bool:
-        """Whether `start` can be asked."""
+    def calls_back(self) -> bool:
+        """Whether `start` can be called."""
         return isinstance(self.gpu.compute, ComputeQueue)
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
-        """Implements `engines.core.device.CallingDevice`."""
+        """Implements `engines.core.device.CallbackDevice`."""
         self._called = _Called(rows, requests, ended, self.work(rows, requests))
         self._begin(self._called.work, rows, requests, ended=self._call)
 
-    def again(self, rows: Sequence[Row]) -> None:
-        """Implements `engines.core.device.CallingDevice`."""
+    def repeat(self, rows: Sequence[Row]) -> None:
+        """Implements `engines.core.device.CallbackDevice`."""
         called = self._called
         assert called is not None
         called.rows = rows
@@ -141,7 +140,7 @@ class VirtualStage:
         work: Work,
         rows: Sequence[Row],
         requests: Mapping[str, StageRequest],
-        quiet: QuietRows = NO_ROWS,
+        summed: SummedRows = NO_ROWS,
         ended: Callable[[], None] | None = None,
     ) -> Execution | SharedExecution:
         noise, compute = self.next_noise(), self.gpu.compute
@@ -149,8 +148,8 @@ class VirtualStage:
         if isinstance(compute, SharedCompute):
             execution = compute.submit(self._shared_step(work, noise), self.sms)
         else:
-            execution = compute.submit(self._step_cost(rows, work, noise, quiet), ended)
-        self._step, self._dropped = _Step(execution, rows, requests, noise), NOBODY
+            execution = compute.submit(self._step_cost(rows, work, noise, summed), ended)
+        self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         return execution
 
     def _end(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> list[list[int] | None]:
@@ -198,12 +197,12 @@ class VirtualStage:
         return self.roofline.shared_step(work, noise, self._slower[work.prompts > 0])
 
     def _step_cost(
-        self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows = NO_ROWS
+        self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows = NO_ROWS
     ) -> StepCost:
-        cost, every = self._layer_cost(rows, work, noise, quiet), self.safepoints
+        cost, every = self._layer_cost(rows, work, noise, summed), self.safepoints
         return cost if every is None else cost.at_safepoints(every.layers, every.seconds)
 
-    def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows) -> StepCost:
+    def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows) -> StepCost:
         """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
         window: what lies behind one counts as if it were not there."""
         if self.step_time is None:
@@ -214,14 +213,14 @@ class VirtualStage:
             return StepCost(cost.before_s, cost.layer_s * slower, cost.layers, cost.after_s * slower)
         layers = self.roofline.decoder.layers
         seen = rows if self.reach is None else _seen(rows, self.reach, self.reach_share)
-        fitted_s = self.step_time.predict(seen, quiet) * noise
+        fitted_s = self.step_time.predict(seen, summed) * noise
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
     def work(
-        self, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows = NO_ROWS
+        self, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows = NO_ROWS
     ) -> Work:
         """Return the work of the step, with the input audio that it encodes and the frames that it makes audio of."""
-        work = Work.of(rows, self.reach, self.reach_share, quiet)
+        work = Work.of(rows, self.reach, self.reach_share, summed)
         for row in rows:
             request = requests[row.request_id]
             if request.hands_over and row.tokens > 1:

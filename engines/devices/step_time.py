@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engines.core.device import NO_ROWS, QuietRows
+from engines.core.device import NO_ROWS, SummedRows
 
 if TYPE_CHECKING:
     from engines.core.device import Row
@@ -40,9 +40,9 @@ class Totals:
     visible: float = 0
 
 
-def totals(rows: Iterable[Row], quiet: QuietRows = NO_ROWS) -> Totals:
-    """Sum a step's rows, request by request. `quiet`: more rows, as sums."""
-    decodes, seen = quiet.requests, quiet.context + quiet.requests
+def totals(rows: Iterable[Row], summed: SummedRows = NO_ROWS) -> Totals:
+    """Sum a step's rows, request by request. `summed`: more rows, as sums."""
+    decodes, seen = summed.requests, summed.context + summed.requests
     total = Totals(decodes, decodes, decodes, seen, seen)
     for row in rows:
         tokens, seen = row.tokens, row.tokens + row.context
@@ -105,9 +105,9 @@ class StepTime:
         self.coefficients = dict(coefficients)
         self._parts = [(term(name), value) for name, value in coefficients.items() if value]
 
-    def predict(self, rows: Iterable[Row], quiet: QuietRows = NO_ROWS) -> float:
+    def predict(self, rows: Iterable[Row], summed: SummedRows = NO_ROWS) -> float:
         """Seconds from one plan to the next for a step of these rows."""
-        return self.seconds(totals(rows, quiet))
+        return self.seconds(totals(rows, summed))
 
     def seconds(self, total: Totals) -> float:
         return sum(value * of(total) for of, value in self._parts)

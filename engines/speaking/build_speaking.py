@@ -97,7 +97,7 @@ def _engine(
         pipeline.egress.view,
         pipeline.on_prefilled[role] if replica.stage.role == "prefill" else None,
         parts.params.stream_interval,
-        None if parts.deployment.speaks else pipeline,
+        None if parts.deployment.speaks else pipeline.batch_listeners,
     )
     manager = kv.manager(role, kv.params) if replica.transfers is not None else None
     return parts.engine(replica, output, policy, manager, all_of(arrivals), order.loop(role, order.params))

@@ -6,12 +6,11 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from engines.core.recorder import Recorder
-from engines.core.together import Chorus, Told
 from engines.deployments import Deployment
 from engines.models.token_ids import text_ids, token_ids
 from engines.speaking.monitor import Ack, Monitor, Reports
@@ -21,22 +20,10 @@ from workloads.columns.jobs import OWN, links
 from workloads.trace import Turn
 
 
-@dataclass(slots=True)
-class Listeners:
-    """The listeners of a chorus, in its order. `known`: data that their class keeps of all of them."""
-
-    each: Sequence[Any]
-    known: Any = None
-
-
-Hear = Callable[[Listeners, Told], None]
-"""Takes a token of text for each of a chorus' listeners of whom one is told."""
-
-
 class Listener(Protocol):
     """The client's end of a session: what the server sends it.
 
-    One whose class has `texts`, a `Hear`, is told of a token at once with others of its class.
+    A class with `texts`, a `fast_path.batch_listeners.TellGroup`, is told of a decode batch's tokens by one call.
     """
 
     def text(self, turn: int, tokens: int) -> None: ...
@@ -87,18 +74,6 @@ class _Session:
     features: list[Any] = field(default_factory=list)
     spoken: list[int] = field(default_factory=list)
     reply: Reply | None = None
-
-
-class _Ears(NamedTuple):
-    """The replies and listeners of a chorus. `hear` tells all of them at once, where no reply was cut off.
-
-    `cancelled`: number of cancelled replies when this was found.
-    """
-
-    replies: Sequence[Reply]
-    listeners: Listeners
-    hear: Hear | None
-    cancelled: int
 
 
 class Gateway:
@@ -290,27 +265,6 @@ class Gateway:
     def text(self, reply: Reply, tokens: int) -> None:
         if not reply.cancelled:
             self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
-
-    def texts(self, told: Told) -> None:
-        """One more token of text for each of several replies."""
-        ears: Any = told.chorus.ears
-        if ears is None or ears.cancelled != self.pipeline.cancelled:
-            ears = told.chorus.ears = self._ears(told.chorus)
-        if ears.hear is None:
-            for reply in ears.replies[told.begin : told.end]:
-                self.text(reply, 1)
-        else:
-            ears.hear(ears.listeners, told)
-
-    def _ears(self, chorus: Chorus) -> "_Ears":
-        requests: Any = chorus.requests
-        replies: list[Reply] = [request.reply for request in requests]
-        listeners = [reply.listener for reply in replies]
-        kinds = set(map(type, listeners))
-        hear = None
-        if len(kinds) == 1 and not any([reply.cancelled for reply in replies]):
-            hear = getattr(kinds.pop(), "texts", None)
-        return _Ears(replies, Listeners(listeners), hear, self.pipeline.cancelled)
 
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from engines.core.engine import StageEngine
+from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.replica import Replica
-from engines.core.request import StageRequest
 from engines.core.router import AssigningRouter, BindingRouter, Router
 from engines.core.stage import ENTRY
-from engines.core.together import Told
 from engines.deployments import Deployment
 from engines.speaking.decode_queue import DecodeQueue
 from engines.speaking.hook import Hook
@@ -44,8 +43,6 @@ class Egress(Protocol):
         ...
 
     def text(self, reply: Reply, tokens: int) -> None: ...
-
-    def texts(self, told: Told) -> None: ...
 
     def audio(self, reply: Reply, frames: int) -> None: ...
 
@@ -80,9 +77,8 @@ class Pipeline:
         self.ready = {} if self.segment_tokens or deployment.speech_only else {"talker": self.text_ready}
         self.on_token = {ENTRY: self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {ENTRY: self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self.cancelled = 0
-        """Replies that were cut off while text of theirs was still to leave."""
         self.hooks: list[Hook] = []
+        self.batch_listeners = BatchListeners(self.hooks, self._pass_on_text, egress)
         self._entry = deployment.entry
         self._first = deployment.role(deployment.entry)
         self._lag = deployment.model.frame_lag_steps
@@ -168,7 +164,8 @@ class Pipeline:
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
-        self.cancelled += not reply.text_passed
+        if not reply.text_passed:
+            self.batch_listeners.reply_cancelled()
         for hook in self.hooks:
             hook.closed(reply)
         if self.decode_queue is not None:
@@ -186,28 +183,16 @@ class Pipeline:
             return False
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
-    def takes(self, request: StageRequest) -> bool:
-        """Whether its tokens may come several requests' at once: no hook follows them, and nobody speaks them."""
-        assert isinstance(request, ReplyRequest)
-        return not self.hooks and not request.reply.progress.spoken
-
-    def told(self, told: Told) -> None:
-        """Pass on to the clients the tokens of a step that ends now."""
-        first = told.chorus.requests[0]
-        assert isinstance(first, ReplyRequest)
-        self.orchestrator.pass_on(first.reply.live[self._entry][0], self.egress.texts, told)
-
-    def caught_up(self, request: StageRequest, tokens: int) -> None:
-        """Count tokens of which `told` has told already."""
-        assert isinstance(request, ReplyRequest)
-        request.reply.progress.text_tokens += tokens
+    def _pass_on_text(self, request: ReplyRequest, deliver: Callable[..., None], *content: object) -> None:
+        """A message with text leaves the replica that works on `request`."""
+        self.orchestrator.pass_on(request.reply.live[self._entry][0], deliver, *content)
 
     def _text(self, request: ReplyRequest, tokens: int) -> None:
         reply = request.reply
         reply.progress.text_tokens += tokens
         for hook in self.hooks:
             hook.produced(reply)
-        self.orchestrator.pass_on(reply.live[self._entry][0], self.egress.text, reply, tokens)
+        self._pass_on_text(request, self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
         first = reply.talker is None

@@ -47,7 +47,7 @@ class Progress:
 @dataclass(slots=True)
 class SpeechView(RequestView):
     """A request whose output somebody listens to: besides, what the server knows of the reply and, through client
-    events, of its listener. `speculative`: it computes ahead of a turn that is still being said, and has no listener."""
+    events, of its listener. `speculative`: it computes ahead of a turn that is still being said; nobody listens."""
 
     progress: Progress = field(kw_only=True)
     session: SessionView = field(kw_only=True)

@@ -21,8 +21,8 @@ from harness.metrics.playback import Playback
 from workloads.trace import Session, Turn
 
 if TYPE_CHECKING:
-    from engines.core.together import Told
-    from engines.speaking.gateway import Listeners
+    from engines.core.fast_path.batch_listeners import ListenerGroup
+    from engines.core.fast_path.decode_batch import BatchTokens
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """How a turn ends that ends its session, as the log calls it."""
@@ -135,18 +135,19 @@ class Client(User):
             self._hear(at_s, Listening.on_text, turn, tokens)
 
     @staticmethod
-    def texts(clients: "Listeners", told: "Told") -> None:
+    def texts(group: "ListenerGroup", tokens: "BatchTokens") -> None:
         """A token for each, which is not its reply's first. All that comes of it is a row of the log, so that in
         virtual time no timer is set for it."""
-        one: Client = clients.each[0]
+        one: Client = group.listeners[0]
         loop, log = one._loop, one._log
-        known: _Away | None = clients.known
+        known: _Away | None = group.kept
         if known is None or known.cut_short != log.cut_short:
-            known = clients.known = _Away.of(clients.each, log.cut_short)
+            known = group.kept = _Away.of(group.listeners, log.cut_short)
+        begin, end = tokens.begin, tokens.end
         if known.network_s is not None and isinstance(loop, VirtualClockLoop) and log.knows("text"):
-            log.later(loop, loop.time() + known.network_s[told.begin : told.end], "text", told.who, 1)
+            log.later(loop, loop.time() + known.network_s[begin:end], "text", tokens.log_keys, 1)
         else:
-            for client, request in zip(clients.each[told.begin : told.end], told.requests, strict=True):
+            for client, request in zip(group.listeners[begin:end], tokens.requests, strict=True):
                 client.text(request.turn, 1)
 
     def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:

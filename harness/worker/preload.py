@@ -15,7 +15,7 @@ from harness.worker.isolation import send_output_to
 def warm() -> None:
     """Load vLLM, and configure each stage of the default deployment once."""
     import harness.worker.replay  # noqa: F401
-    from engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
+    from engines.core.vllm_adapter import make_config
     from engines.server import ServerParams, resolve
 
     for stage in resolve(ServerParams.model_validate({})).stages.values():

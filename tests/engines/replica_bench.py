@@ -7,10 +7,12 @@ from typing import Any
 
 from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
+from engines.core.fast_path.batch_listeners import BatchListeners
+from engines.core.fast_path.decode_batch import BatchTokens
+from engines.core.fast_path.decode_fast_path import path_of
 from engines.core.output import StageOutput
 from engines.core.policy import Policy
 from engines.core.request import StageRequest
-from engines.core.together import Told
 from harness.clocks.clock import run
 from harness.events.log import EventLog
 from tests.engines.stage import make_replica
@@ -24,26 +26,41 @@ LONG_S = 60.0
 """Longer than anything that is asked of it takes."""
 
 
+class HeardBatches(BatchListeners):
+    """Notes the tokens of decode batches: (s, request, 1). What their requests have produced is not counted yet."""
+
+    def __init__(self, heard: list[tuple[float, str, int]]) -> None:
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
+
+    def accepts(self, request: StageRequest) -> bool:
+        return True
+
+    def on_batch_tokens(self, tokens: BatchTokens) -> None:
+        self._heard += [(self._loop.time(), request.name, 1) for request in tokens.requests]
+
+    def count(self, request: StageRequest, tokens: int) -> None: ...
+
+
 class Bench:
-    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request). `together`:
-    it takes the tokens of several requests at once."""
+    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request). `fast`: on
+    the decode fast path; `batches`: its listeners are told of decode batches."""
 
     def __init__(
         self,
         on_arrival: Arrival | None = None,
         policy: Policy | None = None,
-        lazy_steps: bool = False,
-        together: bool = False,
+        fast: bool = False,
+        batches: bool = False,
         **limits: Any,
     ) -> None:
         self.log = EventLog()
         replica = make_replica(**limits)
-        listeners = self if together else None
-        output = StageOutput(replica, self.log, self._token, self._finish, listeners=listeners)
-        self.engine = StageEngine(
-            replica, output, self.log, policy, on_arrival=on_arrival, lazy_steps=lazy_steps
-        )
         self.tokens: list[tuple[float, str, int]] = []
+        listeners = HeardBatches(self.tokens) if batches else None
+        output = StageOutput(replica, self.log, self._token, self._finish, batch_listeners=listeners)
+        path = path_of(replica, fast)
+        self.engine = StageEngine(replica, output, self.log, policy, on_arrival=on_arrival, path=path)
         self.finished: dict[str, float] = {}
         self.on_token: Callable[[StageRequest], None] = lambda request: None
         self._loop = asyncio.get_running_loop()
@@ -52,15 +69,6 @@ class Bench:
     def _token(self, request: StageRequest, tokens: int) -> None:
         self.tokens.append((self._loop.time(), request.name, tokens))
         self.on_token(request)
-
-    def takes(self, request: StageRequest) -> bool:
-        return True
-
-    def told(self, told: Told) -> None:
-        """`on_token` is not: what a request has produced is not known yet."""
-        self.tokens += [(self._loop.time(), request.name, 1) for request in told.requests]
-
-    def caught_up(self, request: StageRequest, tokens: int) -> None: ...
 
     def _finish(self, request: StageRequest) -> None:
         self.finished[request.name] = self._loop.time()

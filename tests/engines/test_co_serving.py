@@ -70,15 +70,6 @@ def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
     assert told.sum() > 0 and found.counters["truncated_prompts"] == 0
 
 
-def test_what_is_computed_of_a_request_is_told_alike_with_and_without_lazy_steps() -> None:
-    trace = make_trace("co_serving", USERS | {"pool": 4}, 3)
-    lazy, eager = (
-        replay("vllm_omni_wo", {}, SERVER | {"lazy_steps": lazy}, {}, trace, 3) for lazy in (True, False)
-    )
-    pd.testing.assert_frame_equal(lazy.events.to_pandas(), eager.events.to_pandas())
-    pd.testing.assert_frame_equal(lazy.steps.to_pandas(), eager.steps.to_pandas())
-
-
 def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> None:
     """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
     alone = dict(measured(*run({"documents": 0}))[1])

@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate, abort_at_layer
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate, abort_at_layer
 from engines.core.request import StageRequest
+from engines.core.step import SchedulerStep
 from tests.engines.replica_bench import Bench, play, played, request
 
 
@@ -75,7 +76,7 @@ def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
     """Who comes has the step to itself sooner; whoever gave way loses the step's work, and nothing else."""
     whole_s = first_step_s()
 
-    def makes_way(command: Command, step: Step) -> Collection[str]:
+    def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
         urgent = isinstance(command, Add) and command.request.name == "urgent"
         return [row.request_id for row in step.rows] if urgent else ()
 
@@ -116,13 +117,13 @@ def test_nothing_is_asked_between_steps():
     asked: list[tuple[str, float, set[str]]] = []
 
     async def main() -> Bench:
-        def ask(command: Command, step: Step) -> Collection[str]:
+        def ask(command: Command, step: SchedulerStep) -> Collection[str]:
             asked.append((type(command).__name__, step.start_s, {row.request_id for row in step.rows}))
             return ()
 
         bench = Bench(ask, prefix_caching=True)
         one, two = request("one", 1, tokens=2), request("two", 2, tokens=2)
-        bench.engine.put(Add(one))  # it sleeps
+        bench.engine.enqueue(Add(one))  # it sleeps
         said: list[StageRequest] = []
 
         def answer(request: StageRequest) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from engines.composition import COMPONENTS, Order
-from engines.core.policy import STOCK, Plan, StageView
+from engines.core.policy import DEFAULT_PLAN, Plan, StageView
 from engines.core.stage import ENTRY
 from engines.registry import ENGINES
 from engines.server import ServerParams
@@ -30,7 +30,7 @@ class Watching:
         for request in view.requests:
             session, turn, _ = request.id.split(".")
             self._due_s.setdefault((int(session), int(turn)), request.due_s)
-        return STOCK
+        return DEFAULT_PLAN
 
 
 def promised(trace: Trace) -> Trace:

@@ -84,7 +84,7 @@ class Ordered:
 
 def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, Any]) -> Bench:
     async def main() -> Bench:
-        bench = Bench(policy=policy, lazy_steps=True, **limits)
+        bench = Bench(policy=policy, fast=True, **limits)
         for place, (at_s, prompt, tokens) in enumerate(arrivals):
             request = StageRequest(f"r{place}", place, 0, [*range(prompt)], tokens, first_token_id=100)
             bench.at(at_s, bench.engine.submit, request)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
 from engines.core.engine import StageEngine
+from engines.core.fast_path.decode_fast_path import path_of
 from engines.core.output import StageOutput
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
@@ -55,7 +56,7 @@ class Bench:
             self._finish,
             on_prefilled=self._prefilled if not index else None,
         )
-        return StageEngine(replica, output, self.log, lazy_steps=lazy)
+        return StageEngine(replica, output, self.log, path=path_of(replica, lazy))
 
     def submit(self, session: int, prompt: int, output: int) -> StageRequest:
         request = StageRequest("talker", session, 0, [0] * prompt, output)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.device import NO_ROWS, Row, SummedRows
+from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.step_cost import StepWork
-from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from engines.deployments import load_deployment
 from engines.devices.expert_parallel import BalancedExperts, all_to_all_s
 from engines.devices.extensions import StatedSteps
@@ -142,22 +142,22 @@ def test_dispatch_and_combination_take_what_was_measured_of_128_tokens_a_die(die
 
 @given(
     rows=st.lists(st.integers(1, 900), max_size=8),
-    quiet=st.lists(st.integers(1, 900), max_size=8),
+    summed=st.lists(st.integers(1, 900), max_size=8),
     reach=st.sampled_from([None, 1, 512]),
     steps=st.integers(0, 5),
 )
-def test_sums_of_quiet_rows_are_the_work_of_the_rows(
-    rows: list[int], quiet: list[int], reach: int | None, steps: int
+def test_sums_of_summed_rows_are_the_work_of_the_rows(
+    rows: list[int], summed: list[int], reach: int | None, steps: int
 ):
     """Each stays on its side of the reach, and each goes on for so many steps."""
-    sums, goes_on = QuietRows(), []
-    for context in quiet:
+    sums, goes_on = SummedRows(), []
+    for context in summed:
         far = reach is not None and context >= reach
         if reach is None or far or context + steps < reach:
             sums.add(context, far)
             goes_on.append(Row("", 1, context + steps, True))
     for _ in range(steps):
-        sums.go_on()
+        sums.advance()
     own = [Row("", 1, context, True) for context in rows]
     assert Work.of(own, reach, 0.5, sums) == Work.of([*own, *goes_on], reach, 0.5)
     assert StepWork.of_rows(own, sums) == StepWork.of_rows([*own, *goes_on])
@@ -198,60 +198,34 @@ def test_dies_begin_and_end_their_steps_together(done: Replay):
     assert decode["prefill_tokens"].sum() == 0
 
 
-def test_lazy_steps_change_nothing(done: Replay):
-    assert_same(done, replayed({"lazy_steps": False}))
-
-
 @pytest.fixture
 def rows(monkeypatch) -> Counter[str]:
-    """Decode rows that were looked at, and quiet ones."""
+    """Decode rows that were listed, and summed ones."""
     counts: Counter[str] = Counter()
-    schedule = LazyDecodes.schedule
+    schedule = DecodeFastPath.schedule
 
-    def counted(self: LazyDecodes, plan: Any) -> Any:
+    def counted(self: DecodeFastPath, plan: Any) -> Any:
         scheduled, rows = schedule(self, plan)
-        counts["looked_at"] += len(rows)
-        counts["quiet"] += self.quiet_rows.requests
+        counts["listed"] += len(rows)
+        counts["summed"] += self.summed_rows.requests
         return scheduled, rows
 
-    monkeypatch.setattr(LazyDecodes, "schedule", counted)
+    monkeypatch.setattr(DecodeFastPath, "schedule", counted)
     return counts
 
 
-def told_rarely(
-    interval: int, timeout_s: float, pool: int | None, attention: str, trace: Trace
-) -> list[Replay]:
-    """Lazy and not. Whoever waits for `timeout_s` is given up in the middle of a reply."""
-    server = SIX | {"stream_interval": interval, "kv_pool_blocks": pool}
-    client = {"turn_timeout_s": timeout_s}
-    return [
-        replays.run(trace, "omniinfer", client, server | {"lazy_steps": lazy}, attention=attention)
-        for lazy in (True, False)
-    ]
-
-
-def test_quiet_rows_change_nothing(rows):
-    lazy, eager = told_rarely(16, 2.5, None, "omniattn", trace(120, 100.0))
-    assert_same(lazy, eager)
-    assert (lazy.events.to_pandas()["kind"] == "abort").sum() > 5, "nobody left"
-    assert rows["quiet"] > 3 * rows["looked_at"]
-
-
-@pytest.mark.slow
-@settings(max_examples=8)
-@given(
-    interval=st.sampled_from([1, 2, 7, 64]),
-    timeout_s=st.sampled_from([4.0, 8.0, 900.0]),
-    pool=st.sampled_from([64, 80, 200]),
-    attention=st.sampled_from(["full", "omniattn"]),
-    seed=st.integers(0, 99),
-)
-def test_whatever_is_quiet_changes_nothing(
-    interval: int, timeout_s: float, pool: int, attention: str, seed: int
-):
-    """Pools in which decodes preempt each other included."""
-    load = {"requests": 400, "rate": 1000.0, "output_mean": 150.0, "input_mean": 1500.0}
-    assert_same(*told_rarely(interval, timeout_s, pool, attention, make_trace("novel", load, seed)))
+def test_summed_rows_change_nothing(rows):
+    """Listeners are told of 16 tokens at a time, and who waits for 2.5 s gives up in the middle of a reply."""
+    server, client = SIX | {"stream_interval": 16}, {"turn_timeout_s": 2.5}
+    fast, asked = (
+        replays.run(
+            trace(120, 100.0), "omniinfer", client, server | {"lazy_steps": fast}, attention="omniattn"
+        )
+        for fast in (True, False)
+    )
+    assert_same(fast, asked)
+    assert (fast.events.to_pandas()["kind"] == "abort").sum() > 5, "nobody left"
+    assert rows["summed"] > 3 * rows["listed"]
 
 
 def test_aborts_leave_nothing_behind():

@@ -264,20 +264,20 @@ def test_held_requests_keep_their_slots():
 
 
 @pytest.mark.parametrize(("budget", "left"), [(64, 61), (200, 63)])
-def test_rows_set_aside_take_a_token_and_a_slot_each(budget: int, left: int):
+def test_bypassing_rows_take_a_token_and_a_slot_each(budget: int, left: int):
     scheduler = make_scheduler(max_num_seqs=4, max_num_batched_tokens=budget)
     for name in "abc":
         add(scheduler, name, prompt=16)
     step(scheduler)
     for name in "xy":
         add(scheduler, name, prompt=63)
-    output = scheduler.schedule_with(Plan(), rest=[scheduler.requests["c"]], aside=2)
+    output = scheduler.schedule_with(Plan(), runnable=[scheduler.requests["c"]], bypassing=2)
     assert output.num_scheduled_tokens == {"c": 1, "x": left}
     assert [request.request_id for request in scheduler.running] == list("abcx")
     assert (scheduler.max_num_scheduled_tokens, scheduler.max_num_active_reqs) == (budget, 4)
 
 
-def test_who_is_preempted_beside_rows_set_aside_runs_no_more():
+def test_who_is_preempted_beside_bypassing_rows_runs_no_more():
     scheduler = make_scheduler(blocks=7)
     for name in "abc":
         add(scheduler, name, prompt=31)
@@ -285,7 +285,7 @@ def test_who_is_preempted_beside_rows_set_aside_runs_no_more():
     step(scheduler)
     assert not scheduler.free_blocks
     rest = [scheduler.requests[name] for name in "cb"]
-    output = scheduler.schedule_with(Plan(order=["a", "c", "b"]), rest=rest, aside=1)
+    output = scheduler.schedule_with(Plan(order=["a", "c", "b"]), runnable=rest, bypassing=1)
     assert output.num_scheduled_tokens == {"c": 1} and output.preempted_req_ids == {"b"}
     assert [request.request_id for request in scheduler.running] == list("ac")
 

@@ -21,17 +21,21 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
     from engines.core.vllm_adapter.hand_over import handed_over
     from engines.core.vllm_adapter.kv_scheduler import follow
-    from engines.core.vllm_adapter.lazy_decode import LazyDecodes
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.requests import make_chunk, make_request
-    from engines.core.vllm_adapter.rounds import Rounds, dropped, finish_step, passed_over, rows_of
+    from engines.core.vllm_adapter.scheduler_path import (
+        SchedulerPath,
+        dropped,
+        finish_step,
+        passed_over,
+        rows_of,
+    )
     from engines.core.vllm_adapter.scheduling import RequestStatus, StageScheduler
 
 __all__ = [
     "HostTransfers",
-    "LazyDecodes",
     "RequestStatus",
-    "Rounds",
+    "SchedulerPath",
     "StageScheduler",
     "dropped",
     "engine_arguments",
@@ -55,11 +59,10 @@ def __getattr__(name: str) -> Any:
             "clock",
             "scheduling",
             "requests",
-            "rounds",
+            "scheduler_path",
             "configuration",
             "offload",
             "hand_over",
-            "lazy_decode",
             "kv_scheduler",
             "execution",
         ):

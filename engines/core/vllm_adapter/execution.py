@@ -25,7 +25,7 @@ from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.interruption import Interrupted, Interruption
 from engines.core.vllm_adapter.offload import HostMemory
 from engines.core.vllm_adapter.requests import make_request
-from engines.core.vllm_adapter.rounds import dropped, finish_step, rows_of
+from engines.core.vllm_adapter.scheduler_path import dropped, finish_step, rows_of
 from engines.core.vllm_adapter.scheduling import StageScheduler
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8

@@ -29,17 +29,18 @@ from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 
-class Caller(Protocol):
-    """Asks for the rounds (`rounds.Rounds`), and may know more of some requests than vLLM (`decodes`)."""
+class Bypass(Protocol):
+    """Requests whose rows bypass the scheduler, so that vLLM does not have all of their tokens
+    (`engines.core.fast_path`). `decodes`: these requests, by id; the `row` of each is its next one."""
 
     decodes: dict[str, Any]
 
-    def settle(self, request_ids: Iterable[str]) -> None:
-        """Let vLLM know all of these."""
+    def sync_to_vllm(self, request_ids: Iterable[str]) -> None:
+        """Give vLLM all that is known of these requests."""
         ...
 
-    def fill(self) -> None:
-        """Let vLLM know all blocks that are full."""
+    def cache_full_blocks(self) -> None:
+        """Let vLLM know of all full blocks."""
         ...
 
 
@@ -68,7 +69,7 @@ class StageScheduler(KvScheduler):
         self.evictions = Evictions()
         self.preloads = Preloads(self)
         self.next_use: NextUseQueue | None = None
-        self.caller: Caller | None = None
+        self.bypass: Bypass | None = None
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
         self.counters: Counter[str] = Counter()
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
@@ -123,13 +124,13 @@ class StageScheduler(KvScheduler):
         self,
         plan: Plan,
         throttle_prefills: bool = False,
-        rest: list[Request] | None = None,
-        aside: int = 0,
+        runnable: list[Request] | None = None,
+        bypassing: int = 0,
     ) -> SchedulerOutput:
         """One round under `plan`. What is held keeps its place, its status and its blocks.
 
-        `aside`: so many running requests take a token and a slot each without vLLM's doing (`lazy_decode`); `rest`:
-        those of the others that are not held, in the plan's order.
+        `bypassing`: number of running requests that take a token and a slot each on the decode fast path; `runnable`:
+        the other running requests that are not held, in the plan's order.
         """
         before = self.running
         held = [request for request in before if request.request_id in plan.held] if plan.held else []
@@ -142,15 +143,15 @@ class StageScheduler(KvScheduler):
                     queue.remove_requests(ordered)
                     for request in ordered:
                         queue.add_request(request)
-        self.running = self.in_order(plan) if rest is None else rest
+        self.running = self.in_order(plan) if runnable is None else runnable
         seen = self.running.copy()
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
         budget, slots = self.max_num_scheduled_tokens, self.max_num_active_reqs
         if plan.step_budget is not None:
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
-        self.max_num_scheduled_tokens -= aside
+        self.max_num_scheduled_tokens -= bypassing
         # A held request still has its slot in the model runner.
-        self.max_num_active_reqs = slots - len(held) - aside
+        self.max_num_active_reqs = slots - len(held) - bypassing
         self._caps = dict(plan.caps)
         try:
             output = StageScheduler.schedule(self, throttle_prefills)
@@ -314,8 +315,8 @@ class StageScheduler(KvScheduler):
         """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
-        if self.caller is not None:
-            self.caller.fill()
+        if self.bypass is not None:
+            self.bypass.cache_full_blocks()
         return self.cached_tokens(hashes)
 
     def cached_tokens(self, hashes: Sequence[Any]) -> int:
@@ -362,8 +363,8 @@ class StageScheduler(KvScheduler):
                 if computed < request.num_prompt_tokens:
                     self._inflight_prefills.add(request)
             else:  # vLLM was not asked about it, but may have given it a block
-                assert self.caller is not None
-                computed = self.caller.decodes[request_id].row.context
+                assert self.bypass is not None
+                computed = self.bypass.decodes[request_id].row.context
             for manager in self.kv_cache_manager.coordinator.single_type_managers:
                 cached = manager.num_cached_block.get(request_id)
                 if cached is None:
@@ -387,9 +388,9 @@ class StageScheduler(KvScheduler):
         return frozenset(withdrawn)
 
     def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> Any:
-        if self.caller is not None:
+        if self.bypass is not None:
             ids = self.requests if request_ids is None else request_ids
-            self.caller.settle([ids] if isinstance(ids, str) else list(ids))
+            self.bypass.sync_to_vllm([ids] if isinstance(ids, str) else list(ids))
         return super().finish_requests(request_ids, finished_status)
 
     def abort(self, request_ids: Iterable[str]) -> None:

@@ -49,7 +49,6 @@ ALWAYS_COUNTED = (
     "held_running_rounds",
     "break_blocked",
 )
-NOBODY: frozenset[str] = frozenset()
 
 POLL_S = 0.1
 """When a deferred request waits for something other than playback, look again after one ack period."""
@@ -107,7 +106,7 @@ class UrgencyPolicy:
             self.counters["fallback_order"] += 1
             return Plan()
         first = candidates[0].rank if candidates else AHEAD
-        early = self._early(candidates, view) if first <= U1 else NOBODY
+        early = self._early(candidates, view) if first <= U1 else frozenset()
         slots = len(candidates)
         if first < U2:
             slots = self._slots([c for c in candidates if c.request.id not in early], view)
@@ -135,7 +134,7 @@ class UrgencyPolicy:
             self.counters["released_to_preemption"] += 1
             batch = admitted
         order = [c.request.id for c in batch]
-        held = NOBODY
+        held: frozenset[str] = frozenset()
         if len(batch) < len(candidates):
             running = set(order)
             held = frozenset([c.request.id for c in candidates if c.request.id not in running])
@@ -173,7 +172,7 @@ class UrgencyPolicy:
         """
         new = [c.request for c in candidates if c.rank == U1 and not c.request.progress.frames]
         if not new or self.stage != "talker" or not self.params.keep_up:
-            return NOBODY
+            return frozenset()
         served = [c.request for c in candidates if c.rank < AHEAD and not c.too_far]
         served = [request for request in served if request.progress.frames]
         if not served:
@@ -184,7 +183,7 @@ class UrgencyPolicy:
             if batch.made(request) < len(listeners):
                 return frozenset([each.id for each in new[index:]])
             batch.add(request)
-        return NOBODY
+        return frozenset()
 
     def _slots(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
         """How many U2 requests join the step at most: all, where nobody urgent is in it; none, by strict precedence.

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from engines.core.device import Row
-from engines.core.engine import StageEngine
+from engines.core.engine import StageEngine, sleep_until
 from engines.core.policy import Plan
 from engines.core.recorder import StepLog
 from engines.core.stage import ENTRY, Stage
@@ -78,7 +78,7 @@ class PassEngine(StageEngine):
                 self.queues.see(self.requests)
                 for stage, ids in self._timed(self.rule.next(self.queues, self.under_way)):
                     self._begin(stage, ids, passes)
-                await self.rest()
+                await sleep_until(None, [self])
 
     def _timed(self, passes: Passes) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the passes of a rule. The time that the rule takes counts as the policy's."""
@@ -116,7 +116,7 @@ class PassEngine(StageEngine):
         self.record_preempted(preempted, now)
         self.queues.at |= dict.fromkeys(preempted, PREFILL)  # what was seen stays seen
         if not rows and scheduled is not None:
-            self.finish(scheduled, rows, [], None)
+            self.update(scheduled, rows, [], None)
         self.table.record_starts(rows, now)
         return scheduled, rows
 
@@ -133,7 +133,7 @@ class PassEngine(StageEngine):
         requests = {row.request_id: self.requests[row.request_id] for row in rows}
         start_s = self._loop.time()
         sampled = await worker.execute(scheduled, rows, requests)
-        produced = [each for each in self.finish(scheduled, rows, sampled, None) if each[0] in self.requests]
+        produced = [each for each in self.update(scheduled, rows, sampled, None) if each[0] in self.requests]
         self.steps += 1
         self._log(stage, start_s, rows, sum([row.tokens for row in rows]), worker.sms)
         self.output.deliver(produced, self.requests, self._loop.time())

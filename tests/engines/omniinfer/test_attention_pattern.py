@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
+from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.policy import Plan
 from engines.core.stage import AttentionWindow, reach, windowed_share
 from engines.core.vllm_adapter.attention.reference import dense_attention
@@ -260,10 +261,10 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
     dense.check(asked[2], said["r2"])  # nothing is left out of a context this short
 
 
-def rounds_of(kind, seed, blocks):
-    """Rows, free blocks and outputs of each round of random requests that come as others run."""
+def steps_of(kind, seed, blocks):
+    """Rows, free blocks and outputs of each step of random requests that come as others run."""
     rng, made = random.Random(seed), scheduler(blocks=blocks, max_num_batched_tokens=128, max_num_seqs=6)
-    rounds, seen, asked = kind(made), [], 0
+    path, seen, asked = kind(made), [], 0
     coming = [(rng.randrange(150), rng.randrange(1, 120), rng.randrange(1, 90)) for _ in range(12)]
     for now in range(1200):
         for index, (at, prompt, output) in enumerate(coming):
@@ -271,9 +272,9 @@ def rounds_of(kind, seed, blocks):
                 made.add_request(vllm.make_request(str(index), [5] * prompt, output, float(at), None))
         if not made.has_unfinished_requests():
             continue
-        scheduled, rows = rounds.schedule(Plan())
+        scheduled, rows = path.schedule(Plan())
         asked += scheduled is not None
-        produced = rounds.finish(scheduled, rows, [[7] if row.samples else [] for row in rows], None)
+        produced = path.update(scheduled, rows, [[7] if row.samples else [] for row in rows], None)
         seen.append((now, sorted(map(repr, rows)), made.free_blocks, sorted(produced)))
     assert not made.has_unfinished_requests()
     return seen, asked
@@ -281,16 +282,16 @@ def rounds_of(kind, seed, blocks):
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**31), st.sampled_from([14, 20, 60]))
-def test_steps_of_which_vllm_is_not_asked_leave_the_same(seed, blocks):
-    (lazy, asked), (eager, all_asked) = (
-        rounds_of(each, seed, blocks) for each in (vllm.LazyDecodes, vllm.Rounds)
+def test_the_decode_fast_path_leaves_the_same(seed, blocks):
+    (fast, asked), (full, all_asked) = (
+        steps_of(each, seed, blocks) for each in (DecodeFastPath, vllm.SchedulerPath)
     )
-    assert lazy == eager
+    assert fast == full
     assert asked <= all_asked
 
 
-def test_vllm_is_not_asked_of_most_steps_of_an_ample_pool():
-    assert rounds_of(vllm.LazyDecodes, 0, 60)[1] < 0.9 * rounds_of(vllm.Rounds, 0, 60)[1]
+def test_vllm_is_not_asked_in_many_steps_of_an_ample_pool():
+    assert steps_of(DecodeFastPath, 0, 60)[1] < 0.9 * steps_of(vllm.SchedulerPath, 0, 60)[1]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=4))

@@ -1,0 +1,171 @@
+"""Simple decodes: rows that write one more token into a KV block which their request holds.
+
+For such a row vLLM's scheduler would only count up. This file says which rows are simple, does for them what vLLM's
+`schedule` and `update_from_output` would have done, and gives a request back to vLLM. It holds all that
+`engines.core.fast_path` needs of vLLM's own names.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+from vllm.v1.request import Request, RequestStatus
+
+from engines.core.device import Row
+from engines.core.policy import Plan
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.core.vllm_adapter.scheduling import StageScheduler
+
+SLOTS = 8
+"""[chosen] with more free slots, `could_be_hit` does not look which waiting requests would take them."""
+
+LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+"""States of a waiting request that vLLM takes in when there is a slot. Until then it takes in no request behind it."""
+
+
+@dataclass(slots=True)
+class SimpleDecode:
+    """A request whose rows bypass vLLM's scheduler up to the row on a context of `until` tokens.
+
+    `row`: its next row; of a summed decode its row in step `summed_from`. `blocks`: KV blocks that it holds.
+    `unsynced`: sampled tokens that vLLM's request does not have yet. `batched`: it is in the decode batch. `lasts`: the
+    context up to which the request holds blocks and does not end. It is beyond `until` where the row at `until` fills a
+    block that other requests may hit. In the decode batch that row stays summed unless another request could hit the
+    block: it is the row of step `fills_at`, and vLLM learns of the full block later.
+    """
+
+    request: Request
+    row: Row
+    until: int
+    lasts: int
+    blocks: int
+    unsynced: list[int] = field(default_factory=list)
+    summed_from: int = 0
+    batched: bool = False
+    fills_at: int | None = None
+
+
+class SimpleDecodes:
+    """Finds the simple decodes of a scheduler and keeps vLLM's state of them.
+
+    `groups`: groups of layers; each takes blocks of its own.
+    """
+
+    def __init__(self, scheduler: StageScheduler) -> None:
+        self.scheduler = scheduler
+        managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+        self.groups = len(managers)
+        self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
+        # A window takes blocks back, too; otherwise `cache_blocks` is all that a row needs which only fills its block.
+        self._only_caches = self.groups == 1 and not self._windows
+
+    def find(self, request: Request) -> SimpleDecode | None:
+        """Return the request as a simple decode; None where its next row is something else."""
+        context, params = request.num_computed_tokens, request.sampling_params
+        if request.num_tokens - context != 1 or request.has_encoder_inputs:
+            return None
+        if params is None or params.stop_token_ids or self.at_last_token(request):
+            return None
+        return self._decode(request)
+
+    def last_context(self, request: Request) -> int:
+        """The context on which the request samples its last token."""
+        left = request.max_tokens - request.num_output_tokens
+        return min(request.num_computed_tokens + left - 1, self.scheduler.max_model_len - 2)
+
+    def through_full_block(self, request: Request) -> SimpleDecode:
+        """Give the request the block that its next row needs, or let vLLM know of the block which that row fills.
+        Returns the decode from that row on."""
+        scheduler, context = self.scheduler, request.num_computed_tokens
+        if self._only_caches and context % scheduler.block_size:  # it fills its block and needs none
+            scheduler.kv_cache_manager.cache_blocks(request, context + 1)
+            decode = self._decode(request)
+            decode.until = decode.lasts
+            return decode
+        scheduler.kv_cache_manager.allocate_slots(request, 1)
+        return self._decode(request)
+
+    def sync(self, decode: SimpleDecode) -> None:
+        """Give vLLM's request the tokens that were sampled."""
+        if decode.unsynced:
+            decode.request.append_output_token_ids(decode.unsynced)
+            decode.request.num_computed_tokens += len(decode.unsynced)
+            decode.unsynced = []
+
+    def cache_full_block(self, decode: SimpleDecode) -> None:
+        """Let vLLM know of the block that the decode's next row fills, or a row before."""
+        size = self.scheduler.block_size
+        full = (decode.request.num_computed_tokens + 1) // size * size
+        self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
+
+    def give_back(self, decode: SimpleDecode) -> None:
+        """vLLM schedules the request from here on."""
+        self.scheduler.prev_step_scheduled_req_ids.add(
+            decode.row.request_id
+        )  # else it copies all of its tokens
+        self.sync(decode)
+
+    def could_be_hit(self, decode: SimpleDecode) -> bool:
+        """Whether a request that vLLM takes in now could begin with the block which the decode's row fills."""
+        scheduler, own = self.scheduler, decode.request.block_hashes
+        block = decode.until // scheduler.block_size
+        slots = (
+            scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
+        )
+        if not block or scheduler.kv_holding_waiting or slots > SLOTS:
+            return True
+        for request in islice(scheduler.waiting, max(0, slots)):
+            theirs = request.block_hashes
+            if request.status not in LOOKED_AT or (
+                len(theirs) > block and theirs[block - 1] == own[block - 1]
+            ):
+                return True
+        return False
+
+    def needs(self, requests: Sequence[Request]) -> tuple[int, int]:
+        """Tokens of the next rows of these running requests, and the new blocks that each group of layers needs."""
+        size, tokens, blocks = self.scheduler.block_size, 0, 0
+        for request in requests:
+            tokens += request.num_tokens - request.num_computed_tokens
+            blocks += max(0, -(-request.num_tokens // size) - self.scheduler.blocks_held(request.request_id))
+        return tokens, blocks
+
+    def at_last_token(self, request: Request) -> bool:
+        """Whether the request's next row samples its last token."""
+        return self.last_context(request) <= request.num_computed_tokens
+
+    def token_budget(self, plan: Plan) -> int:
+        """Tokens of a step at most."""
+        budget = self.scheduler.max_num_scheduled_tokens
+        return budget if plan.step_budget is None else min(budget, plan.step_budget)
+
+    def _decode(self, request: Request) -> SimpleDecode:
+        """The decode of a request whose next row samples and has a block to write to."""
+        context, size = request.num_computed_tokens, self.scheduler.block_size
+        blocks = self.scheduler.blocks_held(request.request_id)
+        until = lasts = min(self.last_context(request), blocks * size)
+        if request._block_hasher is not None:
+            until = min(until, context // size * size + size - 1)
+            if not self._may_cache_later:
+                lasts = until
+        for manager in self._windows:
+            until = lasts = min(until, _taken_back(manager, request.request_id, context))
+        return SimpleDecode(request, Row(request.request_id, 1, context, True), until, lasts, blocks)
+
+    @property
+    def _may_cache_later(self) -> bool:
+        """Whether vLLM can learn of a full block later: nobody reads its events, and one call does it."""
+        scheduler = self.scheduler
+        events = scheduler.kv_cache_manager.block_pool.enable_kv_cache_events
+        return self.groups == 1 and not scheduler.offloads and not events
+
+
+def _taken_back(manager: SlidingWindowManager, request_id: str, context: int) -> int:
+    """The context, this one or a later, on which vLLM next takes a block back that the window has left."""
+    size = manager.block_size
+    pinned = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
+    left = manager.get_num_skipped_tokens(context) // size
+    if left > pinned and not manager.req_to_blocks[request_id][left - 1].is_null:
+        return context
+    return manager.sliding_window - 1 + (max(left, pinned) + 1) * size
