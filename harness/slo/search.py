@@ -1,14 +1,40 @@
-"""The largest value that passes, with few trials: doubling until one fails, then halving the gap.
+"""The largest value that passes, with few trials: doubling until one fails, then halving the gap; and its file.
 
-It is taken for monotone: a value that passes speaks for the smaller ones, one that fails for the larger ones.
+It is taken for monotone: a value that passes speaks for the smaller ones, one that fails for the larger ones. In
+virtual time a value passes when every seed meets every target. Over sockets it passes, fails or stays undecided by the
+rule of any live run (`harness.slo.judgement`). Turns that failed count as infinitely late: no server gets faster by
+dropping its callers. A live value that stays undecided is measured once more, with as many repeats again; if that does
+not decide it, it does not count as passed. One that could not be measured, because a machine was too slow, says nothing
+about the server: it is tried again, and if that does not help, the search ends INCONCLUSIVE.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from statistics import median
+from typing import Any, Literal, NamedTuple
+
+from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
+from harness.slo.targets import Repeat, Target, name_of, number
+from workloads.errors import UserError
+
+SEARCH = "search.json"
+"""The search, beside the results of its points."""
+EARLIER_NAMES = ("find.json", "capacity.json")
+"""Former names of the file: of `rehearse find`, and of `rehearse live --find`. Such directories are still read."""
+FIRST = 8
+"""Calls to begin with where no number is given. [chosen]"""
+CLOSE = 6
+"""A search at an endpoint ends when the gap above N is at most N / 6: 48 holds, 56 does not. [chosen]"""
+AGAIN = 2
+"""So often a number that could not be measured is tried again. [chosen]"""
 
 Passed = Mapping[float, bool]
 """Value -> whether it passed."""
+Outcome = Literal["passes", "fails", "undecided", "invalid"]
+SHOWN: dict[Outcome, str] = {"passes": PASS, "fails": FAIL, "undecided": INCONCLUSIVE, "invalid": "INVALID"}
 
 _DIGITS = 3
 """Significant digits of a value between two that are no whole numbers: nobody asks for a rate of 3.1406."""
@@ -62,6 +88,31 @@ def surprising(passed: Passed) -> tuple[float, float] | None:
     return (failed, max(above)) if failed is not None and above else None
 
 
+class Tried(NamedTuple):
+    """One point; they sort by value and seed."""
+
+    value: float
+    seed: int
+    repeat: Repeat
+
+
+@dataclass(frozen=True)
+class Step:
+    """All repeats at one value. `verdict`: passes, fails, too few turns decide, or it could not be measured."""
+
+    value: float
+    repeats: tuple[Repeat, ...]
+    verdict: Outcome
+
+
+def judge(value: float, repeats: Iterable[Repeat], targets: Sequence[Target]) -> Step:
+    """By the values alone: passes when every repeat was measured and meets every target; fails when one misses some."""
+    repeats = tuple(repeats)
+    failing = [repeat for repeat in repeats if not repeat.error and not repeat.meets(targets)]
+    invalid = [repeat for repeat in repeats if repeat.error]
+    return Step(value, repeats, "fails" if failing else "invalid" if invalid else "passes")
+
+
 @dataclass(frozen=True)
 class Interval:
     """Over seeds, of the largest value that each one holds; None: a seed held none that was tried."""
@@ -72,47 +123,132 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What a search looks for: the largest value of the parameter `over` at which every target is met."""
+
+    over: str
+    targets: tuple[Target, ...]
+    bounds: Bounds
+    seeds: tuple[int, ...]
+    """The seeds that a value is tried on."""
+    counts: str = ""
+    """The unit of the values, such as call; "" where they have none, and are named by `over`."""
+
+    def amount(self, value: float) -> str:
+        """`16 calls`, or `c=16`."""
+        if not self.counts:
+            return f"{self.over}={value:g}"
+        return f"{value:g} {self.counts}{'' if value == 1 else 's'}"
+
+
+@dataclass(frozen=True)
 class Search:
-    """The search of `rehearse find` for the largest value of a parameter at which every seed meets every target.
+    """The search at one engine and one setting of the experiment's other axes.
 
-    All seeds are tried together until that value is known. Seeds that still met the targets where another one did not
-    then go on by themselves, so that the largest value of each seed tells how far they differ.
-
-    `met`: seed -> value -> whether it meets every target.
+    All seeds are tried together until the largest value is known at which all meet every target. Seeds that still met
+    the targets where another one did not then go on by themselves, so that the largest value of each seed tells how far
+    they differ.
     """
 
-    bounds: Bounds
-    met: Mapping[int, Passed]
+    question: Question
+    tried: Sequence[Tried] = ()
+    """In the order in which it was."""
+    verdicts: Mapping[float, Outcome] = field(default_factory=dict)
+    """Verdicts on values that were not judged by their repeats alone, as `judge` does."""
+    engine: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The values that were tried on every seed, ascending."""
+        found: dict[float, dict[int, Repeat]] = {}
+        for value, seed, repeat in self.tried:
+            found.setdefault(value, {})[seed] = repeat
+        steps = [
+            judge(value, found[value].values(), self.question.targets)
+            for value in sorted(found)
+            if found[value].keys() >= set(self.question.seeds)
+        ]
+        return tuple(replace(step, verdict=self.verdicts.get(step.value, step.verdict)) for step in steps)
+
+    def step(self, value: float) -> Step:
+        return next(step for step in self.steps if step.value == value)
+
+    def with_step(self, step: Step) -> "Search":
+        """The search after this step, which replaces an earlier one at its value."""
+        tried = [each for each in self.tried if each.value != step.value]
+        tried += [Tried(step.value, seed, repeat) for seed, repeat in enumerate(step.repeats)]
+        return replace(self, tried=tuple(tried), verdicts={**self.verdicts, step.value: step.verdict})
 
     @property
-    def together(self) -> dict[float, bool]:
-        """The values that were tried on every seed, and whether all met the targets."""
-        first, *others = self.met.values()
-        common = [value for value in first if all(value in other for other in others)]
-        return {value: all(each[value] for each in self.met.values()) for value in common}
+    def passed(self) -> dict[float, bool]:
+        """The values that were tried on every seed, and whether they pass."""
+        return {step.value: step.verdict == "passes" for step in self.steps}
+
+    @property
+    def _met(self) -> dict[int, dict[float, bool]]:
+        """Seed -> value -> whether it meets every target; a point that failed meets none."""
+        met: dict[int, dict[float, bool]] = {seed: {} for seed in self.question.seeds}
+        for value, seed, repeat in self.tried:
+            met[seed][value] = repeat.meets(self.question.targets)
+        return met
 
     @property
     def wanted(self) -> list[tuple[float, int]]:
         """Values and seeds to measure next; none when the search is over."""
-        value = self.bounds.following(self.together)
+        bounds, met = self.question.bounds, self._met
+        value = bounds.following(self.passed)
         if value is not None:
-            return [(value, seed) for seed, met in self.met.items() if value not in met]
-        following = {seed: self.bounds.following(met) for seed, met in self.met.items()}
+            return [(value, seed) for seed, values in met.items() if value not in values]
+        following = {seed: bounds.following(values) for seed, values in met.items()}
         return [(value, seed) for seed, value in following.items() if value is not None]
 
     @property
     def holds(self) -> float | None:
-        """The largest value at which every seed meets every target; None where the smallest does not."""
-        return holding(self.together)
+        """The largest value that passes; None where the smallest does not."""
+        return holding(self.passed)
+
+    @property
+    def stops(self) -> float | None:
+        """The smallest value that does not pass, for whatever reason; None where the largest does."""
+        return breaking(self.passed)
 
     @property
     def breaks(self) -> float | None:
-        """The smallest value that was tried on every seed and did not hold; None where the largest did."""
-        return breaking(self.together)
+        """The smallest value above `holds` that fails."""
+        return self._above("fails")
+
+    @property
+    def unmeasured(self) -> float | None:
+        """The value at which the search ended because it could not be measured; None where a smaller one above `holds`
+        failed: that is an answer without it."""
+        value, breaks = self._above("invalid"), self.breaks
+        return value if value is not None and (breaks is None or value < breaks) else None
+
+    @property
+    def undecided(self) -> list[float]:
+        """The values between `holds` and the smallest that failed that had too few turns to decide."""
+        low, most = self.holds or 0, self.breaks or float("inf")
+        return [s.value for s in self.steps if s.verdict == "undecided" and low < s.value < most]
+
+    def _above(self, verdict: Outcome) -> float | None:
+        """The smallest value with this verdict above what holds."""
+        above = (s.value for s in self.steps if s.verdict == verdict and s.value > (self.holds or 0))
+        return min(above, default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """PASS: a value passes, and why no larger one does is known. FAIL: not even the smallest passes. Else
+        INCONCLUSIVE."""
+        if self.unmeasured is not None:
+            return INCONCLUSIVE
+        if self.holds is not None:
+            return PASS
+        return FAIL if self.steps and self.steps[0].verdict == "fails" else INCONCLUSIVE
 
     @property
     def interval(self) -> Interval:
-        found = [holding(met) for met in self.met.values()]
+        found = [holding(met) for met in self._met.values()]
         ranked = sorted(found, key=lambda value: -1.0 if value is None else value)
         known = [value for value in ranked if value is not None]
         middle = median(known) if len(known) == len(ranked) else ranked[(len(ranked) - 1) // 2]
@@ -121,5 +257,173 @@ class Search:
     @property
     def surprises(self) -> dict[int, tuple[float, float]]:
         """Seeds that missed a target at a smaller value than one at which they met all."""
-        found = {seed: surprising(met) for seed, met in self.met.items()}
+        found = {seed: surprising(met) for seed, met in self._met.items()}
         return {seed: pair for seed, pair in found.items() if pair is not None}
+
+    @property
+    def answer(self) -> str:
+        """What it found, in one sentence without its subject."""
+        amount, holds, breaks, unmeasured = self.question.amount, self.holds, self.breaks, self.unmeasured
+        undecided = "".join(f"; {n:g}: {INCONCLUSIVE}" for n in self.undecided)
+        if holds is None:
+            first = self.steps[0]
+            if unmeasured is not None:
+                return f"was not measured at any number: at {amount(unmeasured)} {self._lost(unmeasured)}."
+            if first.verdict == "undecided":
+                return f"may or may not handle {amount(first.value)}: too few turns to decide."
+            return f"cannot handle even {amount(first.value)}: {self._shortfall(first.value)}."
+        targets = range(len(self.question.targets))
+        found = ", ".join(self._values(self.step(holds), i, bound=True) for i in targets) + undecided
+        if unmeasured is not None:
+            missed = "" if breaks is None else f"; at {breaks:g} {self._shortfall(breaks)}"
+            return (
+                f"can handle at least {amount(holds)}, the most that passed: {found}; "
+                f"at {unmeasured:g} {self._lost(unmeasured)}{missed}."
+            )
+        if breaks is None:
+            why = "" if undecided else ", the most that were tried"
+            return f"can handle at least {amount(holds)}{why}: {found}."
+        return f"can handle {amount(holds)}: {found}; at {breaks:g} {self._shortfall(breaks)}."
+
+    def _shortfall(self, value: float) -> str:
+        """Which targets a value misses, or that it could not be measured."""
+        step = self.step(value)
+        missed = [
+            i
+            for i, target in enumerate(self.question.targets)
+            if any(not r.error and not target.met(r.values[i]) for r in step.repeats)
+        ]
+        return ", ".join(self._values(step, i, bound=False) for i in missed) or self._lost(value)
+
+    def _lost(self, value: float) -> str:
+        error = next((repeat.error for repeat in self.step(value).repeats if repeat.error), "no value")
+        return f"it could not be measured ({error})"
+
+    def _values(self, step: Step, index: int, bound: bool) -> str:
+        """A target's median with its range."""
+        target = self.question.targets[index]
+        known = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
+        if not known:
+            return f"{name_of(target.metric)} is missing"
+        text = f"{name_of(target.metric)} {number(target.metric, float(median(known)))}"
+        if len(known) > 1:
+            low, high = (number(target.metric, end, unit=False) for end in (known[0], known[-1]))
+            text += f" ({low}–{high})"
+        return f"{text} {target.asked}" if bound else text
+
+
+def search(measure: Callable[[int, int], Step], question: Question) -> Search:
+    """Measure whole numbers until the largest that passes lies close below one that does not, or one cannot be
+    measured. `measure(n, k)` gives a number k times its repeats; it measures again only what could not be measured."""
+    found = Search(question)
+    while (value := question.bounds.following(found.passed)) is not None:
+        step = _measured(measure, int(value), 1)
+        if step.verdict == "undecided":
+            step = _measured(measure, int(value), 2)
+        found = found.with_step(step)
+        if step.verdict == "invalid":
+            break
+    return found
+
+
+def _measured(measure: Callable[[int, int], Step], n: int, times: int) -> Step:
+    step = measure(n, times)
+    for _ in range(AGAIN):
+        if step.verdict != "invalid":
+            break
+        step = measure(n, times)
+    return step
+
+
+@dataclass(frozen=True)
+class Searches:
+    """One search for each engine and setting; of an endpoint one. `prices` of an hour and `watts`: of one GPU, by its
+    name, as the user gave them."""
+
+    question: Question
+    searched: tuple[Search, ...]
+    prices: Mapping[str, float] = field(default_factory=dict)
+    watts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def points(self) -> set[str]:
+        """The ids of the points that were tried."""
+        return {each.repeat.point for one in self.searched for each in one.tried}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For search.json."""
+        question = asdict(self.question)
+        return {
+            "schema_version": 2,
+            **question,
+            "prices": self.prices,
+            "watts": self.watts,
+            "searched": [
+                {
+                    "engine": one.engine,
+                    "settings": dict(one.settings),
+                    "holds": one.holds,
+                    "breaks": one.breaks,
+                    "unmeasured": one.unmeasured,
+                    "verdict": one.verdict,
+                    "sentence": one.answer,
+                    "verdicts": [[step.value, step.verdict] for step in one.steps],
+                    "tried": [{"value": t.value, "seed": t.seed, **t.repeat.as_dict()} for t in one.tried],
+                }
+                for one in self.searched
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Searches":
+        """Make the searches of the content of search.json, or of a file of an earlier version."""
+        if "steps" in data:
+            data = _of_capacity(data)
+        targets = tuple(Target(**target) for target in data["targets"])
+        bounds, seeds = Bounds(**data["bounds"]), tuple(data["seeds"])
+        question = Question(data["over"], targets, bounds, seeds, data.get("counts", ""))
+        return cls(
+            question,
+            tuple(
+                Search(
+                    question,
+                    tuple(Tried(t["value"], t["seed"], Repeat.from_dict(t)) for t in one["tried"]),
+                    {value: verdict for value, verdict in one.get("verdicts", ())},
+                    one["engine"],
+                    one["settings"],
+                )
+                for one in data["searched"]
+            ),
+            data["prices"],
+            data["watts"],
+        )
+
+
+def _of_capacity(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of capacity.json in the form of search.json."""
+    steps = data["steps"]
+    tried = [
+        {"value": step["sessions"], "seed": seed, **repeat}
+        for step in steps
+        for seed, repeat in enumerate(step["repeats"])
+    ]
+    verdicts = [[step["sessions"], step["verdict"]] for step in steps]
+    bounds = asdict(Bounds(1, data["up_to"], FIRST, whole=True, close=CLOSE))
+    return {
+        **{"over": "c", "counts": data.get("counts", "call"), "targets": data["targets"], "bounds": bounds},
+        **{"seeds": [0], "prices": {}, "watts": {}},
+        "searched": [{"engine": "", "settings": {}, "verdicts": verdicts, "tried": tried}],
+    }
+
+
+def load_searches(folder: Path, measured: Iterable[str]) -> Searches | None:
+    """The searches of a results directory; None where none was made, or another run into the same directory came after
+    them. `measured`: ids of its points. UserError for a damaged file."""
+    path = next((path for name in (SEARCH, *EARLIER_NAMES) if (path := folder / name).is_file()), None)
+    if path is None:
+        return None
+    try:
+        found = Searches.from_dict(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; delete it and search again.") from None
+    return found if found.points <= set(measured) else None

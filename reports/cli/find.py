@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
     from harness.experiments.point import Point
-    from harness.slo.search import Bounds
+    from harness.slo.search import Bounds, Searches, Tried
     from harness.slo.targets import Target
-    from reports.live.find import Finding, Tried
 
 SEEDS = 3
 """Where no number is given, and not --quick. [chosen]"""
@@ -111,8 +110,7 @@ def find(
     folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
     at_a_time = points_at_a_time(space.at(space.bounds.lowest), jobs, place)
     failed = _searched(space, targets, folder, at_a_time, place)
-    finding = space.finding(targets, *rates)
-    held = _present(finding, space, folder, form)
+    held = _present(space.searches(targets, *rates), space, folder, form)
     raise typer.Exit(0 if held and not failed else 1)
 
 
@@ -154,22 +152,24 @@ class _Space:
     def point(self, key: Key, value: float, seed: int) -> Point:
         return next(point for point in self.at(value) if self.key(point) == key and point.seed == seed)
 
-    def finding(
-        self, targets: tuple[Target, ...], prices: Mapping[str, float], watts: Mapping[str, float]
-    ) -> Finding:
-        from reports.live.find import Finding, Searched
+    def searches(
+        self, targets: tuple[Target, ...], prices: Mapping[str, float] = {}, watts: Mapping[str, float] = {}
+    ) -> Searches:
+        from harness.slo.search import Question, Search, Searches
 
-        searched = tuple(Searched(key[0], dict(key[1]), tried) for key, tried in self.tried.items())
-        seeds = tuple(self.experiment.seeds)
-        return Finding(self.over, targets, self.bounds, seeds, prices, watts, searched)
+        question = Question(self.over, targets, self.bounds, tuple(self.experiment.seeds))
+        searched = (
+            Search(question, tried, engine=engine, settings=dict(axes))
+            for (engine, axes), tried in self.tried.items()
+        )
+        return Searches(question, tuple(searched), prices, watts)
 
     def wanted(self, targets: tuple[Target, ...]) -> list[_Wanted]:
         """Return the values that all searches need next, to be measured together."""
-        finding = self.finding(targets, {}, {})
         return [
             _Wanted(key, value, self.point(key, value, seed))
-            for key, one in zip(self.tried, finding.searched, strict=True)
-            for value, seed in finding.search(one).wanted
+            for key, one in zip(self.tried, self.searches(targets).searched, strict=True)
+            for value, seed in one.wanted
         ]
 
 
@@ -233,7 +233,8 @@ def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
-    from reports.live.find import Tried, check_known, repeat
+    from harness.slo.search import Tried
+    from reports.live.find import check_known, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -250,56 +251,59 @@ def _searched(
     return failed
 
 
-def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
+def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
     from harness.records.record import write_json
     from harness.records.results import write_summary
+    from harness.slo.search import SEARCH
     from reports.cli.output import tell, wide
-    from reports.live.find import FIND, as_dict
+    from reports.live.find import row
     from reports.pages.html import write_report
     from reports.runs.answer import finished
 
-    write_json(folder / FIND, as_dict(finding))
+    found = searches.as_dict()
+    write_json(folder / SEARCH, found)
     # In the order of the searches and their values, not in that in which they wanted to know.
-    tried = [each for one in finding.searched for each in sorted(one.tried)]
+    tried = [each for one in searches.searched for each in sorted(one.tried)]
     summary = write_summary(folder, [each.repeat.point for each in tried])
-    rows = [finding.row(one, folder) for one in finding.searched]
+    rows = [row(searches, one, folder) for one in searches.searched]
     console = wide(120, stderr=form != "table")
     if form == "table":
-        console.print(_table(finding, list(space.experiment.grid), rows))
-        tell(console, (sentence for row in rows for sentence in row["sentences"]))
+        console.print(_table(searches, list(space.experiment.grid), rows))
+        tell(console, (sentence for each in rows for sentence in each["sentences"]))
     else:
-        emit(form, rows, {**as_dict(finding), "found": rows})
-    paths = [folder / FIND]
+        emit(form, rows, {**found, "found": rows})
+    paths = [folder / SEARCH]
     if finished(summary):
         paths.append(write_report(folder))
     tell(console, paths)
-    held = any(row[finding.over] is not None for row in rows)
+    held = any(each[space.over] is not None for each in rows)
     if not held:
-        typer.echo(f"nothing meets the targets, down to {finding.over}={finding.bounds.lowest:g}", err=True)
+        typer.echo(f"nothing meets the targets, down to {space.over}={space.bounds.lowest:g}", err=True)
     return held
 
 
-def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any:
+def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from reports.live.find import COLUMNS, figure, held, note, spread
+    from reports.live.find import COLUMNS, asked, figure, held, note, spread
     from reports.tables.columns import MISSING
     from reports.tables.labels import short
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)
+    over, seeds = searches.question.over, searches.question.seeds
+    table.title, table.caption = f"The largest {over} with {asked(searches)}", note(rows)
     table.title_justify = table.caption_justify = "left"
     axes = [name for name in axes if name != "gpu"]
     for heading in ("engine", *axes, "hardware"):
         table.add_column(heading, no_wrap=True)
-    several = ["over seeds"] if len(finding.seeds) > 1 else []
-    for heading in (finding.over, *several, *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
+    several = ["over seeds"] if len(seeds) > 1 else []
+    for heading in (over, *several, *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cell = [short(row["settings"][name]) if name in row["settings"] else MISSING for name in axes]
         numbers = [figure(row, column) for column in COLUMNS]
         over_seeds = [spread(row)] if several else []
-        table.add_row(row["engine"], *cell, row["hardware"], held(row, finding.over), *over_seeds, *numbers)
+        table.add_row(row["engine"], *cell, row["hardware"], held(row, over), *over_seeds, *numbers)
     return table

@@ -16,8 +16,8 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.experiments.point import Point
-    from harness.live.capacity import Step
     from harness.slo.judgement import Verdict
+    from harness.slo.search import Step
     from harness.slo.targets import Target
     from reports.cli.live_plan import Plan
     from reports.live.live_verdict import Asked
@@ -271,7 +271,7 @@ class _Load(NamedTuple):
 
 def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
     """UserError for what does not fit together."""
-    from harness.live.capacity import FIRST
+    from harness.slo.search import FIRST
     from harness.slo.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
@@ -352,9 +352,9 @@ def _searched(
     """Search from the one load of `experiment` on, then say what it found, with the table of all that was tried, and
     what that is worth."""
     from harness.experiments.expand import expand
-    from harness.live.capacity import CAPACITY, SHOWN, Step, as_dict, search
     from harness.records.record import write_json
     from harness.records.results import write_summary
+    from harness.slo.search import CLOSE, SEARCH, SHOWN, Bounds, Question, Searches, Step, search
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
     from reports.live.find import check_known, repeat
@@ -362,7 +362,7 @@ def _searched(
     from reports.runs.measured import measured_points
 
     targets, seeds, most = asked.targets, len(experiment.seeds), 1
-    ((_, (first,)), *_) = experiment.grid.items()
+    ((over, (first,)), *_) = experiment.grid.items()
     tried: dict[int, list[str]] = {}
 
     def at(numbers: Sequence[int], times: int) -> Experiment:
@@ -383,8 +383,10 @@ def _searched(
         shown = load_verdict(found, targets).shown
         return Step(n, tuple(repeats), next(name for name, word in SHOWN.items() if word == shown))
 
-    capacity = search(measure, targets, up_to, first, counts)
-    write_json(folder / CAPACITY, as_dict(capacity))
+    bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
+    question = Question(over, targets, bounds, tuple(experiment.seeds), counts)
+    found = search(measure, question)
+    write_json(folder / SEARCH, Searches(question, (found,)).as_dict())
     rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
     present_live(at(sorted(tried), most), rows, folder, form, asked, metrics)
-    return capacity.verdict
+    return found.verdict

@@ -5,8 +5,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.live.capacity import SHOWN, Capacity
 from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS
+from harness.slo.search import SHOWN, Search
 from harness.slo.targets import number
 from reports.live.live_verdict import LiveVerdict, rows
 from reports.tables.columns import MISSING
@@ -48,20 +48,20 @@ def _table(verdict: LiveVerdict) -> Table:
     return table
 
 
-def _search_table(capacity: Capacity) -> Table:
+def _search_table(search: Search) -> Table:
     """Each number that was tried, with every repeat, and whether it passed."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(f"{capacity.counts}s", justify="right")
-    for target in capacity.targets:
+    question, table = search.question, Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"{question.counts}s", justify="right")
+    for target in question.targets:
         table.add_column(str(target), justify="right")
     table.add_column("")
-    for step in capacity.steps:
+    for step in search.steps:
         told = [
             ", ".join(MISSING if v is None else number(t.metric, v, unit=False) for v in values)
             for t, values in zip(
-                capacity.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
+                question.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
             )
         ]
         verdict = SHOWN[step.verdict]
-        table.add_row(f"{step.sessions:g}", *told, Text(verdict, _STYLES.get(verdict, "yellow")))
+        table.add_row(f"{step.value:g}", *told, Text(verdict, _STYLES.get(verdict, "yellow")))
     return table

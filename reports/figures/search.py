@@ -1,20 +1,20 @@
-"""A search in virtual time: what was measured at each value, the targets, and the largest value that meets them."""
+"""A search: what was measured at each value, the targets, and the largest value that meets them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from harness.slo.search import Search, Searches
 from harness.slo.targets import scale
 from reports.claims.published import Published
 from reports.figures.drawing import joining, sheet
 from reports.figures.picture import LeftOut, Picture
-from reports.figures.style import Look, looks
+from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
 from reports.figures.targets import target_panel
-from reports.live.find import Finding, load_finding
+from reports.live.find import load_search
 from reports.runs.measured import Run, Variant
 from reports.tables.labels import counted
 
@@ -22,73 +22,117 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "search"
+_COLOURS: dict[str, str] = {"passes": HEALTHY, "fails": BROKEN, "undecided": INK, "invalid": MUTED}
+_ONE = Look(INK, "o", "-", 1.4)
+"""The look of the only search at an endpoint."""
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    finding = load_finding(run)
-    if finding is None:
+    searches = load_search(run)
+    if searches is None or not searches.points:
+        if run.live:
+            return LeftOut(NAME, "How many calls it can handle", "no search was made (rehearse live --find)")
         return LeftOut(NAME, "What it holds", "no search was made (rehearse find)")
-    title = f"The largest {finding.over} that meets every target"
-    variants = [Variant(one.engine, tuple(one.settings.items())) for one in finding.searched]
-    look = looks(variants)
-    figure, axes = sheet(1, len(finding.targets), title, 3.4, sharex=True)
+    question, (one, *_) = searches.question, searches.searched
+    tried = sum(len(each.tried) for each in searches.searched)
+    if question.counts:
+        title, caption = _of_endpoint(one)
+        pairs, handles = [(_ONE, one)], _outcomes(one)
+    else:
+        title = f"The largest {question.over} that meets every target"
+        caption = (
+            f"A marker is one seed at one {question.over}, a line joins the medians of those that were tried on every "
+            "seed; an arrow is a percentile that failed turns make infinite. The shaded side misses the target. "
+            f"Dotted, and in the legend: the largest {question.over} at which every seed meets every target. "
+            f"Made from {counted(tried, 'point')}."
+        )
+        variants = [Variant(each.engine, tuple(each.settings.items())) for each in searches.searched]
+        look = looks(variants)
+        pairs = [(look[variant], each) for variant, each in zip(variants, searches.searched, strict=True)]
+        handles = [
+            _handle(
+                f"{variant.label}: {'none' if each.holds is None else f'{each.holds:g}'}",
+                **{"color": own.colour, "ls": own.line, "lw": 1.4, "marker": own.marker},
+            )
+            for variant, (own, each) in zip(variants, pairs, strict=True)
+        ]
+    figure, axes = sheet(1, len(question.targets), title, 3.4, sharex=True)
     for index, panel in enumerate(axes):
-        _panel(panel, finding, index, [look[variant] for variant in variants])
-    labels = []
-    for one, variant in zip(finding.searched, variants, strict=True):
-        holds = finding.search(one).holds
-        labels.append(f"{variant.label}: {'none' if holds is None else f'{holds:g}'}")
-    figure.legend(
-        handles=[_handle(look[variant], label) for variant, label in zip(variants, labels, strict=True)],
-        loc="outside lower left",
-        ncols=2,
-    )
-    tried = sum(len(one.tried) for one in finding.searched)
-    caption = (
-        f"A marker is one seed at one {finding.over}, a line joins the medians of those that were tried on every seed; "
-        "an arrow is a percentile that failed turns make infinite. The shaded side misses the target. Dotted, and in "
-        f"the legend: the largest {finding.over} at which every seed meets every target. "
-        f"Made from {counted(tried, 'point')}."
-    )
+        _panel(panel, searches, index, pairs)
+    figure.legend(handles=handles, loc="outside lower left", ncols=5 if question.counts else 2)
     return Picture(NAME, title, figure, caption)
 
 
-def _panel(panel: Axes, finding: Finding, index: int, look: Sequence[Look]) -> None:
+def _of_endpoint(one: Search) -> tuple[str, str]:
+    """Title and caption."""
+    counts = one.question.counts
+    title = f"How many {counts}s it can handle: {'none' if one.holds is None else f'{one.holds:g}'}"
+    if one.unmeasured is not None:
+        title += f", {one.unmeasured:g} could not be measured"
+    elif one.holds is not None and one.breaks is None:
+        title += " or more"
+    return title, (
+        "A marker is one repeat, the line joins their medians. The shaded side misses the target. An arrow is a "
+        f"percentile that failed turns make infinite. Made from {counted(len(one.tried), 'repeat')} at "
+        f"{counted(len(one.steps), 'number')} of {counts}s: it {one.answer}"
+    )
+
+
+def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Look, Search]]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    target = finding.targets[index]
+    question = searches.question
+    target = question.targets[index]
     factor, _ = scale(target.metric)
     known = [
         (own, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
-        for own, one in zip(look, finding.searched, strict=True)
+        for own, one in pairs
     ]
     arrow = target_panel(panel, target, [v for _, _, found in known for _, v in found])
     for own, one, found in known:
+        outcomes = {step.value: step.verdict for step in one.steps}
         for value, v in found:
             shown, marker = (factor * v, own.marker) if math.isfinite(v) else (arrow, "^")
-            panel.plot(
-                value, shown, marker, ms=4.5, mec="white", mew=0.6, color=own.colour, alpha=0.8, zorder=4
-            )
+            colour = _COLOURS[outcomes[value]] if question.counts else own.colour
+            panel.plot(value, shown, marker, ms=4.5, mec="white", mew=0.6, color=colour, alpha=0.8, zorder=4)
         medians = {
-            value: float(np.median([v for at, v in found if at == value]))
-            for value in sorted(finding.search(one).together)
-            if any(at == value for at, _ in found)
+            value: float(median(values))
+            for value in outcomes
+            if (values := [v for at, v in found if at == value])
         }
         line = {value: factor * v for value, v in medians.items() if math.isfinite(v)}
         panel.plot(
             list(line), list(line.values()),
             **{"color": own.colour, "ls": own.line, "lw": 1.4, "alpha": 0.7, "zorder": 3} | joining(len(line)),
         )  # fmt: skip
-        if (holds := finding.search(one).holds) is not None:
-            panel.axvline(holds, color=own.colour, lw=1.3, ls=(0, (1, 2)), zorder=1)
+        if _marks_held(one):
+            colour = HEALTHY if question.counts else own.colour
+            panel.axvline(one.holds or 0, color=colour, lw=1.3, ls=(0, (1, 2)), zorder=1)
     panel.set_xlim(left=0)
-    panel.xaxis.set_major_locator(MaxNLocator(8, integer=finding.bounds.whole))
-    panel.set_xlabel(finding.over)
+    panel.xaxis.set_major_locator(MaxNLocator(8, integer=question.bounds.whole))
+    panel.set_xlabel(f"concurrent {question.counts}s" if question.counts else question.over)
 
 
-def _handle(look: Look, label: str):
+def _marks_held(one: Search) -> bool:
+    """Whether what holds gets a line: at an endpoint where more than one repeat says so."""
+    return one.holds is not None and (not one.question.counts or len(one.step(one.holds).repeats) > 1)
+
+
+def _outcomes(one: Search) -> list[Any]:
+    """Handles of the legend at an endpoint."""
+    handles = [
+        _handle(
+            "could not be measured" if verdict == "invalid" else verdict,
+            **{"marker": "o", "ls": "none", "color": _COLOURS[verdict]},
+        )
+        for verdict in dict.fromkeys(step.verdict for step in one.steps)
+    ]
+    if _marks_held(one):
+        handles.append(_handle(f"holds {one.holds:g}", color=HEALTHY, lw=1.2, ls=(0, (1, 2))))
+    return handles
+
+
+def _handle(label: str, **look: Any) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D(
-        [], [], color=look.colour, ls=look.line, lw=1.4, marker=look.marker, mec="white", label=label
-    )
+    return Line2D([], [], mec="white", label=label, **look)

@@ -4,7 +4,6 @@ A point whose generator was late is INVALID: it counts as failed, and its tables
 all the same, because they say why.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +13,10 @@ import numpy as np
 import pandas as pd
 
 from harness.endpoints.target import TargetParams
-from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, from_dict
 from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import INVALID, LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
-from workloads.errors import UserError
 
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""
@@ -230,17 +227,3 @@ def _ms(values_s: np.ndarray, percentile: float) -> str:
 
 def _one_ms(value_s: float | None) -> str:
     return MISSING if value_s is None else f"{1000 * value_s:,.2f}"
-
-
-def load_capacity(run: Run) -> Capacity | None:
-    """Return the result of a search over these points; None where there was none. UserError for a damaged file."""
-    path = next((p for p in (run.folder / CAPACITY, run.folder / EARLIER_NAME) if p.is_file()), None)
-    if path is None:
-        return None
-    try:
-        capacity = from_dict(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged; delete it and search again.") from None
-    # Another run into the same directory may have come after the search.
-    searched = {repeat.point for step in capacity.steps for repeat in step.repeats}
-    return capacity if searched <= {point.point.id for point in run.points} else None

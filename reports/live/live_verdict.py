@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.live.capacity import Capacity, answer
 from harness.live.live_slo import counted_as, default_targets, served
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import write_json
@@ -33,9 +32,11 @@ from harness.slo.judgement import (
     span,
     verdict_of,
 )
+from harness.slo.search import Search
 from harness.slo.targets import Target, name_of, number
 from reports.cost.usage import per_call_minute
-from reports.live.live_record import invalid, load_capacity
+from reports.live.find import load_search
+from reports.live.live_record import invalid
 from reports.runs.measured import Cell, Measured, Run
 from reports.tables.columns import INVALID, MISSING
 from reports.tables.labels import counted, setting
@@ -161,7 +162,7 @@ class LiveVerdict:
     default_for: str | None
     """The kind of service whose default the targets are; None where they were given."""
     loads: tuple[LoadVerdict, ...]
-    search: Capacity | None
+    search: Search | None
     measured: str = ""
     """When, and which build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
@@ -185,7 +186,7 @@ class LiveVerdict:
     def sentence(self) -> str:
         """`FAIL: URL cannot handle 32 calls: P90 TTFP 1,250 ms, not ≤ 800 ms; 16 calls: PASS.`"""
         if self.search is not None:
-            return f"{self.verdict}: {self.url} {answer(self.search)}"
+            return f"{self.verdict}: {self.url} {self.search.answer}"
         if self.verdict == INCONCLUSIVE:
             return self._inconclusive()
         if self.verdict == FAIL:
@@ -266,9 +267,10 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     """
     if run.experiment.device != "live" or not run.points:
         return None
-    search, given = load_capacity(run), asked or Asked.read(run.folder)
-    if search is not None and (given is None or given.targets == search.targets):
-        given = Asked(search.targets, True, given.price if given else None)
+    found, given = load_search(run), asked or Asked.read(run.folder)
+    search = None if found is None else found.searched[0]
+    if search is not None and (given is None or given.targets == search.question.targets):
+        given = Asked(search.question.targets, True, given.price if given else None)
     else:
         search = None
     what = _served(run)

@@ -7,12 +7,14 @@ also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records giv
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from harness.live.capacity import answer as capacity_answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from harness.metrics.definitions import Definition
 from harness.metrics.frame_definitions import definition
+from harness.slo.search import Searches, Step
+from harness.slo.targets import Target, number
 from reports.cards.card import cards
 from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH
@@ -27,7 +29,6 @@ from reports.figures import (
     headline,
     latency,
     live_batch,
-    live_capacity,
     live_failures,
     live_scrape,
     live_slip,
@@ -41,9 +42,8 @@ from reports.figures import (
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.figures.svg import embedded
-from reports.live import server_side
+from reports.live import find, server_side
 from reports.live.experience import experience
-from reports.live.find import COLUMNS, Finding, figure, held, load_finding, spread
 from reports.live.live_record import live_section
 from reports.live.live_verdict import live_verdict, rows
 from reports.pages import sections
@@ -54,14 +54,22 @@ from reports.runs import policies
 from reports.runs.answer import Answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.useful import useful_loads
-from reports.tables.columns import CLASSES, FEW, Column, asked_columns, families, legend, shown, vocabulary
+from reports.tables.columns import (
+    CLASSES,
+    FEW,
+    MISSING,
+    Column,
+    asked_columns,
+    families,
+    legend,
+    shown,
+    vocabulary,
+)
 from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 
-SEARCHED: tuple[Draw, ...] = (search.draw,)
-"""Besides, of a search in virtual time."""
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
     throughput.draw,
@@ -85,7 +93,7 @@ DUPLEX_PICTURES: tuple[Draw, ...] = (
 FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, gpu.draw)
 """Pictures of runs of interaction sessions."""
 LIVE_PICTURES: tuple[Draw, ...] = (
-    live_capacity.draw,
+    search.draw,
     live_time.draw,
     live_slip.draw,
     live_failures.draw,
@@ -139,7 +147,7 @@ def _draw(
         else:
             _forget(folder, headline.NAME)
         kinds = [
-            SEARCHED if load_finding(run) is not None else (),
+            (search.draw,) if _searched(run) and not run.live else (),
             (live_batch.draw,) if any(run.values(BATCH)) else (),
             LIVE_PICTURES if run.live else (),
             FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
@@ -157,7 +165,7 @@ def _draw(
 
 def _searched(run: Run) -> bool:
     """Whether what it holds was searched for, so that the search's own sentence and picture are the answer."""
-    return load_finding(run) is not None or live_capacity.load_capacity(run) is not None
+    return find.load_search(run) is not None
 
 
 def _forget(folder: Path, name: str) -> None:
@@ -175,7 +183,7 @@ def _render(
     read_off: dict[str, Any],
     asked: Sequence[str],
 ) -> str:
-    finding, capacity = load_finding(run), _capacity(run)
+    searches = find.load_search(run)
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
     known = vocabulary(main)
@@ -184,7 +192,7 @@ def _render(
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
-        answer=_sentence(answer, finding, capacity),
+        answer=_sentence(answer, searches),
         verdict=_verdict(run),
         name=run.experiment.name,
         device=run.points[0].point.device,
@@ -193,8 +201,8 @@ def _render(
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
         live=live_section(run),
-        capacity=capacity,
-        search=_search(run, finding),
+        capacity=_capacity(searches),
+        search=_search(run, searches),
         columns=columns,
         few={"columns": legend(columns), "classes": legend(CLASSES)},
         marked={"results": _marked(results), "classes": _marked(classes)},
@@ -208,7 +216,7 @@ def _render(
         comparison=sections.comparison(run, columns),
         counters=policies.counters(run),
         useful=useful_loads(run),
-        energy=sections.energies(run) if finding is None else None,
+        energy=sections.energies(run) if searches is None or searches.question.counts else None,
         pictures=pictures,
         sounds=sections.sounds(run),
         left_out=left_out,
@@ -234,49 +242,66 @@ def _marked(groups: Sequence[Mapping[str, Any]]) -> bool:
     return any(FEW in value["median"] for group in groups for row in group["rows"] for value in row["values"])
 
 
-def _sentence(
-    answer: Answer | None, finding: Finding | None, capacity: Mapping[str, Any] | None
-) -> str | None:
-    if finding is not None:
-        return finding.answer
-    if capacity is not None:
-        return f"It {capacity['sentence']}"
+def _sentence(answer: Answer | None, searches: Searches | None) -> str | None:
+    if searches is not None:
+        return f"It {searches.searched[0].answer}" if searches.question.counts else find.answer(searches)
     return None if answer is None else answer.sentence
 
 
-def _capacity(run: Run) -> dict[str, Any] | None:
-    """Return the result of a search, as a sentence and as a table."""
-    capacity = live_capacity.load_capacity(run)
-    if capacity is None:
+def _capacity(searches: Searches | None) -> dict[str, Any] | None:
+    """Return the result of a search at an endpoint, as a sentence and as a table."""
+    if searches is None or not searches.question.counts:
         return None
+    one, question = searches.searched[0], searches.question
     return {
-        "sentence": capacity_answer(capacity),
-        "counts": capacity.counts,
-        "headings": live_capacity.headings(capacity),
-        "rows": live_capacity.capacity_rows(capacity),
+        "sentence": one.answer,
+        "counts": question.counts,
+        "headings": [str(target) for target in question.targets],
+        "rows": [
+            {
+                "sessions": step.value,
+                "values": [
+                    _over_repeats(step, index, target) for index, target in enumerate(question.targets)
+                ],
+                "verdict": step.verdict,
+                "colour": {"passes": "better", "fails": "worse"}.get(step.verdict, ""),
+                "repeats": len(step.repeats),
+            }
+            for step in one.steps
+        ],
     }
 
 
-def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
+def _over_repeats(step: Step, index: int, target: Target) -> dict[str, str]:
+    """A target's median with its range."""
+    known = sorted(value for repeat in step.repeats if (value := repeat.values[index]) is not None)
+    if not known:
+        return {"median": MISSING, "range": ""}
+    low, middle, high = (number(target.metric, value) for value in (known[0], median(known), known[-1]))
+    return {"median": middle, "range": f"{low} to {high}" if len(known) > 1 else ""}
+
+
+def _search(run: Run, searches: Searches | None) -> dict[str, Any] | None:
     """Return the result of a search in virtual time and its cost, as a table and sentences."""
-    if finding is None:
+    if searches is None or searches.question.counts:
         return None
-    rows = [finding.row(one, run.folder) for one in finding.searched]
+    over, seeds = searches.question.over, searches.question.seeds
+    rows = [find.row(searches, one, run.folder) for one in searches.searched]
     return {
-        "over": finding.over,
-        "targets": finding.asked,
-        "axes": [name for name in run.experiment.grid if name not in (finding.over, "gpu")],
-        "columns": COLUMNS,
+        "over": over,
+        "targets": find.asked(searches),
+        "axes": [name for name in run.experiment.grid if name not in (over, "gpu")],
+        "columns": find.COLUMNS,
         "rows": [
             {
                 **row,
-                "held": held(row, finding.over),
-                "spread": spread(row) if len(finding.seeds) > 1 else "",
-                "figures": [figure(row, column) for column in COLUMNS],
+                "held": find.held(row, over),
+                "spread": find.spread(row) if len(seeds) > 1 else "",
+                "figures": [find.figure(row, column) for column in find.COLUMNS],
             }
             for row in rows
         ],
-        "prices": finding.prices,
+        "prices": searches.prices,
         "energy_notes": energy_note(row["energy_basis"] for row in rows),
     }
 

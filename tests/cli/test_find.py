@@ -58,7 +58,7 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
     status, out, err = rehearse(*SMALL, "--json")
     assert (status, err.splitlines()) == (
         0,
-        ["results/bench-find/find.json", "results/bench-find/report.html"],
+        ["results/bench-find/search.json", "results/bench-find/report.html"],
     )
     found = {row["engine"]: row for row in json.loads(out)["found"]}
     assert found["vllm_omni"]["c"] == 15 and found["vllm_omni"]["over_seeds"] == dict.fromkeys(
@@ -169,7 +169,7 @@ def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Call
 def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     rehearse(*SMALL)
-    file = Path("results/bench-find/find.json")
+    file = Path("results/bench-find/search.json")
     data = json.loads(file.read_text())
     data["searched"][0]["tried"][0]["point"] = "0" * 16
     file.write_text(json.dumps(data))
@@ -177,7 +177,7 @@ def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: C
     assert 'id="search"' not in Path("results/bench-find/report.html").read_text()
     file.write_text("{}")
     status, _, err = rehearse("report", "results/bench-find")
-    assert status == 2 and "find.json is damaged; delete it" in err
+    assert status == 2 and "search.json is damaged; delete it" in err
 
 
 class Recorded:

@@ -135,15 +135,9 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     table = [line.split() for line in out.splitlines()[2:]]
     steps = {row[0]: row[-1] for row in table if row and row[0] in ("4", "5", "6", "8")}
     assert steps == {"4": "PASS", "5": "PASS", "6": "FAIL", "8": "FAIL"} and "ok in" in err
-    capacity = json.loads((LATEST / "capacity.json").read_text())
-    assert (capacity["holds"], capacity["breaks"]) == (5, 6) and [
-        step["sessions"] for step in capacity["steps"]
-    ] == [
-        4,
-        5,
-        6,
-        8,
-    ]
+    (found,) = json.loads((LATEST / "search.json").read_text())["searched"]
+    assert (found["holds"], found["breaks"]) == (5, 6)
+    assert [value for value, _ in found["verdicts"]] == [4, 5, 6, 8]
     assert len(json.loads(Path("results/live/localhost-8765/latest/summary.json").read_text())) == 12
     assert load_experiment(Path("results/live/localhost-8765/latest/experiment.json")).grid["c"] == [
         4,
@@ -166,8 +160,8 @@ def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
     said = out.splitlines()[0]
     assert said.startswith(f"INCONCLUSIVE: {URL} can handle at least 12 calls, the most that passed: failed ")
     assert said.endswith("at 16 it could not be measured (INVALID: the generator was late).")
-    capacity = json.loads((LATEST / "capacity.json").read_text())
-    assert (capacity["holds"], capacity["unmeasured"], capacity["verdict"]) == (12, 16, "INCONCLUSIVE")
+    (found,) = json.loads((LATEST / "search.json").read_text())["searched"]
+    assert (found["holds"], found["unmeasured"], found["verdict"]) == (12, 16, "INCONCLUSIVE")
     assert said in Path("results/live/localhost-8765/latest/report.html").read_text()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -10,13 +11,16 @@ import pandas as pd
 import pytest
 
 from harness.experiments.point import id_of
-from harness.live.capacity import Step, as_dict, judge, search
 from harness.records.results import write_summary
-from harness.slo.targets import Repeat, parse_targets
+from harness.slo import search as searches
+from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
+from harness.slo.targets import Repeat, Target, parse_targets
 from reports.comparison.compare import compare
-from reports.figures import live_capacity, live_scrape, live_slip, live_time
+from reports.figures import live_scrape, live_slip, live_time
+from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
 from reports.live import live_record as live
+from reports.live.find import load_search
 from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
@@ -343,10 +347,21 @@ def searched(folder: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
     points = [point.point.id for point in load_run(copy).points]
-    (copy / "capacity.json").write_text(
-        json.dumps(as_dict(search(lambda n, _: step(n, points), TARGETS, 256)))
-    )
+    write_search(copy, lambda n, _: step(n, points), TARGETS)
     return copy
+
+
+def write_search(folder: Path, measure: Callable[[int, int], Step], targets: tuple[Target, ...]) -> None:
+    """What `rehearse live --find` leaves."""
+    question = Question("c", targets, Bounds(1, 256, 8, whole=True, close=CLOSE), (0,), "call")
+    found = searches.search(measure, question)
+    (folder / SEARCH).write_text(json.dumps(Searches(question, (found,)).as_dict()))
+
+
+def found_in(folder: Path) -> Search:
+    found = load_search(load_run(folder))
+    assert found is not None
+    return found.searched[0]
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -355,20 +370,18 @@ def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(s
     page = Page(html)
     header, *rows = page.section("How many calls it can handle")
     assert header[:4] == ["calls", "P90 TTFP ≤ 1,000 ms", "continuity ≥ 95 %", "repeats"]
-    capacity = live_capacity.load_capacity(load_run(searched))
-    assert capacity is not None and capacity.holds == 40
-    assert [int(row[0]) for row in rows] == [step.sessions for step in capacity.steps]
-    assert [row[-1] for row in rows] == [
-        "passes" if step.sessions <= 40 else "fails" for step in capacity.steps
-    ]
+    capacity = found_in(searched)
+    assert capacity.holds == 40
+    assert [int(row[0]) for row in rows] == [step.value for step in capacity.steps]
+    assert [row[-1] for row in rows] == ["passes" if step.value <= 40 else "fails" for step in capacity.steps]
     assert next(row for row in rows if row[0] == "64")[1].startswith("∞")
     assert html.index('id="capacity"') < html.index('id="run"') and " can handle 40 calls: " in html
 
 
 def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
-    capacity = live_capacity.load_capacity(load_run(searched))
-    picture = live_capacity.draw(load_run(searched))
-    assert isinstance(picture, Picture) and capacity is not None
+    capacity = found_in(searched)
+    picture = picture_of_search.draw(load_run(searched))
+    assert isinstance(picture, Picture)
     assert picture.title == "How many calls it can handle: 40"
     for axes in picture.figure.axes:
         markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "^")]
@@ -388,31 +401,42 @@ def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
 ) -> None:
     targets = parse_targets(f"ttfp_p90<={bound}")
     (point, *_) = load_run(searched).points
-    capacity = search(lambda n, _: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets, 256)
-    (searched / "capacity.json").write_text(json.dumps(as_dict(capacity)))
-    picture = live_capacity.draw(load_run(searched))
+    write_search(searched, lambda n, _: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets)
+    picture = picture_of_search.draw(load_run(searched))
     assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
 
 
 def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(
     folder: Path, searched: Path
 ) -> None:
-    assert isinstance(live_capacity.draw(load_run(folder)), LeftOut)
-    stale = (searched / "capacity.json").read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
-    (searched / "capacity.json").write_text(stale)
-    assert isinstance(live_capacity.draw(load_run(searched)), LeftOut)
+    assert isinstance(picture_of_search.draw(load_run(folder)), LeftOut)
+    stale = (searched / SEARCH).read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
+    (searched / SEARCH).write_text(stale)
+    assert isinstance(picture_of_search.draw(load_run(searched)), LeftOut)
 
 
 def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -> None:
-    (searched / "capacity.json").rename(searched / "knee.json")
-    capacity = live_capacity.load_capacity(load_run(searched))
-    assert capacity is not None and capacity.holds == 40
+    data = json.loads((searched / SEARCH).read_text())
+    (one,) = data["searched"]
+    steps = [
+        {
+            "sessions": at,
+            "verdict": verdict,
+            "repeats": [each for each in one["tried"] if each["value"] == at],
+        }
+        for at, verdict in one["verdicts"]
+    ]
+    earlier = {"targets": data["targets"], "up_to": 256, "steps": steps}
+    (searched / "capacity.json").write_text(json.dumps(earlier))
+    capacity = found_in(searched)
+    (searched / SEARCH).unlink()
+    assert found_in(searched).steps == capacity.steps and found_in(searched).answer == capacity.answer
 
 
 @pytest.mark.usefixtures("unrendered")
 def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
-    (searched / "capacity.json").write_text('{"targets": [')
-    with pytest.raises(UserError, match=r"capacity\.json is damaged; delete it"):
+    (searched / SEARCH).write_text('{"targets": [')
+    with pytest.raises(UserError, match=r"search\.json is damaged; delete it"):
         write_report(searched)
 
 
@@ -496,15 +520,12 @@ def test_of_several_loads_the_largest_that_passes_is_said(
 def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
     found = verdict_of(searched)
     assert found.search is not None and found.verdict == "PASS" and " can handle 40 calls: " in found.sentence
-    data = json.loads((searched / "capacity.json").read_text())
-    for step in data["steps"]:
-        if step["sessions"] > 40:
-            step["verdict"] = "invalid"
-            for repeat in step["repeats"]:
-                repeat["error"] = "INVALID: late"
-    for name in ("verdict", "unmeasured"):  # an earlier version had neither
-        del data[name]
-    (searched / "capacity.json").write_text(json.dumps(data))
+    data = json.loads((searched / SEARCH).read_text())
+    (one,) = data["searched"]
+    one["verdicts"] = [[at, "invalid" if at > 40 else verdict] for at, verdict in one["verdicts"]]
+    for each in one["tried"]:
+        each["error"] = "INVALID: late" if each["value"] > 40 else ""
+    (searched / SEARCH).write_text(json.dumps(data))
     found = verdict_of(searched)
     assert (
         found.verdict == "INCONCLUSIVE" and "at 44 it could not be measured (INVALID: late)" in found.sentence
