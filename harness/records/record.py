@@ -78,6 +78,10 @@ class Measurement:
     """Further files by name: sound (`harness.endpoints.call_recorder`)."""
 
 
+INVALID = "INVALID"
+"""How the reason begins where what was measured is the doing of a machine."""
+
+
 class InvalidPoint(RuntimeError):
     """The load generator did not do what the trace says, so the numbers are not the engine's.
 
@@ -128,6 +132,20 @@ class Record:
     metrics: dict[str, dict[str, Any]]
     counters: dict[str, int]
     """Counters of the engine; empty for a point that failed before it was measured, as are the metrics."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the point failed; None when it did not."""
+        return self.manifest.get("error")
+
+    @property
+    def invalid(self) -> bool:
+        """Whether what it measured is the doing of a machine."""
+        return (self.error or "").startswith(INVALID)
+
+    def has(self, table: str) -> bool:
+        """Whether it left such a table; an INVALID point has some."""
+        return (self.folder / f"{table}.parquet").is_file()
 
     def trace(self) -> Trace:
         try:

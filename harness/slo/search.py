@@ -2,7 +2,7 @@
 
 It is taken for monotone: a value that passes speaks for the smaller ones, one that fails for the larger ones. In
 virtual time a value passes when every seed meets every target. Over sockets it passes, fails or stays undecided by the
-rule of any live run (`harness.slo.judgement`). Turns that failed count as infinitely late: no server gets faster by
+rule of any live run (`harness.live.verdict`). Turns that failed count as infinitely late: no server gets faster by
 dropping its callers. A live value that stays undecided is measured once more, with as many repeats again; if that does
 not decide it, it does not count as passed. One that could not be measured, because a machine was too slow, says nothing
 about the server: it is tried again, and if that does not help, the search ends INCONCLUSIVE.
@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
-from harness.slo.targets import Repeat, Target, name_of, number
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Repeat, Target, Verdict, name_of, number
 from workloads.errors import UserError
 
 SEARCH = "search.json"

@@ -27,6 +27,9 @@ from harness.metrics.turn_taking import delays
 from harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
 from workloads.errors import UserError, nearest
 
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+
 _SIGN = {"<=": "≤", ">=": "≥"}
 EXAMPLE = "ttfp_p90<=800ms continuity>=95%"
 MOST_BARE_S = 10.0

@@ -21,6 +21,7 @@ from harness.events import point_progress
 from harness.experiments.point import Point
 from harness.records.record import (
     ERROR,
+    INVALID,
     LOG,
     InvalidPoint,
     Work,
@@ -75,7 +76,7 @@ def _run_point(work: Work, folder: Path, target: Path, point: Point, environment
         write_record(folder, point, measurement, proof, environment, started)
     except InvalidPoint as error:
         traceback.print_exc()
-        write_failure(folder, point, f"INVALID: {error}", environment, started, error.measurement)
+        write_failure(folder, point, f"{INVALID}: {error}", environment, started, error.measurement)
         sys.exit(1)
     except BaseException as error:
         if is_full(error):

@@ -234,7 +234,7 @@ def _searched(
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
     from harness.slo.search import Tried
-    from reports.live.find import check_known, repeat
+    from reports.live.find import check_known, record_of, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -246,7 +246,7 @@ def _searched(
         )
         measured += wanted
         for key, value, point in wanted:
-            space.tried[key].append(Tried(value, point.seed, repeat(folder, point.id, targets)))
+            space.tried[key].append(Tried(value, point.seed, repeat(record_of(folder, point.id), targets)))
         check_known("--slo", targets, [tried.repeat for each in space.tried.values() for tried in each])
     return failed
 

@@ -16,9 +16,8 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.experiments.point import Point
-    from harness.slo.judgement import Verdict
     from harness.slo.search import Step
-    from harness.slo.targets import Target
+    from harness.slo.targets import Target, Verdict
     from reports.cli.live_plan import Plan
     from reports.live.live_verdict import Asked
 
@@ -308,7 +307,7 @@ def _measured(
     experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
 ) -> Verdict:
     """FAIL where a point failed and there is nothing to judge by."""
-    from harness.slo.judgement import FAIL, PASS
+    from harness.slo.targets import FAIL, PASS
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
 
@@ -352,14 +351,13 @@ def _searched(
     """Search from the one load of `experiment` on, then say what it found, with the table of all that was tried, and
     what that is worth."""
     from harness.experiments.expand import expand
+    from harness.live.verdict import load_step
     from harness.records.record import write_json
     from harness.records.results import write_summary
-    from harness.slo.search import CLOSE, SEARCH, SHOWN, Bounds, Question, Searches, Step, search
+    from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
-    from reports.live.find import check_known, repeat
-    from reports.live.live_verdict import load_verdict
-    from reports.runs.measured import measured_points
+    from reports.live.find import check_known, record_of, repeat
 
     targets, seeds, most = asked.targets, len(experiment.seeds), 1
     ((over, (first,)), *_) = experiment.grid.items()
@@ -376,12 +374,11 @@ def _searched(
         tried[n] = [point.id for point in points]
         owner = at(sorted(tried), most)
         measure_points(owner, points, folder, 1, owner.timeout_s, lambda rows: None, before=before)
-        repeats = [repeat(folder, id, targets) for id in tried[n]]
-        found = measured_points(folder, tried[n])
-        finished = [each for each, point in zip(repeats, found, strict=True) if point.error is None]
+        records = [record_of(folder, id) for id in tried[n]]
+        repeats = [repeat(record, targets) for record in records]
+        finished = [each for each, record in zip(repeats, records, strict=True) if record.error is None]
         check_known("--find", targets, finished)
-        shown = load_verdict(found, targets).shown
-        return Step(n, tuple(repeats), next(name for name, word in SHOWN.items() if word == shown))
+        return load_step(n, records, repeats, targets)
 
     bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
     question = Question(over, targets, bounds, tuple(experiment.seeds), counts)

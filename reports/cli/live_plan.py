@@ -71,7 +71,7 @@ class Plan:
 
 def said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
     """`8 calls: about 24 turns per minute, 73 needed: 3 min 5 s`; of a length that was chosen only what it lacks."""
-    from harness.slo.judgement import needed
+    from harness.live.verdict import needed
 
     never = [each for each in found.lacking if needed(each) is None]
     lacking = [each for each in found.lacking if needed(each) is not None]

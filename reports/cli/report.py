@@ -14,7 +14,7 @@ from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
-    from harness.slo.judgement import Verdict
+    from harness.slo.targets import Verdict
     from reports.live.live_verdict import Asked, LiveVerdict
 
 

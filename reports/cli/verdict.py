@@ -5,9 +5,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.slo.judgement import FAIL, INCONCLUSIVE, PASS
 from harness.slo.search import SHOWN, Search
-from harness.slo.targets import number
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, number
 from reports.live.live_verdict import LiveVerdict, rows
 from reports.tables.columns import MISSING
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from harness.records.record import Record
 from harness.records.results import find_record
-from harness.slo.search import Search, Searches, Tried, load_searches
+from harness.slo.search import Search, Searches, load_searches
 from harness.slo.targets import Repeat, Target, judged_value
 from reports.cost.energy import Energy, energy, energy_note, written
 from reports.cost.usage import hardware, money, usage
 from reports.runs.measured import Run
-from reports.tables.columns import INVALID, MISSING
+from reports.tables.columns import MISSING
 from reports.tables.labels import short
 from workloads.errors import UserError
 
@@ -61,8 +61,8 @@ def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
     """For tables and programs: GPU-seconds, J and money for a turn, a minute of conversation, a million tokens."""
     question = searches.question
     at = [tried for tried in one.tried if tried.value == one.holds]
-    gpu, gpus = hardware(_record(folder, one.tried[0]))
-    used = usage([_record(folder, tried) for tried in at], question.targets)
+    gpu, gpus = hardware(record_of(folder, one.tried[0].repeat.point))
+    used = usage([record_of(folder, tried.repeat.point) for tried in at], question.targets)
     price, watts = searches.prices.get(gpu), searches.watts.get(gpu)
     turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, watts)
     minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, watts)
@@ -146,25 +146,24 @@ def figure(row: Mapping[str, Any], column: Shown) -> str:
     return written(value)
 
 
-def _record(folder: Path, tried: Tried) -> Record:
-    record = find_record(folder / "points", tried.repeat.point)
+def record_of(folder: Path, id: str) -> Record:
+    """The record of a point that a search measured."""
+    record = find_record(folder / "points", id)
     assert record is not None, "the search measured it"
     return record
 
 
-def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:
-    """The point of a results directory as a repeat; it must have finished or failed."""
-    record = find_record(folder / "points", id)
-    assert record is not None, "it was just measured"
-    error = record.manifest.get("error", "")
-    if record.metrics and not error.startswith(INVALID):
+def repeat(record: Record, targets: Sequence[Target]) -> Repeat:
+    """A point that finished or failed as a repeat."""
+    error = record.error or ""
+    if record.metrics and not record.invalid:
         error = ""  # the server failed, which its values say: turns that fail are infinitely late
     requests = record.table("requests") if record.metrics else None
     values = tuple(
         None if requests is None else judged_value(target.metric, record.metrics, requests)
         for target in targets
     )
-    return Repeat(id, values, error)
+    return Repeat(record.point.id, values, error)
 
 
 def check_known(option: str, targets: Sequence[Target], repeats: Sequence[Repeat]) -> None:

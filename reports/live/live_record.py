@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from harness.endpoints.target import TargetParams
+from harness.records.record import INVALID
 from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.runs.measured import Cell, Measured, Run, Variant
-from reports.tables.columns import INVALID, LEFT_OUT, MISSING, live_notes
+from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
 
 SLIP_LIMIT_MS = "slip_limit_ms"
@@ -81,7 +82,7 @@ def all_of(points: Sequence[Measured]) -> str:
 
 
 def invalid(point: Measured) -> bool:
-    return (point.error or "").startswith(INVALID)
+    return point.record.invalid
 
 
 def loads(run: Run) -> list[Load]:

@@ -10,35 +10,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.live.live_slo import counted_as, default_targets, served
+from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
 from harness.metrics.stats import MIN_FOR_INTERVAL
-from harness.records.record import write_json
-from harness.slo.judgement import (
-    FAIL,
-    INCONCLUSIVE,
-    PASS,
-    Judgement,
-    Observed,
-    Verdict,
-    judge,
-    needed,
-    span,
-    verdict_of,
-)
+from harness.records.record import INVALID, write_json
 from harness.slo.search import Search
-from harness.slo.targets import Target, name_of, number
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
 from reports.cost.usage import per_call_minute
 from reports.live.find import load_search
-from reports.live.live_record import invalid
-from reports.runs.measured import Cell, Measured, Run
-from reports.tables.columns import INVALID, MISSING
+from reports.runs.measured import Cell, Run
+from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
 from workloads.errors import UserError
@@ -79,8 +66,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class LoadVerdict:
-    """All runs of one load."""
+class Load:
+    """All runs of one load, in words."""
 
     amount: float
     """Calls at once, or calls a second."""
@@ -88,55 +75,48 @@ class LoadVerdict:
     """`16 calls`."""
     short: str
     """Without what is counted, `16`, where nothing else tells loads apart."""
-    verdict: Verdict
-    judgements: tuple[Judgement, ...]
+    found: LoadVerdict
     on_line: float | None
     """Sessions on line in the steady window, on average."""
     price_per_minute: float | None
     """Price of one call minute, in the currency of `--price`."""
-    runs: int
-    """Runs that count."""
-    lost: tuple[str, ...]
-    """Why runs do not count: the server failed, or a machine was too slow."""
     duration_s: float | None = None
     """Length of each run as it was asked for, s."""
-    invalid: bool = False
-    """Undecided because a machine was too slow."""
 
     @property
-    def shown(self) -> str:
-        return INVALID if self.invalid else self.verdict
-
-    @property
-    def undecided(self) -> list[Judgement]:
-        return [each for each in self.judgements if each.verdict == INCONCLUSIVE]
+    def verdict(self) -> Verdict:
+        return self.found.verdict
 
     @property
     def decided_by_s(self) -> float | None:
         """The duration with turns enough, if further ones are like those that were; None: no length is known to do."""
-        known = [_times(each) for each in self.undecided]
-        if self.lost or self.duration_s is None or not known or None in known:
+        known = [_times(each) for each in self.found.undecided]
+        if self.found.lost or self.duration_s is None or not known or None in known:
             return None
         times = SPARE * max(each for each in known if each is not None)
         return STEP_S * math.ceil(self.duration_s * times / STEP_S)
 
     def told(self) -> str:
         """Why it does not pass, or with what it does."""
-        if self.lost:
-            return self.lost[0]
+        if self.found.lost:
+            return self.found.lost[0]
         if self.verdict == INCONCLUSIVE:
             return self._lacks()
-        return ", ".join(_said(each) for each in self.judgements if self.verdict in (PASS, each.verdict))
+        return ", ".join(
+            _said(each) for each in self.found.judgements if self.verdict in (PASS, each.verdict)
+        )
 
     def _lacks(self) -> str:
         """`7 turns, 73 needed`, or which target is not decided by what."""
         few = [
-            (n, each.n) for each in self.undecided if (n := needed(each.target)) is not None and each.n < n
+            (n, each.n)
+            for each in self.found.undecided
+            if (n := needed(each.target)) is not None and each.n < n
         ]
         if few:
             least, n = max(few)
             return f"{counted(n, 'turn')}, {least} needed"
-        return ", ".join(_said(each) for each in self.undecided)
+        return ", ".join(_said(each) for each in self.found.undecided)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -144,12 +124,12 @@ class LoadVerdict:
             "load": self.name,
             "amount": self.amount,
             "verdict": self.verdict,
-            "invalid": self.invalid,
+            "invalid": self.found.invalid,
             "on_line": self.on_line,
             "price_per_call_minute": self.price_per_minute,
-            "runs": self.runs,
-            "lost": list(self.lost),
-            "targets": [each.as_dict() for each in self.judgements],
+            "runs": len(self.found.measured),
+            "lost": list(self.found.lost),
+            "targets": [each.as_dict() for each in self.found.judgements],
         }
 
 
@@ -161,7 +141,7 @@ class LiveVerdict:
     asked: Asked
     default_for: str | None
     """The kind of service whose default the targets are; None where they were given."""
-    loads: tuple[LoadVerdict, ...]
+    loads: tuple[Load, ...]
     search: Search | None
     measured: str = ""
     """When, and which build of the server: `2026-11-26 21:40 UTC, server build abc`."""
@@ -174,7 +154,7 @@ class LiveVerdict:
         return FAIL if FAIL in found else INCONCLUSIVE if INCONCLUSIVE in found or not found else PASS
 
     @property
-    def held(self) -> LoadVerdict | None:
+    def held(self) -> Load | None:
         """The largest load that passes."""
         return max(
             (load for load in self.loads if load.verdict == PASS),
@@ -209,14 +189,14 @@ class LiveVerdict:
         if not open_loads:
             return f"{INCONCLUSIVE}: nothing was measured."
         told = [f"at {load.name}: {load.told().rstrip('.')}" for load in open_loads]
-        wanted = [load.decided_by_s for load in open_loads if not load.lost]
+        wanted = [load.decided_by_s for load in open_loads if not load.found.lost]
         if wanted and None not in wanted:
             told.append(f"--duration {max(s for s in wanted if s is not None):g} decides it")
         return _whole("; ".join([f"{INCONCLUSIVE} {told[0]}", *told[1:], *self._others(INCONCLUSIVE)]))
 
     def _others(self, verdict: Verdict) -> list[str]:
         """The loads with other verdicts."""
-        return [f"{load.short}: {load.shown}" for load in self.loads if load.verdict != verdict]
+        return [f"{load.short}: {load.found.shown}" for load in self.loads if load.verdict != verdict]
 
     @property
     def notes(self) -> list[str]:
@@ -225,7 +205,7 @@ class LiveVerdict:
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
             notes.append(f"No --slo was given: {targets} is the default for {self.default_for}.")
-        if max((load.runs for load in self.loads), default=0) == 1:
+        if max((len(load.found.measured) for load in self.loads), default=0) == 1:
             notes.append(
                 "One run of each load: the interval covers chance between its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
@@ -233,7 +213,7 @@ class LiveVerdict:
         close = [
             load.name
             for load in self.loads
-            if not load.lost and not load.invalid and any(map(_close, load.undecided))
+            if not load.found.lost and not load.found.invalid and any(map(_close, load.found.undecided))
         ]
         if close:
             notes.append(
@@ -301,67 +281,16 @@ def _served(run: Run) -> str | None:
     return "text" if what == "voice" and "audio_ttfp_p50" not in known and "ttft_p50" in known else what
 
 
-class JudgedLoad(NamedTuple):
-    """`measured`: the runs that count."""
-
-    verdict: Verdict
-    judgements: tuple[Judgement, ...]
-    lost: tuple[str, ...]
-    measured: tuple[Measured, ...]
-    invalid: bool
-
-    @property
-    def shown(self) -> str:
-        return INVALID if self.invalid else self.verdict
-
-
-def load_verdict(points: Sequence[Measured], targets: Sequence[Target]) -> JudgedLoad:
-    """The one rule for a load, in a run and in a search. Of a load without a run that counts the values are shown all
-    the same."""
-    there = [point for point in points if point.record.metrics and point.has("requests")]
-    measured = [point for point in there if not invalid(point)]
-    late = [point for point in points if invalid(point)]
-    failed = [point for point in points if point.error is not None and not invalid(point)]
-    judgements = [judge(target, [_observed(point) for point in measured or there]) for target in targets]
-    if not measured:
-        why = "is INVALID"
-        judgements = [replace(each, verdict=INCONCLUSIVE, why=why, enough=None) for each in judgements]
-    found = verdict_of(judgements)
-    verdict = FAIL if failed else INCONCLUSIVE if late and found == PASS else found
-    lost = [*_lost(failed, len(points)), *(_lost(late, len(points)) if verdict != FAIL else ())]
-    spoilt = bool(late) or any(each.why.startswith("is INVALID") for each in judgements)
-    return JudgedLoad(
-        verdict, tuple(judgements), tuple(lost), tuple(measured), verdict == INCONCLUSIVE and spoilt
-    )
-
-
-def _observed(point: Measured) -> Observed:
-    """With its sends, where some were late."""
-    late = point.kept.get("sends_late") and point.has("sends")
-    sends = point.record.table("sends") if late else None
-    return Observed(point.record.metrics, point.record.table("requests"), sends)
-
-
-def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> LoadVerdict:
+def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     points = [point for point in run.points if point.cell == cell]
-    found = load_verdict(points, asked.targets)
-    online = [value for p in found.measured if (value := p.kept.get("on_line_mean")) is not None]
+    found = load_verdict([point.record for point in points], asked.targets)
+    online = [
+        value for each in found.measured if (value := each.metrics["on_line_mean"]["value"]) is not None
+    ]
     on_line = median(online) if online else None
-    amount, name, short = _named(dict(cell), what)
-    price, runs = per_call_minute(asked.price, on_line), len(found.measured)
     known = points[0].params
     seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
-    verdict, judgements, lost = found[:3]
-    return LoadVerdict(
-        amount, name, short, verdict, judgements, on_line, price, runs, lost, seconds, found.invalid
-    )
-
-
-def _lost(points: Sequence[Measured], of: int) -> list[str]:
-    if not points:
-        return []
-    which = "" if of == 1 else f"{len(points)} of {of} runs: "
-    return [f"{which}{points[0].error}"]
+    return Load(*_named(dict(cell), what), found, on_line, per_call_minute(asked.price, on_line), seconds)
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
@@ -421,20 +350,20 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
             "value": MISSING if each.value is None else number(each.target.metric, each.value),
             "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
             "n": f"{each.n:,}",
-            "verdict": INVALID if load.invalid and each.verdict == INCONCLUSIVE else each.verdict,
+            "verdict": INVALID if load.found.invalid and each.verdict == INCONCLUSIVE else each.verdict,
             "why": each.why,
         }
         for load in verdict.loads
-        for index, each in enumerate(load.judgements)
+        for index, each in enumerate(load.found.judgements)
     ]
 
 
-def _of_load(load: LoadVerdict, first: bool) -> dict[str, Any]:
+def _of_load(load: Load, first: bool) -> dict[str, Any]:
     if not first:
         return {"load": "", "on_line": "", "price": "", "lost": []}
     return {
         "load": load.name,
         "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
         "price": "" if load.price_per_minute is None else f"{load.price_per_minute:.3g}",
-        "lost": list(load.lost),
+        "lost": list(load.found.lost),
     }

@@ -18,7 +18,7 @@ from harness.experiments.point import Point
 from harness.metrics.live_window import counted
 from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record, load_record
-from harness.records.results import find_record, read_results
+from harness.records.results import read_results
 from reports.runs.answer import Finished
 from reports.tables.columns import fewest
 
@@ -103,7 +103,7 @@ class Measured:
 
     def has(self, table: str) -> bool:
         """Whether it left such a table; an INVALID point has some."""
-        return (self.record.folder / f"{table}.parquet").is_file()
+        return self.record.has(table)
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -229,16 +229,6 @@ def load_run(folder: Path) -> Run:
         record = load_record(folder / "points" / name)
         points.append(Measured(record.point, record, row.get("error")))
     return Run(folder, experiment, points)
-
-
-def measured_points(folder: Path, ids: Iterable[str]) -> list[Measured]:
-    """Return the points of a results directory that finished or failed."""
-    records = [find_record(folder / "points", id) for id in ids]
-    return [
-        Measured(record.point, record, record.manifest.get("error"))
-        for record in records
-        if record is not None
-    ]
 
 
 def over_seeds(points: Iterable[Measured], metric: str) -> Spread:

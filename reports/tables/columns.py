@@ -190,9 +190,6 @@ CLASSES = (
 )
 """Columns for each class of requests. A terminal shows only those that are `first`."""
 
-INVALID = "INVALID"
-"""How the error of a point begins whose load generator was late."""
-
 
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; and

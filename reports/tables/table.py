@@ -15,12 +15,12 @@ from harness.experiments.experiment import Experiment
 from harness.live import live_experiment
 from harness.metrics.class_definitions import in_class
 from harness.metrics.stats import across_seeds
+from harness.records.record import INVALID
 from harness.records.results import find_record
 from reports.tables.columns import (
     CAME,
     CLASSES,
     FEW,
-    INVALID,
     LEFT_OUT,
     LIVE,
     MISSING,

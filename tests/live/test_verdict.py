@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
-from harness.live.run.run_verdict import FailedPoint, check_machines, check_server, check_window
+from harness.live.verdict import FailedPoint, check_machines, check_server, check_window
 from harness.records.record import InvalidPoint, Measurement
 from tests.live.scripted import typed
 from workloads.registry import make_trace

@@ -28,8 +28,8 @@ from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure_live import FLOOR_S, measurement_of, repeat
 from harness.live.run.merge import Loss, merge
 from harness.live.run.plan import results_of, write_plan
-from harness.live.run.run_verdict import check_machines, check_server, check_window
 from harness.live.run.scrape import scraper_of
+from harness.live.verdict import check_machines, check_server, check_window
 from harness.records.record import LOG, Measurement
 from workloads.errors import UserError
 from workloads.trace import Trace

@@ -1,6 +1,6 @@
 """How long a live run has to be until its targets can be decided, known from its users before anybody calls.
 
-A target needs a number of turns (`harness.slo.judgement.needed`); the users say how many there will be. The numbers
+A target needs a number of turns (`harness.live.verdict.needed`); the users say how many there will be. The numbers
 hold for a server that answers in half the time that its targets allow. A faster one gives more turns.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from harness.client.client_params import ClientParams
 from harness.live.run.forecast import Counts, expected_counts, expected_phases
+from harness.live.verdict import needed
 from harness.metrics.frame_definitions import definition
-from harness.slo.judgement import needed
 from harness.slo.targets import Target, is_sampled
 from workloads.trace import Trace
 

@@ -13,8 +13,9 @@ from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from harness.live.run.launch import Show
 from harness.live.run.measure_live import measure_live
-from harness.live.run.run_verdict import FailedPoint
+from harness.live.verdict import FailedPoint
 from harness.records.record import (
+    INVALID,
     LOG,
     InvalidPoint,
     Measurement,
@@ -76,7 +77,7 @@ class LiveExecutor:
                 measurement = self._measure(point, self._show, self._timeout_s, log.write)  # type: ignore[arg-type]
                 write_record(folder, point, measurement, measurement.proof, environment, started)
             except InvalidPoint as error:
-                reason, kept = f"INVALID: {error}", error.measurement
+                reason, kept = f"{INVALID}: {error}", error.measurement
             except FailedPoint as error:
                 reason, kept = str(error), error.measurement
             except UserError as error:

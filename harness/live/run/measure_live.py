@@ -28,7 +28,7 @@ from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.run_progress import RunProgress
-from harness.live.run.run_verdict import check_machines, check_server, check_window
+from harness.live.verdict import check_machines, check_server, check_window
 from harness.metrics.class_definitions import split
 from harness.metrics.live_summary import batch_metrics, summarise_live, without_batch
 from harness.metrics.live_window import WHOLE, Window
@@ -48,7 +48,7 @@ def measure_live(
     """Measure a point of device live, whose server parameters are a `TargetParams`.
 
     UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
-    measured, as `harness.live.run.run_verdict` says. `say` is given what the generators printed.
+    measured, as `harness.live.verdict` says. `say` is given what the generators printed.
     """
     trace = point.trace()
     kind, tell = kind_of(trace), show or (lambda progress: None)
