@@ -12,11 +12,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from docs.cards import labelled
-from harness.metrics.class_definitions import CLASS_DEFINITIONS
-from harness.metrics.definitions import DEFINITIONS, Definition
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from harness.metrics.classes import CLASS_DEFINITIONS
+from harness.metrics.definitions import Definition
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS
 from reports.tables.columns import families
 
 ROOT = Path(__file__).parent.parent

@@ -211,7 +211,7 @@ LIGHT = [
     "harness.null_server.null_server",
     "harness.live.run.live_executor",
     "harness.live.run.load_generator",
-    "harness.metrics.summary",
+    "harness.metrics.turns",
     "engines.core.routing_rules",
     "engines.registry",
     "engines.server",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
-from harness.metrics.definitions import HEADLINES, JOB_DEFINITIONS, OWN_DEFINITIONS
-from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
+from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 from workloads.plugins import entry_points
@@ -37,8 +36,6 @@ def _discover() -> dict[str, Kind | Deferred]:
         "frames": Deferred("harness.kinds.frames:FRAMES"),
         "duplex": Deferred("harness.kinds.duplex:DUPLEX"),
     }
-    OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS | JOB_DEFINITIONS)
-    HEADLINES["duplex"] = HEADLINE
     for kind in (entry.load() for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")

@@ -17,12 +17,12 @@ from harness.client.client_params import ClientParams
 from harness.client.turns import serve_turns
 from harness.endpoints.target import TargetParams, check_secrets
 from harness.events.log import EventLog
-from harness.metrics.class_metrics import of_log, passing
-from harness.metrics.job_metrics import of_jobs
+from harness.metrics.classes import of_log, passing
+from harness.metrics.jobs import of_jobs
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.metric import Metric
 from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
-from harness.metrics.summary import summarise
+from harness.metrics.turns import summarise
 from workloads.columns.classes import class_of
 from workloads.columns.jobs import starts
 from workloads.errors import UserError

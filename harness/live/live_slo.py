@@ -14,11 +14,11 @@ Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, infe
 from collections.abc import Sequence
 
 from harness.experiments.experiment import Experiment
-from harness.metrics.class_definitions import split
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from harness.metrics.classes import split
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.slo.targets import Target, name_of, parse_targets
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS

@@ -27,8 +27,6 @@ import pandas as pd
 from harness.endpoints.target import TargetParams
 from harness.kinds import kind_of
 from harness.live.run.merge import Merged
-from harness.metrics.definitions import DISTRIBUTIONS, from_turn_end
-from harness.metrics.frame_definitions import definition
 from harness.metrics.live_window import PHASE, counted
 from harness.metrics.stats import (
     least_for_quantile,
@@ -37,6 +35,8 @@ from harness.metrics.stats import (
     quantile_interval,
     wilson,
 )
+from harness.metrics.turns import DISTRIBUTIONS, from_turn_end
+from harness.metrics.vocabulary import definition
 from harness.records.record import INVALID, InvalidPoint, Measurement, Record
 from harness.slo.search import SHOWN, Step
 from harness.slo.targets import (

@@ -1,7 +1,8 @@
 """Metrics, and the few ways in which one is made of values, NaN where one is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from harness.metrics.definitions import Definition
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing of a metric, before the unit of its definition joins them."""
+Measure = Callable[[Any], Mapping[str, Measured]]
+"""From a run to metrics that are measured together, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,15 @@ class Metric:
     """Observations that belong to it and were not made."""
 
 
-def named(measured: Mapping[str, Measured], definitions: Mapping[str, Definition]) -> dict[str, Metric]:
-    """The metrics of a vocabulary in its order, each with its unit; KeyError for one that was not measured."""
+def summarise(
+    run: Any, vocabulary: Mapping[str, Definition], measures: Iterable[Measure]
+) -> dict[str, Metric]:
+    """Every metric of a vocabulary in its order, each with its unit; `run`: what its functions take. KeyError for one
+    that none of them measures."""
+    measured = {name: value for measure in measures for name, value in measure(run).items()}
     return {
         name: Metric(value, definition.unit, n, missing)
-        for name, definition in definitions.items()
+        for name, definition in vocabulary.items()
         for value, n, missing in [measured[name]]
     }
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.metrics.frame_definitions import QUALITY_DEFINITIONS
-from harness.metrics.metric import Measured, Metric, named
+from harness.metrics.definitions import Definition
+from harness.metrics.metric import Measured, Metric, summarise
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
 from workloads.generators.questions import QuestionParams, asked, params_of, segment_of
@@ -49,9 +49,32 @@ ANSWERS = pa.schema(
 """answers.parquet: a row for each question of each session. `text`: all that was said while it played."""
 
 
+_SEGMENT = "output in the segment of a question that states a keyword of it, sessions without output included"
+_MID = f"{_SEGMENT}; mode free, segments after the first and before the fresh question (ages 30 to 240 s)"
+
+QUALITY_DEFINITIONS: dict[str, Definition] = {
+    "answered_mid_call": Definition("1", "share of sessions that answer the question playing", _MID, "higher"),
+    "answered_mid_low": Definition("1", "the same share in the segment where it is lowest", _MID, "higher"),
+    "answered_mid_high": Definition("1", "the same share in the segment where it is highest", _MID, "higher"),
+    "answered_mid_end": Definition("1", "the same share in the last of these segments", _MID, "higher"),
+    "answered_fresh": Definition("1", "share of sessions that answer the fresh question", _SEGMENT, "higher"),
+    "answered_recall": Definition(
+        "1", "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None
+    ),
+    "answer_stated": Definition(
+        "1", "share of sessions that state the answer in some frame", "over sessions; mode turns", "higher"
+    ),
+    "frames_right": Definition(
+        "1", "share of answers to a frame that state a keyword of its question", "over frames answered; mode turns",
+        "higher",
+    ),
+}  # fmt: skip
+"""Every metric that `judge` returns, in its order; those of the other mode are missing."""
+
+
 @dataclass(frozen=True)
 class Quality:
-    """The tables OUTPUTS and ANSWERS, and the metrics of `harness.metrics.frame_definitions`."""
+    """The tables OUTPUTS and ANSWERS, and the metrics of QUALITY_DEFINITIONS."""
 
     outputs: pa.Table
     answers: pa.Table
@@ -133,7 +156,7 @@ def _metrics(
         measured["answer_stated"] = stated / params.sessions, params.sessions, 0
         share = float(right.mean()) if right.size else None
         measured["frames_right"] = share, right.size, planned - right.size
-    return named(measured, QUALITY_DEFINITIONS)
+    return summarise(measured, QUALITY_DEFINITIONS, [dict])
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -18,13 +18,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITIONS
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
 from harness.metrics.request_table import BARGED_IN
-from harness.metrics.turn_taking import delays
-from harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
+from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
 from workloads.errors import UserError, nearest
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]

@@ -65,7 +65,7 @@ def compare(
 
     `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
     """
-    from harness.metrics.frame_definitions import definition
+    from harness.metrics.vocabulary import definition
     from reports.comparison.compare import compare as compared
 
     form = form_of(as_json, as_csv)
@@ -145,7 +145,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     """For programs; spreads are {median, low, high, interval, n, missing} in the metric's own unit."""
     from dataclasses import asdict
 
-    from harness.metrics.frame_definitions import definition
+    from harness.metrics.vocabulary import definition
     from reports.comparison.headline import headline
 
     def numbers(compared: Compared) -> dict[str, Any]:

@@ -279,10 +279,12 @@ def _brief_cards() -> list[Row]:
 
 def _brief_metrics() -> list[Row]:
     from harness import kinds  # noqa: F401  (a metric of another kind is known once its kind is)
-    from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
-    from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
-    from harness.metrics.frame_definitions import FRAME_DEFINITIONS, QUALITY_DEFINITIONS
-    from harness.metrics.live_definitions import LIVE_DEFINITIONS
+    from harness.metrics.classes import CLASS_DEFINITIONS, SEPARATOR
+    from harness.metrics.frames import FRAME_DEFINITIONS
+    from harness.metrics.live import LIVE_DEFINITIONS
+    from harness.metrics.quality import QUALITY_DEFINITIONS
+    from harness.metrics.turns import DEFINITIONS
+    from harness.metrics.vocabulary import OWN_DEFINITIONS
 
     of_class = {f"CLASS{SEPARATOR}{name}": each for name, each in CLASS_DEFINITIONS.items()}
     known = (
@@ -295,8 +297,8 @@ def _brief_metrics() -> list[Row]:
 
 
 def _metrics(names: Sequence[str]) -> list[Row]:
-    from harness.metrics.class_definitions import CLASS_DEFINITIONS
-    from harness.metrics.frame_definitions import definition
+    from harness.metrics.classes import CLASS_DEFINITIONS
+    from harness.metrics.vocabulary import definition
 
     rows = {row["name"]: row for row in _brief_metrics()}
     meanings = {

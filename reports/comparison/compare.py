@@ -14,8 +14,8 @@ from typing import Any
 
 from engines.devices.names import REAL_DEVICES
 from engines.devices.step_file import as_step_file
-from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import Spread, across_seeds, paired
+from harness.metrics.vocabulary import definition
 from harness.records.record import load_record
 from harness.records.results import record_folders
 from reports.runs.measured import Measured, by_seed, load_run

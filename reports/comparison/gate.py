@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from reports.comparison.compare import Cell, Compared, Comparison
 from reports.tables.columns import Column, metric_named
 from reports.tables.labels import counted

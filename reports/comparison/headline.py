@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
 
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from reports.comparison.compare import Cell, Compared, Comparison
 from reports.tables.columns import LIVE, spoken
 from reports.tables.labels import counted

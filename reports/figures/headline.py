@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from reports.figures.drawing import line
 from reports.figures.picture import Picture, counts, made_from, whiskers
 from reports.figures.style import INK, Look, looks

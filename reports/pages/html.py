@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.definitions import Definition
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from harness.slo.search import Searches, Step
 from harness.slo.targets import Target, number
 from reports.cards.card import cards

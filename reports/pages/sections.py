@@ -5,8 +5,8 @@ from statistics import median
 from typing import Any
 
 from harness.endpoints.call_recorder import session_of
-from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
+from harness.metrics.vocabulary import definition
 from reports.claims.published import Published
 from reports.cost.energy import energy, energy_note
 from reports.cost.usage import hardware, usage

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.metrics.class_definitions import in_class
-from harness.metrics.frame_definitions import definition
+from harness.metrics.classes import in_class
+from harness.metrics.vocabulary import definition
 from reports.tables.columns import Column, class_names, column_for, fewest, least_events, shown, spoken
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}

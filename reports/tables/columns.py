@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from harness.metrics.class_definitions import in_class, split
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, HEADLINES, OWN_DEFINITIONS, Definition
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.classes import in_class, split
+from harness.metrics.definitions import HEADLINES, Definition
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, share
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
 from workloads.errors import UserError
 
 MISSING = "–"

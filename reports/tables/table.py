@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.experiments.experiment import Experiment
 from harness.live import live_experiment
-from harness.metrics.class_definitions import in_class
+from harness.metrics.classes import in_class
 from harness.metrics.stats import across_seeds
 from harness.records.record import INVALID
 from harness.records.results import find_record

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from engines.registry import ENGINES, beside_baselines
-from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS
+from harness.metrics.vocabulary import OWN_DEFINITIONS
 from tests.conftest import Rehearse
 
 

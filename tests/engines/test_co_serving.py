@@ -9,7 +9,7 @@ import pytest
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.kinds.turns import TURNS
-from harness.metrics.class_metrics import steady, ttft_attainment
+from harness.metrics.classes import steady, ttft_attainment
 from harness.metrics.metric import Metric
 from harness.worker.replay import Replay
 from tests.engines.replays import replay

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from reports.comparison.gate import LEAST_SEEDS, parse
 from tests.examples.test_examples import EXAMPLES, ROOT
 

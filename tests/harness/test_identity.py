@@ -97,7 +97,7 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/deployments/a_new_one.yaml", ALL),
         ("engines/devices/profiles/llama_tiny.yaml", ALL),
         ("harness/worker/replay.py", ALL),
-        ("harness/metrics/summary.py", ALL),
+        ("harness/metrics/turns.py", ALL),
         ("workloads/generators/voice.py", ALL),
         ("workloads/replays/csv_logs.py", set()),
         ("harness/live/run/measure_live.py", SOCKETS),

@@ -11,7 +11,7 @@ from harness.client.client_params import ClientParams
 from harness.clocks.clock import run
 from harness.events.log import EventLog
 from harness.kinds.population import serve_population
-from harness.metrics.job_metrics import of_jobs
+from harness.metrics.jobs import of_jobs
 from harness.metrics.request_table import request_table
 from harness.records.recorded import recorded
 from tests.harness.servers import Answering

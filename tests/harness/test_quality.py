@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from harness.metrics.frame_definitions import QUALITY_DEFINITIONS, definition
-from harness.metrics.quality import decoder_of, judge, shares, states
+from harness.metrics.quality import QUALITY_DEFINITIONS, decoder_of, judge, shares, states
+from harness.metrics.vocabulary import definition
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.question_file import read_questions

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harness.metrics.live_summary import summarise_live
+from harness.metrics.live import summarise_live
 from tests.live.scripted import Peer, greet, play, reply, spoken, table
 
 

@@ -24,7 +24,7 @@ from harness.live.run import first_look as first_look_module
 from harness.live.run import measure_live as live_measure
 from harness.live.run.first_look import first_look
 from harness.live.run.live_executor import LiveExecutor
-from harness.metrics.live_summary import LAG
+from harness.metrics.live import LAG
 from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting
 from tests.builders import refused, say, web_server

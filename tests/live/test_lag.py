@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engines.endpoint.metrics import LAG_S
 from engines.endpoint.server_stats import Histogram
 from harness.metrics.histogram import quantile
-from harness.metrics.live_summary import LAG, LoopLag, loop_lag
+from harness.metrics.live import LAG, LoopLag, loop_lag
 from harness.metrics.live_window import WHOLE, Window
 
 

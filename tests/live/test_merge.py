@@ -16,7 +16,7 @@ from harness.events.log import EventLog
 from harness.live.run.merge import DONE, FAILURES, SENDS, SUFFIX, ArrowStream, Loss, merge, read_arrow_stream
 from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
 from harness.metrics.request_table import FAILED, request_table
-from harness.metrics.summary import summarise
+from harness.metrics.turns import summarise
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Session, Trace

@@ -23,8 +23,7 @@ from harness.live.run.first_look import check_answers
 from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.run_progress import RunProgress
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.live_summary import LAG
+from harness.metrics.live import LAG, LIVE_DEFINITIONS
 from harness.null_server.null_server import NullServer
 from harness.records.record import load_record
 from tests.builders import REHEARSE, say, web_server

@@ -13,11 +13,10 @@ from pydantic.fields import FieldInfo
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.kinds.turns import TURNS
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.live_summary import summarise_live
+from harness.metrics.live import LIVE_DEFINITIONS, summarise_live
 from harness.metrics.live_window import WHOLE, Window, on_line_mean, phases, sessions_rps, steady_window
 from harness.metrics.request_table import request_table
-from harness.metrics.summary import summarise
+from harness.metrics.turns import summarise
 from harness.slo.targets import judged_value
 from tests.live.scripted import typed
 from tests.metrics.event_log import steps as no_steps

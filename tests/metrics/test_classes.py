@@ -5,13 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
-from harness.metrics.class_metrics import of_log, steady, tbt_attainment, ttft_attainment
-from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.frame_definitions import definition
+from harness.metrics.classes import (
+    CLASS_DEFINITIONS,
+    in_class,
+    of_log,
+    split,
+    steady,
+    tbt_attainment,
+    ttft_attainment,
+)
 from harness.metrics.metric import Metric
 from harness.metrics.request_table import CLASS_COLUMNS, COLUMNS, request_table
-from harness.metrics.summary import summarise
+from harness.metrics.turns import DEFINITIONS, summarise
+from harness.metrics.vocabulary import definition
 from tests.metrics.event_log import EventLog, steps
 
 

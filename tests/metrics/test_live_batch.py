@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.live_summary import BATCH_NAMES, batch_metrics, without_batch
+from harness.metrics.live import BATCH_NAMES, batch_metrics, without_batch
 from harness.metrics.live_window import Window
 
 NONE = np.empty(0)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.frame_definitions import definition
+from harness.metrics.metric import Metric
 from harness.metrics.request_table import request_table
-from harness.metrics.summary import stage_use, summarise
+from harness.metrics.turns import summarise
+from harness.metrics.vocabulary import definition
 from tests.metrics.event_log import EventLog
 
 COLUMNS = ("stage", "replica", "t_s", "dt_s", "tokens", "prefill_tokens")
@@ -19,6 +20,12 @@ def steps(*rows: tuple[str, int, float, float, int, int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS).assign(**OTHER)
 
 
+def use(table: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, Metric]:
+    """The metrics of a run from the first turn's start on."""
+    log = EventLog().start(at=begin_s)
+    return summarise(request_table(log.events, log.trace), table, end_s)
+
+
 def test_a_stage_is_busy_while_a_replica_of_it_runs_a_step():
     table = steps(
         ("vision", 0, 0.0, 4.0, 1600, 1600),
@@ -26,17 +33,14 @@ def test_a_stage_is_busy_while_a_replica_of_it_runs_a_step():
         ("entry", 1, 8.0, 4.0, 3, 0),
         ("entry", 1, 12.0, 1.0, 600, 600),
     )
-    found = stage_use(table, 2.0, 10.0)
-    assert found["busy_vision"] == (
-        2 / 8,
-        1,
-        0,
-    )  # what is before the first turn and after the run does not count
-    assert found["busy_entry"] == ((1 + 2) / 16, 3, 0)
-    assert found["busy_talker"] == (None, 0, 0)
-    assert found["decode_batch_entry_mean"] == (2.0, 2, 0)
-    assert found["decode_batch_entry_peak"] == (3.0, 2, 0)
-    assert found["decode_batch_vision_mean"] == (None, 0, 0)
+    found = use(table, 2.0, 10.0)
+    # What is before the first turn and after the run does not count.
+    assert found["busy_vision"] == Metric(2 / 8, "1", 1, 0)
+    assert found["busy_entry"] == Metric((1 + 2) / 16, "1", 3, 0)
+    assert found["busy_talker"] == Metric(None, "1", 0, 0)
+    assert found["decode_batch_entry_mean"] == Metric(2.0, "1", 2, 0)
+    assert found["decode_batch_entry_peak"] == Metric(3.0, "1", 2, 0)
+    assert found["decode_batch_vision_mean"] == Metric(None, "1", 0, 0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20), st.integers(1, 3))
@@ -45,7 +49,7 @@ def test_no_stage_is_busier_than_all_the_time(gaps: list[tuple[float, float]], r
     for idle_s, dt_s in gaps:
         rows += [("decode", replica, t + idle_s, dt_s, 1, 0) for replica in range(replicas)]
         t += idle_s + dt_s
-    busy = stage_use(steps(*rows), 0.0, t)["busy_decode"][0]
+    busy = use(steps(*rows), 0.0, t)["busy_decode"].value
     total = sum(dt_s for _, dt_s in gaps)
     assert busy is None if t == 0 else busy == pytest.approx(total / t, abs=1e-9)
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.metric import Metric
 from harness.metrics.request_table import request_table
-from harness.metrics.summary import effective_rps, summarise
+from harness.metrics.turns import DEFINITIONS, effective_rps, summarise
 from tests.metrics.event_log import EventLog, steps
 
 

@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.call_log import Stretch, overlap_s
-from harness.metrics.turn_taking import PARTS, SERVER_PARTS, summarise_turn_taking, turn_taking_table
-from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
+from harness.metrics.definitions import HEADLINES
+from harness.metrics.turn_taking import (
+    PARTS,
+    SERVER_PARTS,
+    TURN_TAKING_DEFINITIONS,
+    summarise_turn_taking,
+    turn_taking_table,
+)
 from tests.metrics.event_log import OpenCalls
 
 
@@ -181,7 +187,7 @@ def test_a_correction_is_waited_for(agent, gave_way) -> None:
 
 def test_definitions_are_what_is_measured() -> None:
     assert list(summarise_turn_taking(OpenCalls().table())) == list(TURN_TAKING_DEFINITIONS)
-    assert set(HEADLINE) <= set(TURN_TAKING_DEFINITIONS)
+    assert set(HEADLINES["duplex"]) <= set(TURN_TAKING_DEFINITIONS)
     for metric in summarise_turn_taking(OpenCalls().table()).values():
         assert metric.value is None and metric.n == 0
 

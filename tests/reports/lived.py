@@ -20,7 +20,7 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS
-from harness.metrics.live_summary import LAG, summarise_live
+from harness.metrics.live import LAG, summarise_live
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps

@@ -11,8 +11,8 @@ import pandas as pd
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.metrics.request_table import request_table
-from harness.metrics.summary import summarise
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
+from harness.metrics.turns import summarise
 from harness.records.record import Measurement
 from tests.metrics.event_log import OpenCalls
 from tests.metrics.event_log import steps as no_steps

@@ -13,7 +13,7 @@ import pandas as pd
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.metrics.request_table import request_table
-from harness.metrics.summary import summarise
+from harness.metrics.turns import summarise
 from harness.records.record import Measurement
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import Fails, measurement, never, write_run

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.turns import DEFINITIONS
 from reports.tables.columns import least_events, too_few
 
 

@@ -1,10 +1,10 @@
 """Metrics that differ in their statistic alone are told once."""
 
-from harness.metrics.class_definitions import CLASS_DEFINITIONS
-from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from harness.metrics.classes import CLASS_DEFINITIONS
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS
 from reports.tables.columns import families
 
 ALL = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from harness.client.client_params import ClientParams
 from harness.live.run.forecast import Counts, expected_counts, expected_phases
 from harness.live.verdict import needed
-from harness.metrics.frame_definitions import definition
+from harness.metrics.vocabulary import definition
 from harness.slo.targets import Target, is_sampled
 from workloads.trace import Trace
 

@@ -16,7 +16,7 @@ from harness.endpoints.text_probe import ask_one_document, ask_one_token
 from harness.endpoints.transport.stranger import PLAIN, asked
 from harness.live.batch_beside import batch_target
 from harness.live.run.scrape import scraper_of
-from harness.metrics.live_summary import LAG
+from harness.metrics.live import LAG
 from workloads.errors import UserError
 
 LOADING_S = 600.0

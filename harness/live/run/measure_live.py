@@ -29,8 +29,8 @@ from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import check_machines, check_server, check_window
-from harness.metrics.class_definitions import split
-from harness.metrics.live_summary import batch_metrics, summarise_live, without_batch
+from harness.metrics.classes import split
+from harness.metrics.live import batch_metrics, summarise_live, without_batch
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.record import LOG, Measurement

@@ -8,7 +8,7 @@ is held to `TARGET` times these.
 
 import re
 
-from harness.metrics.class_metrics import tbt_attainment, ttft_attainment
+from harness.metrics.classes import tbt_attainment, ttft_attainment
 from harness.metrics.request_table import FAILED
 from reports.papers.prelude import *
 from workloads.generators import burstgpt_fit
@@ -30,7 +30,7 @@ ALONE, BOTH, APART, BOUND = "online alone", "with batch", "prefill apart", "boun
 
 TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
 """P99 over online requests, P99 over all their inter-token times, and offline tokens per second, prompts included, in
-the steady state (`harness.metrics.class_metrics.steady`)."""
+the steady state (`harness.metrics.classes.steady`)."""
 
 SYNTHETIC: dict[str, Any] = {
     "deployment": "llama_8b_h100",

@@ -1,6 +1,6 @@
 """Fig. 5 and section 3: what becomes of a preempted request's KV, under bursts and in a small pool."""
 
-from harness.metrics.class_metrics import steady
+from harness.metrics.classes import steady
 from reports.papers.conserve.common import *
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"

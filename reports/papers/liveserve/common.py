@@ -9,7 +9,7 @@ ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's publi
 baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was fitted to the paper.
 """
 
-from harness.metrics.summary import effective_rps
+from harness.metrics.turns import effective_rps
 from reports.figures.shared_turns import TurnLog
 from reports.papers.prelude import *
 

@@ -6,14 +6,15 @@ the begin. Gaps on it are the tools' time and all else is the model's, waiting i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import MEANINGS, STATISTICS
-from harness.metrics.metric import Metric, statistic
+from harness.metrics.definitions import Definition
+from harness.metrics.metric import Measured, Metric, statistic, summarise
 from harness.metrics.request_table import COMPLETED
 from workloads.columns.jobs import Waits, job_of
 
@@ -23,18 +24,22 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
     columns = {str(name): turns[name].to_numpy() for name in turns}
     if "recorded_s" not in columns or np.isnan(columns["recorded_s"]).all():
         return {}
-    values, begun = _of_each(requests, columns)
+    return summarise(_of_each(requests, columns), JOB_DEFINITIONS, [_measured])
+
+
+def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> dict[str, Measured]:
+    """`run`: values of each whole job by the names of `_JOB`, and how many jobs began."""
+    values, begun = run
     n = len(values["job_time"])
-    metrics = {"jobs": Metric(float(n), "1", n, begun - n)}
-    for name, measured in values.items():
-        for which in STATISTICS:
-            value, known, _ = statistic(measured, which)
-            metrics[f"{name}_{which}"] = Metric(value, MEANINGS[name][0], known, begun - known)
-    return metrics
+    found: dict[str, Measured] = {"jobs": (float(n), n, begun - n)}
+    for name, which in itertools.product(_JOB, _WORDS):
+        value, known, _ = statistic(values[name], which)
+        found[f"{name}_{which}"] = (value, known, begun - known)
+    return found
 
 
 def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-    """Return the values of each metric of `MEANINGS` for every whole job, and the number of jobs that began."""
+    """Return the values of each metric of `_JOB` for every whole job, and the number of jobs that began."""
     begin_s, end_s = (_by_row(requests, columns, name) for name in ("turn_start_s", "completion_s"))
     waits, job = Waits.of(columns), job_of(columns)
     measured: list[tuple[float, ...]] = []
@@ -54,8 +59,8 @@ def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[s
         time_s, recorded_s = end_s[last] - begin_s[first], columns["recorded_s"][first]
         ratio = time_s / recorded_s if recorded_s else np.nan
         measured.append((time_s, recorded_s, ratio, tools_s, time_s - tools_s, len(rows)))
-    table = np.array(measured, float).reshape(-1, len(MEANINGS)).T
-    return dict(zip(MEANINGS, table, strict=True)), begun
+    table = np.array(measured, float).reshape(-1, len(_JOB)).T
+    return dict(zip(_JOB, table, strict=True)), begun
 
 
 def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np.ndarray:
@@ -66,3 +71,41 @@ def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np
     rows = [place[key] for key in zip(requests["session"], requests["turn"], strict=True)]
     found[np.array(rows, int)] = np.where(answered, requests[name].to_numpy(float), np.nan)
     return found
+
+
+_WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
+_ORIGIN = "over jobs of which every step was answered; missing are the others that began"
+_JOB: dict[str, tuple[str, str, Literal["lower"] | None]] = {
+    "job_time": (
+        "s",
+        "time of a job: from the begin of its first step, as scheduled, to the end of its last",
+        "lower",
+    ),
+    "job_recorded": (
+        "s",
+        "time that the same jobs took when they were recorded, with gaps as they are replayed",
+        None,
+    ),
+    "job_slowdown": ("1", "time of a job over that when it was recorded", "lower"),
+    "job_tool_time": (
+        "s",
+        "of a job's time, gaps in which tools run or people think, where nothing else went on",
+        None,
+    ),
+    "job_model_time": (
+        "s",
+        "of a job's time, all else: requests that nothing else covers, in the queue or served",
+        "lower",
+    ),
+    "job_steps": ("1", "steps of a job, each a request, those of agents that it called included", None),
+}
+"""By name: unit, meaning and direction of each number of a job."""
+
+JOB_DEFINITIONS: dict[str, Definition] = {
+    "jobs": Definition("1", "jobs of which every step was answered", _ORIGIN, "higher"),
+    **{
+        f"{name}_{which}": Definition(unit, f"{word}: {meaning}", _ORIGIN, better)
+        for name, (unit, meaning, better) in _JOB.items()
+        for which, word in _WORDS.items()
+    },
+}

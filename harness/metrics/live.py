@@ -1,4 +1,8 @@
-"""From the tables of a live run to its numbers beside the ordinary ones."""
+"""Metrics of live runs beside the ordinary: how good the load was, and what only sockets can lose.
+
+A send is one message or request of a client. Its slip is how much later it went than the plan, or than the connection
+that had to be ready for it. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
+from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
-from harness.metrics.metric import Measured, Metric, named, share
+from harness.metrics.metric import Measured, Metric, share, summarise
 from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
+
+GAPS_MS = (250, 500)
+"""Pauses beside the 100 ms of `continuity`, ms: a stumble that many miss, and one that nobody does. [chosen]"""
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",
@@ -37,7 +44,7 @@ def summarise_live(
 
     `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
     empty. `late_s`: the slip above which a send is late. `window`: that metrics of turns are over. `scrape`: what the
-    server said of itself (`harness.live.run.scrape`). `batch`: as of `harness.metrics.live_summary`; None: none.
+    server said of itself (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -67,7 +74,7 @@ def summarise_live(
         "lost_sessions": (float(lost_sessions), came, 0),
         **(batch or without_batch(None)),
     }
-    return named(measured, LIVE_DEFINITIONS)
+    return summarise(measured, LIVE_DEFINITIONS, [dict])
 
 
 def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
@@ -190,16 +197,6 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
     return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)
 
 
-BATCH_NAMES = (
-    "batch_tps",
-    "batch_in_flight",
-    "batch_completed",
-    "batch_failed",
-    "batch_cut",
-    "batch_slip_p99",
-)
-
-
 def without_batch(asked: int | None) -> dict[str, Measured]:
     """Returns the metrics of a run that had no documents beside. `asked`: 0 where it is the reference of those that
     had.
@@ -210,8 +207,7 @@ def without_batch(asked: int | None) -> dict[str, Measured]:
 
 
 def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> dict[str, Measured]:
-    """Return the metrics of a batch that ran at the same time as the users, by the names of
-    `harness.metrics.live_definitions`.
+    """Return the metrics of a batch that ran at the same time as the users, by name.
 
     A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
     whichever document, and not by documents that ended. `events`: of the documents; `slips_s`: of their sends.
@@ -248,3 +244,158 @@ def _tokens_a_message(events: pd.DataFrame) -> float:
 def _until_cut(events: pd.DataFrame) -> pd.DataFrame:
     """Documents as sessions that are on line; one that failed is so no longer, though its place waits."""
     return events.loc[events["kind"].astype(str).isin(["session_start", "session_end"])]
+
+
+_SENDS = "over all messages and requests that clients sent"
+_START = "from the start of the run"
+_TURNS = "over all turns that users started"
+_BATCH = "over the time of the steady window, at the client; 0 where none was asked for"
+_NULL = "measured against the null server just before, with as many sessions and processes"
+
+LIVE_DEFINITIONS: dict[str, Definition] = {
+    **{
+        f"send_slip_{statistic}": Definition(
+            "s",
+            f"{text} of the send slip: how late the load generator sent, which no server is to blame for; "
+            "a point with more than 5 % of its sends later than slip_limit_ms is INVALID",
+            _SENDS,
+            "lower",
+        )
+        for statistic, text in (("p50", "P50"), ("p99", "P99"), ("p999", "P99.9"), ("max", "largest"))
+    },
+    "sends": Definition("1", "messages and requests sent", _SENDS, None),
+    "sends_late": Definition("1", "of these, sent later than slip_limit_ms allows", _SENDS, "lower"),
+    "requests_repeated": Definition(
+        "1",
+        "requests that were sent a second time, as the server had just closed the kept connection: load that is not in "
+        "the plan",
+        "over all requests that clients sent",
+        "lower",
+    ),
+    "early_replies": Definition(
+        "1",
+        "replies that began before the caller had finished speaking, as the server took a pause for the end; they have "
+        "no time to first audio",
+        "over the turns that metrics are over",
+        "lower",
+    ),
+    "tokens_stated": Definition(
+        "1",
+        "share of written replies whose number of tokens the server states; in times between tokens a message of any "
+        "other counts as one token",
+        "over completed turns whose reply is not spoken",
+        None,
+    ),
+    **{
+        f"connect_{statistic}": Definition(
+            "s",
+            f"{statistic.upper()} of the time to a session that is ready: TCP, TLS, handshake and greetings; missing "
+            "counts sessions that came and were never ready",
+            "from the attempt to connect",
+            "lower",
+        )
+        for statistic in ("p50", "p99")
+    },
+    "shed": Definition("1", "sessions that the server did not let in", "at the client", None),
+    "disconnects": Definition(
+        "1", "sessions whose connection the server closed or lost", "over the run", "lower"
+    ),
+    "steady_begin": Definition(
+        "s",
+        "begin of the steady window: when the last of the c users had come; in an open loop 0. Metrics of turns are "
+        "over those whose user's turn ends, and whose request so goes out, in this window",
+        _START,
+        None,
+    ),
+    "steady_end": Definition(
+        "s",
+        "end of the steady window: when the last new turn may begin, or nobody is left to take the place of a user who "
+        "goes",
+        _START,
+        None,
+    ),
+    "on_line_mean": Definition(
+        "1", "concurrent sessions, on average", "over the time of the steady window, at the client", None
+    ),
+    "sessions_rps": Definition(
+        "1/s",
+        "sessions that came, per second; in an open loop what became of the rate that was asked for",
+        "over the time of the steady window, at the client",
+        None,
+    ),
+    "turns_in_ramp": Definition(
+        "1", "turns left out of all metrics because they were asked before the steady window", _TURNS, None
+    ),
+    "turns_in_drain": Definition(
+        "1", "turns left out of all metrics because they were asked after the steady window", _TURNS, None
+    ),
+    **{
+        f"server_lag_{statistic}": Definition(
+            "s",
+            f"{text} of how late the server's own loop ran its timers, where a server of ours tells it; a point whose "
+            "P99 exceeds slip_limit_ms is INVALID: its machine starved it",
+            "over the timers of its loop, one each 10 ms, in the steady window",
+            "lower",
+        )
+        for statistic, text in (("p99", "P99"), ("max", "largest"))
+    },
+    "floor_slip_p99": Definition("s", "P99 of the send slip of the generator itself", _NULL, "lower"),
+    **{
+        f"floor_ttfp_bias_{statistic}": Definition(
+            "s",
+            f"{statistic.upper()} of the time to the first answer as the client reports it, less the server's own",
+            _NULL,
+            "lower",
+        )
+        for statistic in ("p50", "p99")
+    },
+    **{
+        f"continuity_{gap_ms}ms": Definition(
+            "1",
+            f"share of spoken replies without a pause beyond {gap_ms} ms; a reply that failed has one. `continuity` is "
+            "the same at 100 ms",
+            "over spoken turns that were not interrupted, in a player that waits for late packets",
+            "higher",
+        )
+        for gap_ms in GAPS_MS
+    },
+    "audio_received_s": Definition(
+        "s", "seconds of audio received, those after a barge-in included", "over started turns", None
+    ),
+    "wasted_audio_ratio": Definition(
+        "1",
+        "audio received and not heard over audio received; it needs nothing from the server",
+        "over completed and barged-in turns",
+        "lower",
+    ),
+    "lost_sessions": Definition(
+        "1",
+        "sessions open when their load generator was lost; the turn under way of each, or its next one, counts as "
+        "failed",
+        "over the run",
+        "lower",
+    ),
+    "batch_tps": Definition(
+        "1/s",
+        "text tokens of batch documents that arrived, per second, in whichever document; by the usage that the server "
+        "reports, where several come in one message",
+        _BATCH,
+        "higher",
+    ),
+    "batch_in_flight": Definition("1", "batch documents in flight, on average", _BATCH, None),
+    "batch_completed": Definition("1", "batch documents whose reply ended by itself", _BATCH, "higher"),
+    "batch_failed": Definition(
+        "1", "batch documents that the server refused or whose reply ended otherwise", _BATCH, "lower"
+    ),
+    "batch_cut": Definition(
+        "1", "batch documents under way when the last user had gone, which did not fail", "at that time", None
+    ),
+    "batch_slip_p99": Definition(
+        "s",
+        "P99 of the send delay of batch requests; a point with more than 5 % of them late is INVALID",
+        "over all documents",
+        "lower",
+    ),
+}
+"""Every metric that `summarise_live` returns, in its order."""
+BATCH_NAMES = tuple(name for name in LIVE_DEFINITIONS if name.startswith("batch_"))

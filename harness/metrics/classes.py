@@ -1,0 +1,332 @@
+"""Metrics of each class of requests: latencies, deadlines met, and what was done for it per second.
+
+Metric M of class C is called `C.M`, such as `online.ttft_p90`. No class has a dot in its name and no other metric has
+one, so a name says by itself whose number it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition
+from harness.metrics.metric import Measured, Metric, statistic, summarise
+from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
+from workloads.columns.classes import class_of
+
+SEPARATOR = "."
+KEY = ["session", "turn"]
+READ = ("first_text", "text", "pool_dry")
+"""The kinds of events that metrics of classes are made of."""
+
+Turns = Mapping[str, np.ndarray]
+"""Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""
+
+
+def summarise_classes(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Metric]:
+    """The metrics of every class that its requests tell, by name; the most urgent class first. Empty without classes.
+
+    `warm`: the turns that count for latencies; `run_end_s`: end of the run after its drain.
+    """
+    if "request_class" not in turns:
+        return {}
+    names = turns["request_class"]
+    urgency = {name: turns["priority"][names == name].min() for name in np.unique(names)}
+    measured: dict[str, Measured] = {}
+    for name in sorted(urgency, key=lambda name: (urgency[name], name)):
+        rows = names == name
+        own = {column: values[rows] for column, values in turns.items()}
+        found = _latencies(own, warm[rows]) | _deadlines(own) | _rates(own, run_end_s)
+        n = int(rows.sum())
+        for status in (COMPLETED, ABORTED):
+            found[status] = (float((own["status"] == status).sum()), n, 0)
+        found["preemptions"] = statistic(own["preemptions"], "sum")
+        found["priority"] = (float(urgency[name]), n, 0)
+        measured |= {in_class(str(name), metric): value for metric, value in found.items()}
+    return _named(measured)
+
+
+def _named(measured: Mapping[str, Measured]) -> dict[str, Metric]:
+    own = {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in measured}
+    return summarise(measured, own, [dict])
+
+
+def passing(
+    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, read: list[pd.DataFrame]
+) -> Iterator[pd.DataFrame]:
+    """The events, whole or in pieces, for somebody else; of each piece what `of_log` reads is left in `read`: of a
+    trace without classes nothing."""
+    kinds = READ if class_of({str(name): trace[name] for name in trace}) is not None else ()
+    for piece in [events] if isinstance(events, pd.DataFrame) else events:
+        read.append(piece.loc[piece["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]])
+        yield piece
+
+
+def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
+    """The metrics of every class, by name; empty for a trace without classes.
+
+    `events` and `trace` as `harness.metrics.request_table` takes them, `requests` the part of its table that counts.
+    """
+    if "request_class" not in requests or requests.empty:
+        return {}
+    urgent = requests.loc[requests["priority"] == requests["priority"].min()]
+    first_s, last_s = steady(urgent["turn_start_s"].to_numpy(float))
+    text = _texts(events, requests)
+    # The session that it names may be none that counts.
+    planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
+    pooled = set(planned.loc[trace["pool"].notna().to_numpy(), "request_class"])
+    dry = _of(events, planned, ("pool_dry",))
+    told = (
+        requests[[*KEY, "request_class", "status"]]
+        .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
+        .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
+        .rename(columns={"t": "read_s"})
+    )
+    measured: dict[str, Measured] = {}
+    for name in told["request_class"].unique():
+        own, said = (table.loc[table["request_class"] == name] for table in (told, text))
+        useful = said.loc[said["t"].between(first_s, last_s) & (said["status"] != FAILED), "value"].sum()
+        read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
+        tokens = float(useful + own.loc[read, "input_tokens"].sum())
+        known: dict[str, Measured] = {
+            **{f"itl_{p}": statistic(said["gap_s"].dropna().to_numpy(), p) for p in ("p50", "p99")},
+            "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
+            "pool_dry_s": (None, 0, 0),
+        }
+        if name in pooled:
+            empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
+            known["pool_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(own), 0)
+        measured |= {in_class(name, metric): value for metric, value in known.items()}
+    return _named(measured)
+
+
+def _latencies(turns: Turns, warm: np.ndarray) -> dict[str, Measured]:
+    columns = {"ttft": ("ttft_s", ("p50", "p90", "p99", "max")), "tbt": ("tbt_mean_s", ("p50", "p99"))}
+    return {
+        f"{name}_{each}": statistic(turns[column][warm], each)
+        for name, (column, statistics) in columns.items()
+        for each in statistics
+    }
+
+
+def _deadlines(turns: Turns) -> dict[str, Measured]:
+    ended = _ended(turns)
+    wanted = turns["status"] != ABORTED
+    ttft_due, tbt_due = (wanted & ~np.isnan(turns[name]) for name in ("ttft_deadline_s", "tbt_deadline_s"))
+    return {
+        "ttft_in_deadline": _share(_in_time(turns), ttft_due, np.isnan(turns["ttft_s"])),
+        "tbt_in_deadline": _share(ended & ~_late(turns, "tbt_max_s"), tbt_due, ~ended),
+        "tbt_p99_in_deadline": _share(ended & ~_late(turns, "tbt_p99_s"), tbt_due, ~ended),
+        "deadlines_met": _share(_met(turns), ttft_due | tbt_due, ~ended),
+    }
+
+
+def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
+    """First start of one of the turns and last completion, s; the end of the run where one never ended."""
+    last_s = run_end_s
+    if not np.isin(turns["status"], [UNFINISHED, ABORTED]).any():
+        # Failed requests have no completion, but waited at least to the end of their user's turn.
+        last_s = float(
+            np.nanmax(np.concatenate([turns["completion_s"], turns["turn_end_s"], turns["turn_start_s"]]))
+        )
+    return float(turns["turn_start_s"].min()), last_s
+
+
+def steady(starts_s: np.ndarray) -> tuple[float, float]:
+    """Between which times what is processed per second is that of a service under way, s: from when a tenth of the
+    requests has come, `starts_s` their starts, to the last arrival. Before it nothing is half done yet; after it the
+    machine has ever fewer of them to serve, the longer the slower it is."""
+    ordered = np.sort(starts_s)
+    return float(ordered[ordered.size // 10]), float(ordered[-1])
+
+
+def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
+    first_s, last_s = span(turns, run_end_s)
+    span_s = last_s - first_s
+    tokens, n, missing = statistic(turns["generated_entry"], "sum")
+    good = float(_met(turns).sum())
+    return {
+        "goodput_rps": (good / span_s if span_s > 0 else None, turns["status"].size, 0),
+        "output_tps": (tokens / span_s if tokens is not None and span_s > 0 else None, n, missing),
+    }
+
+
+def _ended(turns: Turns) -> np.ndarray:
+    return np.isin(turns["status"], [COMPLETED, BARGED_IN])
+
+
+def _in_time(turns: Turns) -> np.ndarray:
+    """By `Slo.first_due_s` of a turn's scheduled end, from which ttft_s counts. To the microsecond, as times of a trace
+    are: a difference of two times has an error in its last bits."""
+    return np.round(turns["ttft_s"], 6) <= turns["ttft_deadline_s"]
+
+
+def _late(turns: Turns, column: str) -> np.ndarray:
+    return np.round(turns[column], 6) > turns["tbt_deadline_s"]
+
+
+def _met(turns: Turns) -> np.ndarray:
+    """Which requests ended and met what deadlines they have."""
+    return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, "tbt_max_s")
+
+
+def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -> float | None:
+    """The share of a class's requests whose TTFT keeps a limit that is known only afterwards, such as a multiple of
+    another run's P99; None where there are none.
+
+    `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their pool
+    do not count.
+    """
+    own = requests.loc[requests["request_class"].eq(request_class) & requests["status"].ne(ABORTED)]
+    if own.empty:
+        return None
+    turns = {"ttft_s": own["ttft_s"].to_numpy(float), "ttft_deadline_s": np.full(len(own), ttft_s)}
+    return float((_ended({"status": own["status"].to_numpy()}) & _in_time(turns)).mean())
+
+
+def tbt_attainment(
+    events: pd.DataFrame, requests: pd.DataFrame, request_class: str, tbt_s: float
+) -> float | None:
+    """The share of all times between tokens of a class's requests that keep such a limit; None where there are none.
+    `events`: those of the record, of the kinds `first_text` and `text` at least."""
+    text = _texts(events, requests)
+    gaps_s = text.loc[text["request_class"].eq(request_class), "gap_s"].dropna().to_numpy(float)
+    return float((np.round(gaps_s, 6) <= tbt_s).mean()) if gaps_s.size else None
+
+
+def _share(met: np.ndarray, due: np.ndarray, unknown: np.ndarray) -> Measured:
+    n = int(due.sum())
+    return (float(met[due].mean()) if n else None, n, int(unknown[due].sum()))
+
+
+def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """The tokens of the requests in their order; `gap_s`: the time since the one before, NaN of a first one."""
+    text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
+    # What follows in the table is of the same request.
+    text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
+    return text
+
+
+def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:
+    """The events of these kinds that are of the requests, with class and status."""
+    found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
+    return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
+
+
+_DUE = (
+    "over the class's started requests with such a deadline, failed and unfinished ones as missed, without those that "
+    "were aborted with their pool"
+)
+_SPAN = (
+    "per second from the class's first start of a request to its last completion or end of a user's turn; to the end "
+    "of the run when one never ended"
+)
+
+CLASS_DEFINITIONS: dict[str, Definition] = {
+    **{
+        f"ttft_{p}": replace(TTFT, definition=f"{p.upper()} of the {TTFT.definition}")
+        for p in ("p50", "p90", "p99")
+    },
+    "ttft_max": replace(TTFT, definition=f"longest {TTFT.definition}"),
+    **{
+        f"tbt_{p}": replace(TBT, definition=f"{p.upper()} over requests: {TBT.definition}")
+        for p in ("p50", "p99")
+    },
+    **{
+        f"itl_{p}": Definition(
+            "s",
+            f"{p.upper()} over all times between two text messages, those of all requests together: vLLM's inter-token "
+            "latency, ConServe's TBT; tbt is over requests, each with its mean",
+            "from text message to text message, at the client; n is the times",
+            "lower",
+        )
+        for p in ("p50", "p99")
+    },
+    "ttft_in_deadline": Definition(
+        "1",
+        "share of requests whose first text token came within their ttft_deadline_s; missing counts those, also in n, "
+        "of which none came",
+        _DUE,
+        "higher",
+    ),
+    "tbt_in_deadline": Definition(
+        "1",
+        "share of requests that ended with no time between two text messages above their tbt_deadline_s; missing "
+        "counts those, also in n, that never ended",
+        _DUE,
+        "higher",
+    ),
+    "tbt_p99_in_deadline": Definition(
+        "1",
+        "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
+        "together",
+        _DUE,
+        "higher",
+    ),
+    "deadlines_met": Definition(
+        "1",
+        "share of requests that ended and met every deadline they have; missing counts those, also in n, that never "
+        "ended",
+        "over the class's started requests with a deadline",
+        "higher",
+    ),
+    "goodput_rps": Definition(
+        "1/s",
+        "requests that ended and met every deadline they have, of which a batch class may have none",
+        f"{_SPAN}; n is the class's started requests",
+        "higher",
+    ),
+    "output_tps": Definition(
+        "1/s",
+        "text tokens generated for the class's requests",
+        f"{_SPAN}; n is the requests of which it is known",
+        "higher",
+    ),
+    "tps": Definition(
+        "1/s",
+        "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's with the "
+        "first of them; nothing of failed requests, of what was computed again or of earlier turns",
+        "per second in the steady state: from when a tenth of the requests of the most urgent class has come to the "
+        "last arrival of one, the same for every class",
+        "higher",
+    ),
+    "pool_dry_s": Definition(
+        "s",
+        "time for which the class's pool was not full, as the trace held no more for it: above 0 the server had too "
+        "little to do",
+        "within the same window; missing where the class has no pool",
+        "lower",
+    ),
+    "completed": Definition(
+        "1", "requests whose reply ended by itself", "over the class's started requests", "higher"
+    ),
+    "aborted": Definition(
+        "1",
+        "requests that were under way when their pool ended, with the last of no pool; they are no failures and miss "
+        "no deadline",
+        "over the class's started requests",
+        None,
+    ),
+    "preemptions": PREEMPTIONS,
+    "priority": Definition(
+        "1",
+        "lowest priority of its requests, the most urgent; the lower is served first",
+        "as the trace says",
+        None,
+    ),
+}
+"""The metrics of every class, by names that have no class yet."""
+
+
+def in_class(name: str, metric: str) -> str:
+    """Return the name of a metric of a class."""
+    return f"{name}{SEPARATOR}{metric}"
+
+
+def split(metric: str) -> tuple[str, str] | None:
+    """Class and metric of such a name; None for any other."""
+    name, dot, own = metric.partition(SEPARATOR)
+    return (name, own) if name and dot and own in CLASS_DEFINITIONS else None

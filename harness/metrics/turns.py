@@ -1,0 +1,607 @@
+"""Metrics of runs of turns: each with its unit, meaning, origin, direction and function.
+
+Where a trace has classes of requests, each class has metrics of its own besides, named as `online.ttft_p90`; see
+`harness.metrics.classes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.classes import summarise_classes
+from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition
+from harness.metrics.metric import Measured, Metric, share, statistic
+from harness.metrics.metric import summarise as summarise_by
+from harness.metrics.playback import is_continuous
+from harness.metrics.request_table import (
+    ABORTED,
+    BARGED_IN,
+    CLASS_COLUMNS,
+    COLUMNS,
+    COMPLETED,
+    FAILED,
+    UNFINISHED,
+)
+from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, WORDS, by_role
+
+TTFP_TARGET_S = 2.0
+"""Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""
+STEADY_AFTER = 0.1
+"""Share of the completions before the window begins."""
+
+Turns = Mapping[str, np.ndarray]
+"""Columns of a request table as arrays of shape (turns,); all but the status as floats, NaN where missing."""
+
+
+@dataclass(frozen=True)
+class TurnRun:
+    """A run of turns, as its metrics read it."""
+
+    turns: Turns
+    steps: pd.DataFrame
+    """Engine steps, in which the stage that requests come to first is called `ENTRY`."""
+    run_end_s: float
+    """End of the run after its drain, s."""
+    warm: np.ndarray
+    """Which turns count for latencies."""
+    planned_turns: int | None
+    planned_sessions: np.ndarray | None
+    """The session of each turn of the trace."""
+
+
+def summarise(
+    requests: pd.DataFrame,
+    steps: pd.DataFrame,
+    run_end_s: float,
+    *,
+    planned_turns: int | None = None,
+    planned_sessions: np.ndarray | None = None,
+    warmup_turns: int = 0,
+    entry: str = ENTRY,
+) -> dict[str, Metric]:
+    """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other names and
+    of each class if it has any.
+
+    `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing),
+    `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
+    by which those never started are counted, `planned_sessions` the session of each of them. The first
+    `warmup_turns` turns by start time are left out of the distributions of latencies, as their n shows, and of nothing
+    else. `entry`: what the steps call the stage that requests come to first.
+    """
+    turns: Turns = {
+        name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
+        for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
+        if name in requests or name in COLUMNS
+    }
+    steps, warm = by_role(steps, entry), _warm(turns, warmup_turns)
+    run = TurnRun(turns, steps, run_end_s, warm, planned_turns, planned_sessions)
+    vocabulary = dict(DEFINITIONS)
+    for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
+        vocabulary |= stage_use_definitions(stage)
+    return summarise_by(run, vocabulary, _MEASURES) | summarise_classes(turns, warm, run_end_s)
+
+
+def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
+    return pd.Series(table[column]).to_numpy(float, na_value=np.nan)
+
+
+def _warm(turns: Turns, warmup_turns: int) -> np.ndarray:
+    """Which turns are not among the first `warmup_turns` to start."""
+    by_start = np.lexsort((turns["turn"], turns["session"], turns["turn_start_s"]))
+    warm = np.ones(by_start.size, bool)
+    warm[by_start[:warmup_turns]] = False
+    return warm
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A column of the request table, summarised by statistics over started turns."""
+
+    column: str
+    statistics: tuple[str, ...]
+    """p<number> (percentile by linear interpolation) or mean."""
+    meaning: Definition
+    spoken_only: bool = False
+    whole_only: bool = False
+    """Without barged-in turns."""
+    after_warm_up: bool = True
+
+
+_TAIL = ("p50", "p90", "p95", "p99", "mean")
+_BODY = ("p50", "p90")
+
+
+def from_turn_end(distribution: Distribution) -> bool:
+    """Whether it is a time that counts from the scheduled end of the user's turn."""
+    return distribution.meaning.unit == "s" and distribution.meaning.origin == TURN_END
+
+
+def _queueing(stage: str) -> Distribution:
+    meaning = Definition(
+        "s",
+        f"wait in the queue of the {WORDS[stage]} until the first step that schedules the request",
+        f"from the arrival at the {WORDS[stage]}",
+        "lower",
+    )
+    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != ENTRY)
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "audio_ttfp": Distribution(
+        "audio_ttfp_s",
+        _TAIL,
+        Definition(
+            "s",
+            "time to the first non-empty audio packet of a spoken reply, barged-in or not; "
+            "a turn without audio is missing, not 0",
+            TURN_END,
+            "lower",
+        ),
+        spoken_only=True,
+    ),
+    "ttft": Distribution("ttft_s", _TAIL, TTFT),
+    "tbt": Distribution("tbt_mean_s", _BODY, TBT),
+    "e2e": Distribution(
+        "e2e_s",
+        _BODY,
+        Definition("s", "time to the last message of the reply; without barged-in turns", TURN_END, "lower"),
+        whole_only=True,
+    ),
+    "rtf": Distribution(
+        "rtf",
+        _BODY,
+        Definition(
+            "1",
+            "real-time factor: time to the last audio packet over seconds of audio; without barged-in turns; "
+            "tends to 1 when generation is paced to playback",
+            TURN_END,
+            None,
+        ),
+        spoken_only=True,
+        whole_only=True,
+    ),
+    "rtf_gen": Distribution(
+        "rtf_gen",
+        _BODY,
+        Definition(
+            "1",
+            "real-time factor without the TTFP: first to last audio packet over seconds of audio; "
+            "without barged-in turns; missing for a reply of one packet",
+            "from the first audio packet, at the client",
+            None,
+        ),
+        spoken_only=True,
+        whole_only=True,
+    ),
+    "max_gap": Distribution(
+        "max_gap_s",
+        _BODY,
+        Definition(
+            "s",
+            "a reply's longest pause in a player that waits for late packets; without barged-in turns",
+            "from the end of the audio received so far to the next packet",
+            "lower",
+        ),
+        spoken_only=True,
+        whole_only=True,
+        after_warm_up=False,
+    ),
+    **{f"queueing_{stage}": _queueing(stage) for stage in STAGES},
+    "reload": Distribution(
+        "reload_s",
+        ("p50", "p90", "mean"),
+        Definition(
+            "s",
+            "wait at the first stage for KV from host memory before its first step; 0 where the history was there",
+            "from the arrival at the first stage, as far as it waited for transfers",
+            "lower",
+        ),
+    ),
+    "send_lag": Distribution(
+        "send_lag_s",
+        ("p99",),
+        Definition(
+            "s",
+            "lateness of the load generator itself; a run with a material lag is invalid, not slow",
+            "from the scheduled end of the user's turn to its actual send",
+            "lower",
+        ),
+        after_warm_up=False,
+    ),
+}
+
+
+def _distributions(run: TurnRun) -> dict[str, Measured]:
+    turns, warm, measured = run.turns, run.warm, {}
+    for name, distribution in DISTRIBUTIONS.items():
+        over = warm.copy() if distribution.after_warm_up else np.ones_like(warm)
+        if distribution.spoken_only:
+            over &= turns["spoken"] > 0
+        if distribution.whole_only:
+            over &= ~np.isin(turns["status"], [BARGED_IN, ABORTED])
+        for each in distribution.statistics:
+            measured[f"{name}_{each}"] = statistic(turns[distribution.column][over], each)
+    return measured
+
+
+def _waste(run: TurnRun) -> dict[str, Measured]:
+    turns, measured = run.turns, {}
+    for name, stages in [("", AR_STAGES), *((f"_{stage}", (stage,)) for stage in AR_STAGES)]:
+        generated = np.array([turns[f"generated_{stage}"] for stage in stages])
+        heard = np.array([turns[f"heard_{stage}"] for stage in stages])
+        unknown = (~np.isnan(generated) & np.isnan(heard)).any(axis=0)
+        used = (~np.isnan(generated)).any(axis=0) & ~unknown
+        n, missing = int(used.sum()), int(unknown.sum())
+        tokens, tokens_heard = float(np.nansum(generated[:, used])), float(np.nansum(heard[:, used]))
+        measured[f"wasted_token_ratio{name}"] = (
+            (tokens - tokens_heard) / tokens if tokens else None,
+            n,
+            missing,
+        )
+        measured[f"generated_tokens{name}"] = (tokens if n else None, n, missing)
+        measured[f"heard_tokens{name}"] = (tokens_heard if n else None, n, missing)
+    return measured
+
+
+def _rates(run: TurnRun) -> dict[str, Measured]:
+    rate, inside, outside, missing = completed_rps(run.turns)
+    effective, spoken = effective_rps(run.turns)
+    return {
+        "completed_rps": (rate, inside, missing),
+        "completed_outside_window": (float(outside), inside + outside, missing),
+        "effective_rps": (effective, spoken, 0),
+    }
+
+
+def _shares(run: TurnRun) -> dict[str, Measured]:
+    turns = run.turns
+    spoken = turns["spoken"] > 0
+    in_target = turns["audio_ttfp_s"] <= TTFP_TARGET_S
+    makespan_s = float(run.run_end_s - turns["turn_start_s"].min()) if spoken.size else None
+    return {
+        "continuity": share(turns["continuous"]),
+        "continuity_fixed_timeline": share(turns["continuous_fixed"]),
+        "ttfp_in_target": share(in_target[spoken]),
+        "makespan": (makespan_s, spoken.size, 0),
+        "barge_in_rate": share(turns["status"][spoken] == BARGED_IN),
+        "barge_in_missed_rate": share(turns["barge_in_missed"][spoken]),
+    }
+
+
+def _counts(run: TurnRun) -> dict[str, Measured]:
+    status = run.turns["status"]
+    n = status.size
+    never_started = 0 if run.planned_turns is None else run.planned_turns - n
+    return {
+        "started": (float(n), n, never_started),
+        **{
+            name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
+        },
+        "preemptions": statistic(run.turns["preemptions"], "sum"),
+    }
+
+
+def _reloads(run: TurnRun) -> dict[str, Measured]:
+    turns, steps = run.turns, run.steps
+    waited_s = turns["reload_s"]
+    own = np.asarray(steps["stage"]) == ENTRY
+    prefill = float(_floats(steps, "prefill_tokens")[own].sum()) if own.any() else None
+    return {
+        "reloaded_turns": share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
+        "reloaded_blocks": statistic(turns["reload_blocks"], "sum"),
+        "preloaded_blocks": statistic(turns["preloaded_blocks"], "sum"),
+        "prefill_tokens_entry": (prefill, int(own.sum()), 0),
+    }
+
+
+def _kv_occupancy(run: TurnRun) -> dict[str, Measured]:
+    steps = run.steps
+    stages = np.asarray(steps["stage"])
+    used, blocks, t_s, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "t_s", "dt_s"))
+    replicas, ends_s = np.asarray(steps["replica"]), t_s + dt_s
+    measured = {}
+    for stage in STAGES:
+        # A stage without a KV cache has no blocks to occupy.
+        own = (stages == stage) & (blocks > 0)
+        held = capacity = 0.0
+        for replica in np.unique(replicas[own]):
+            of_replica = own & (replicas == replica)
+            # Steps report what is in use when they end, and that stays so until the next one has ended.
+            lasts_s = np.diff(ends_s[of_replica], append=max(run.run_end_s, ends_s[of_replica][-1]))
+            held += float((used[of_replica] * lasts_s).sum())
+            capacity += float((blocks[of_replica] * lasts_s).sum())
+        n = int(own.sum())
+        measured[f"kv_block_seconds_{stage}"] = (held if n else None, n, 0)
+        measured[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
+        measured[f"kv_occupancy_{stage}_peak"] = (float((used[own] / blocks[own]).max()) if n else None, n, 0)
+    return measured
+
+
+def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
+    """Completions per second of the window, those inside it, those outside, and those without a time.
+
+    The rate is None where the last user's turn ended before the window begins.
+    """
+    completion_s = _completion_s(turns)
+    found, ended = _window(completion_s, turns), ~np.isnan(completion_s)
+    inside = int(_within(completion_s, found).sum())
+    missing = int(np.isin(turns["status"], [COMPLETED, BARGED_IN]).sum() - ended.sum())
+    return inside / (found[1] - found[0]) if found else None, inside, int(ended.sum()) - inside, missing
+
+
+def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]:
+    """Spoken turns that completed, or were cut short, without a pause in playback and began within `ttfp_s` seconds;
+    per second of the window. And how many spoken turns ended inside it.
+
+    The rate is None without a window, and where nothing is spoken.
+    """
+    completion_s = _completion_s(turns)
+    found, spoken = _window(completion_s, turns), turns["spoken"] > 0
+    inside = _within(completion_s, found) & spoken
+    # Only completed and barged-in turns have a largest gap.
+    unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
+    effective = float((inside & unbroken & (turns["audio_ttfp_s"] <= ttfp_s)).sum())
+    return effective / (found[1] - found[0]) if found and spoken.any() else None, int(inside.sum())
+
+
+def _completion_s(turns: Turns) -> np.ndarray:
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    return np.where(ended, turns["completion_s"], np.nan)
+
+
+def _window(completion_s: np.ndarray, turns: Turns) -> tuple[float, float] | None:
+    """From the completion that makes up the first tenth to the last end of a user's turn, after which load falls."""
+    known = np.sort(completion_s[~np.isnan(completion_s)])
+    if not known.size:
+        return None
+    start_s, end_s = known[ceil(STEADY_AFTER * known.size) - 1], np.nanmax(turns["turn_end_s"])
+    return (float(start_s), float(end_s)) if end_s > start_s else None
+
+
+def _within(completion_s: np.ndarray, found: tuple[float, float] | None) -> np.ndarray:
+    if found is None:
+        return np.zeros(completion_s.size, bool)
+    # The window opens with a completion, which therefore is not counted in it.
+    return (completion_s > found[0]) & (completion_s <= found[1])
+
+
+def _stage_use(run: TurnRun) -> dict[str, Measured]:
+    """The metrics of `stage_use_definitions` for the stages of a spoken reply, and for each other one that ran a step.
+
+    Steps of a replica follow one another, so that their lengths within the span add up to the time it was busy.
+    """
+    steps, begin_s, end_s = run.steps, run.turns["turn_start_s"].min(initial=inf), run.run_end_s
+    stages = np.asarray(steps["stage"], str)
+    t_s, dt_s = (steps[name].to_numpy(float) for name in ("t_s", "dt_s"))
+    within_s = np.clip(np.minimum(t_s + dt_s, end_s) - np.maximum(t_s, begin_s), 0.0, None)
+    decoded = (steps["tokens"] - steps["prefill_tokens"]).to_numpy(float)
+    measured: dict[str, Measured] = {}
+    for stage in [*STAGES, *sorted(set(stages) - set(STAGES))]:
+        own = stages == stage
+        replicas = np.unique(np.asarray(steps["replica"])[own]).size
+        span_s = (end_s - begin_s) * replicas
+        batch = decoded[own & (decoded > 0)]
+        n = int(own.sum())
+        measured[f"busy_{stage}"] = (float(within_s[own].sum() / span_s) if n and span_s > 0 else None, n, 0)
+        for which, reduce in (("mean", np.mean), ("peak", np.max)):
+            value = float(reduce(batch)) if batch.size else None
+            measured[f"decode_batch_{stage}_{which}"] = (value, batch.size, 0)
+    return measured
+
+
+def _of_sessions(run: TurnRun) -> dict[str, Measured]:
+    """Sessions of one turn are requests, so a trace that has no others has no such metric."""
+    turns = run.turns
+    time_s, pace = _whole(turns, turns["session"] if run.planned_sessions is None else run.planned_sessions)
+    return {
+        f"{name}_{each}": statistic(values, each)
+        for name, values in (("session_time", time_s), ("session_pace", pace))
+        for each in _WORDS
+    }
+
+
+def _whole(turns: Turns, planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of each started session and its turns per minute; NaN where not every turn of its has ended."""
+    ids, counts = np.unique(planned, return_counts=True)
+    if not counts.size or counts.max() == 1:
+        return np.empty(0), np.empty(0)
+    started, of_session = np.unique(turns["session"], return_inverse=True)
+    wanted = counts[np.searchsorted(ids, started)]
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    whole = np.bincount(of_session, ended, started.size) == wanted
+    first_s, last_s = np.full(started.size, np.inf), np.full(started.size, -np.inf)
+    np.minimum.at(first_s, of_session, turns["turn_start_s"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        np.maximum.at(last_s, of_session, turns["completion_s"])
+        time_s = np.where(whole, last_s - first_s, np.nan)
+        return time_s, np.where(time_s > 0, 60 * wanted / time_s, np.nan)
+
+
+_STEADY = "completions after the first 10 % of completions and up to the last end of a user's turn"
+_OF_STARTED = "over started turns"
+_OF_SPOKEN = "over started turns with a spoken reply"
+
+
+def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
+    origin = (
+        "over started turns of which generated and heard are known; a reply that ends by itself was heard in "
+        "full; prefill, preload and recomputation do not count as generated"
+    )
+    return {
+        f"wasted_token_ratio{suffix}": Definition(
+            "1", f"generated and not heard over generated: {tokens}", origin, "lower"
+        ),
+        f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None),
+        f"heard_tokens{suffix}": Definition("token", f"heard by users: {tokens}", origin, None),
+    }
+
+
+def stage_use_definitions(stage: str) -> dict[str, Definition]:
+    """Return the definitions of the metrics of a stage of any name."""
+    named = WORDS.get(stage, stage)
+    return {
+        f"busy_{stage}": Definition(
+            "1",
+            f"share of the time in which a replica of the {named} ran a step, over those that ran any; n is the steps",
+            "over the makespan",
+            None,
+        ),
+        **{
+            f"decode_batch_{stage}_{statistic}": Definition(
+                "1",
+                f"{text} requests that a step of the {named} decodes together, a token each",
+                "over its steps that decode, however long each takes",
+                None,
+            )
+            for statistic, text in (("mean", "mean number of"), ("peak", "most"))
+        },
+    }
+
+
+_WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
+
+
+def _session_definitions() -> dict[str, Definition]:
+    origin = (
+        "over started sessions of a trace in which any has several turns; missing are those of which not every turn "
+        "ended by itself or by a barge-in"
+    )
+    time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
+    pace = "turns of a session per minute of that time: of an agent, its actions; all agents' are in completed_rps"
+    return {
+        **{f"session_time_{s}": Definition("s", f"{_WORDS[s]}: {time}", origin, "lower") for s in _WORDS},
+        **{
+            f"session_pace_{s}": Definition("1/min", f"{_WORDS[s]}: {pace}", origin, "higher") for s in _WORDS
+        },
+    }
+
+
+_SINGLE: dict[str, Definition] = {
+    "continuity": Definition(
+        "1",
+        "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; "
+        "failed and unfinished turns and replies without audio count as not continuous",
+        f"{_OF_SPOKEN}, without barged-in ones",
+        "higher",
+    ),
+    "continuity_fixed_timeline": Definition(
+        "1",
+        "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
+        "and must stay within 100 ms",
+        f"{_OF_SPOKEN}, without barged-in ones",
+        "higher",
+    ),
+    **_waste_definitions("", "text tokens of the first stage and codec frames of the talker together"),
+    **_waste_definitions(f"_{ENTRY}", "text tokens of the first stage"),
+    **_waste_definitions("_talker", "codec frames of the talker"),
+    "completed_rps": Definition(
+        "1/s",
+        f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
+        "n is the completions inside the window",
+        "higher",
+    ),
+    "completed_outside_window": Definition(
+        "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None
+    ),
+    "effective_rps": Definition(
+        "1/s",
+        "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause above "
+        "100 ms, whatever their TTFP; per second of the same window",
+        "n is the spoken turns that ended inside the window",
+        "higher",
+    ),
+    "ttfp_in_target": Definition(
+        "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"
+    ),
+    "makespan": MAKESPAN,
+    "started": Definition(
+        "1",
+        "turns that users started; missing counts turns of the trace that never started: those after a failed one, and "
+        "those that would begin after stop_after_s",
+        _OF_STARTED,
+        None,
+    ),
+    "completed": Definition("1", "turns whose reply ended by itself", _OF_STARTED, "higher"),
+    "barged_in": Definition("1", "turns whose reply the user cut short", _OF_STARTED, None),
+    "failed": Definition("1", "turns that ended in an error or a timeout", _OF_STARTED, "lower"),
+    "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
+    "barge_in_rate": Definition("1", "share of replies that the user cut short", _OF_SPOKEN, None),
+    "barge_in_missed_rate": Definition(
+        "1",
+        "share of replies that had ended before the time that the workload drew for the user's interruption; of users "
+        "who never interrupt it is 0",
+        _OF_SPOKEN,
+        None,
+    ),
+    **{
+        f"kv_occupancy_{stage}_{statistic}": Definition(
+            "1",
+            f"{text} share of the KV blocks of the {WORDS[stage]} in use",
+            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
+            None,
+        )
+        for stage in STAGES
+        for statistic, text in (("mean", "mean over time"), ("peak", "largest"))
+    },
+    **{
+        f"kv_block_seconds_{stage}": Definition(
+            "block*s",
+            f"KV blocks of the {WORDS[stage]} in use, integrated over time",
+            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
+            "lower",
+        )
+        for stage in STAGES
+    },
+    **{name: each for stage in STAGES for name, each in stage_use_definitions(stage).items()},
+    **_session_definitions(),
+    "reloaded_turns": Definition(
+        "1",
+        "share of turns that waited for KV from host memory",
+        "over turns that the first stage started",
+        "lower",
+    ),
+    "reloaded_blocks": Definition(
+        "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"
+    ),
+    "preloaded_blocks": Definition(
+        "block", "KV blocks that turns found because they were loaded before they came", _OF_STARTED, None
+    ),
+    "prefill_tokens_entry": Definition(
+        "token",
+        "prompt tokens that the first stage computed: new ones, and history whose KV was gone",
+        "over its steps",
+        "lower",
+    ),
+    "preemptions": PREEMPTIONS,
+}
+
+
+def _expanded() -> dict[str, Definition]:
+    return {
+        f"{name}_{statistic}": replace(
+            distribution.meaning,
+            definition=f"{statistic.capitalize()} over turns: {distribution.meaning.definition}",
+        )
+        for name, distribution in DISTRIBUTIONS.items()
+        for statistic in distribution.statistics
+    }
+
+
+DEFINITIONS: dict[str, Definition] = _expanded() | _SINGLE
+"""Every metric that `summarise` returns, in its order."""
+_MEASURES = (
+    _distributions,
+    _waste,
+    _rates,
+    _shares,
+    _counts,
+    _reloads,
+    _kv_occupancy,
+    _stage_use,
+    _of_sessions,
+)
