@@ -22,10 +22,9 @@ from harness.endpoints.target import TargetParams
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
 from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
-from harness.live.run.plan import shard_trace, write_plan
+from harness.live.run.plan import pack_shard, recordings_of, shard_trace, unpack_shard, write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.null_server.null_server import NullServer
 from harness.records import results

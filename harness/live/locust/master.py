@@ -22,14 +22,13 @@ from harness.endpoints.target import TargetParams
 from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
-from harness.live.locust.plan_transfer import pack_shard, recordings_of
 from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
-from harness.live.run.measure_live import FLOOR_S, measurement_of, repeat
+from harness.live.run.measure_live import FLOOR_S, check, measurement_of, repeat
 from harness.live.run.merge import Loss, merge
-from harness.live.run.plan import results_of, write_plan
+from harness.live.run.plan import pack_shard, recordings_of, results_of, write_plan
 from harness.live.run.scrape import scraper_of
-from harness.live.verdict import check_machines, check_server, check_window
+from harness.live.verdict import check_machines
 from harness.records.record import LOG, Measurement
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -110,15 +109,13 @@ class Master:
             found = self._play(folder, trace, target, client, timeout_s)
             for shard in self._shards:
                 repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
-        merged, kind = found.merged, kind_of(trace)
-        timing = kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
+        merged = found.merged
+        timing = kind_of(trace).target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
         measurement = measurement_of(trace, target, found, self._floor(), timing)
         measurement.cost["hosts"] = [shard.clock for shard in self._shards]
         measurement.cost["wall_s"] = time.perf_counter() - begun
         check_machines(measurement, merged, target)
-        check_server(measurement)
-        check_window(measurement)
-        return measurement
+        return check(measurement)
 
     def _play(
         self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float

@@ -32,8 +32,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from harness.live.locust.clock_offset import Exchange, Offset, offset_of
-from harness.live.locust.plan_transfer import unpack_shard
-from harness.live.run.plan import results_of
+from harness.live.run.plan import command, results_of, unpack_shard
 from harness.records.record import LOG
 
 EXCHANGES = 32
@@ -164,7 +163,7 @@ class _Part:
     def play(self) -> None:
         """Until its process ends; everything it has written is with the master then."""
         self._measure_floor()
-        child = self._begin("-m", "harness.live.run.load_generator", str(self._folder), str(self._index))
+        child = self._begin(command(self._folder, self._index))
         reading = gevent.spawn(self._read_status, child)
         while child.poll() is None:
             gevent.sleep(SEND_S)
@@ -175,17 +174,11 @@ class _Part:
         clock = None if self._stopped else self._worker.clock(self.run)
         self._worker.send("done", self.run, status=child.returncode, error=self._error, clock=clock)
 
-    def _begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """Python in a process of its own, whose errors go into the shard's log."""
+    def _begin(self, command: list[str]) -> subprocess.Popen[str]:
+        """A process whose errors go into the shard's log."""
         pipe = subprocess.PIPE
         with (self._results / LOG).open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-P", *arguments],
-                stdin=pipe,
-                stdout=pipe,
-                stderr=log,
-                text=True,
-            )
+            child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
         self._child = child
         if self._stopped:
             child.kill()
@@ -193,7 +186,7 @@ class _Part:
 
     def _measure_floor(self) -> None:
         if self._load not in self._worker.floors:
-            child = self._begin("-c", _FLOOR, self._load)
+            child = self._begin([sys.executable, "-P", "-c", _FLOOR, self._load])
             said, _ = child.communicate()
             if child.returncode != 0:
                 raise RuntimeError(f"the floor was not measured:\n{(self._results / LOG).read_text()}")

@@ -7,7 +7,6 @@ them ends before its time is written down and stops no other.
 import asyncio
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness.live.run.merge import Loss, Merged, merge
-from harness.live.run.plan import Plan, results_of
+from harness.live.run.plan import Plan, command, results_of
 from harness.live.run.run_progress import RunProgress
 from harness.live.run.scrape import scraper_of
 from harness.records.record import LOG
@@ -128,14 +127,7 @@ async def _start(folder: Path, index: int) -> _Shard:
     own.mkdir(parents=True, exist_ok=True)
     with (own / LOG).open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-P",
-                "-m",
-                "harness.live.run.load_generator",
-                str(folder.resolve()),
-                str(index),
-            ),
+            *command(folder, index),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

@@ -62,7 +62,11 @@ def measure_live(
         "frames" if kind.name == "frames" else "turns",
         waits,
     )
-    measurement = measure_target(point, target, show, timeout_s, say=say)
+    return check(measure_target(point, target, show, timeout_s, say=say))
+
+
+def check(measurement: Measurement) -> Measurement:
+    """The measurement, unless the server failed or no turn counts: FailedPoint or InvalidPoint."""
     check_server(measurement)
     check_window(measurement)
     return measurement

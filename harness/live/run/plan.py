@@ -9,18 +9,22 @@ The start of the run is not in it: processes are told once they are ready, as an
 """
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
+from workloads.generators.content import recordings
 from workloads.trace import Trace
 from workloads.transforms.shard import shard
 
 PLAN_VERSION = 1
 PLAN = "plan.json"
+RECORDINGS = "recordings"
 
 
 class Plan(BaseModel):
@@ -87,3 +91,48 @@ def split_concurrency(c: int | None, shards: int) -> list[int | None]:
     if c is None:
         return [None] * shards
     return [c // shards + (index < c % shards) for index in range(shards)]
+
+
+def recordings_of(trace: Trace) -> dict[str, bytes]:
+    """The recordings that `trace` speaks with, by name; none where speech is synthesised or nobody speaks."""
+    return {name: path.read_bytes() for name, path in recordings(trace).items()}
+
+
+def pack_shard(folder: Path, index: int, recorded: dict[str, bytes]) -> dict[str, Any]:
+    """Return shard `index` of the plan in `folder` as one message, for a host that shares no disk with this one."""
+    return {
+        "index": index,
+        "plan": (folder / PLAN).read_text(),
+        "trace": trace_of(folder, index).read_bytes(),
+        "recordings": recorded,
+    }
+
+
+def unpack_shard(folder: Path, data: dict[str, Any]) -> None:
+    """The plan with this one shard in `folder`, as a load generator reads it, and its recordings beside it."""
+    index = data["index"]
+    results_of(folder, index).mkdir(parents=True)
+    (folder / PLAN).write_text(data["plan"])
+    path = trace_of(folder, index)
+    path.write_bytes(data["trace"])
+    if not data["recordings"]:
+        return
+    for name, sound in data["recordings"].items():
+        recording = folder / RECORDINGS / name
+        recording.parent.mkdir(parents=True, exist_ok=True)
+        recording.write_bytes(sound)
+    trace = Trace.load(path)
+    header = trace.header
+    Trace.from_columns(
+        trace.columns(),
+        generator=header.generator,
+        params={**header.params, "path": str(folder / RECORDINGS)},
+        seed=header.seed,
+        streams=header.streams,
+        notes=header.notes,
+    ).save(path)
+
+
+def command(folder: Path, index: int) -> list[str]:
+    """The command line of the load generator that plays a shard of the plan in `folder`."""
+    return [sys.executable, "-P", "-m", "harness.live.run.load_generator", str(folder.resolve()), str(index)]
