@@ -1,14 +1,204 @@
-"""The files of `rehearse fidelity`: one report of everything judged, and two tables behind its picture."""
+"""How well two runs of one trace agree, what follows from it, and the files of `rehearse fidelity` that keep it.
+
+Mechanics pass or fail; predictions pass, miss or are void. Errors are shares, |other / reference - 1| request by
+request; a run's own aggregates are compared with a sign. The latencies are the clients': TPOT is the mean time between
+text tokens of a reply, E2E the time from the user's scheduled end of turn to the last token, TTFT to the first. TTFT of
+single requests is never judged: one step earlier or later changes it by tens of per cent.
+"""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.calibration.agreement import Agreement, Canary, Verdict
 from workloads.errors import UserError, validate
+
+LATENCIES = {"tpot": "tbt_mean_s", "e2e": "e2e_s", "ttft": "ttft_s"}
+"""Columns of a request table (`harness.metrics.request_table`)."""
+
+GATED = ("tpot", "e2e")
+MECHANICS_MEDIAN, MECHANICS_P90, MECHANICS_STEPS = 0.02, 0.05, 0.01
+"""[chosen] four runs by hand agreed within 0.7 %, 2.1 % and 0.3 % when each had the drift taken out."""
+
+AIM, AIM_QUIET = 0.10, 0.05
+"""[chosen] of a prediction's median TPOT error: on a shared machine, and on one that kept still."""
+
+VOID_ABOVE, QUIET_BELOW = 0.10, 0.025
+"""[chosen] movement of the machine, by its noise or its canary, that no prediction can be judged beside; and that of a
+machine which kept still."""
+
+STRETCHES = 10
+"""Successive stretches of a run whose medians show how its canary moved."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Errors(_Part):
+    """The errors of one latency: quantiles over the requests, and how the aggregates differ."""
+
+    median: float = Field(ge=0)
+    p90: float = Field(ge=0)
+    p99: float = Field(ge=0)
+    aggregate_p50: float
+    aggregate_p90: float
+
+
+class Agreement(_Part):
+    """The agreement of a run with a reference: `requests` completed in both, `unpaired` in only one of them."""
+
+    requests: int
+    unpaired: int
+    steps: int
+    reference_steps: int
+    tpot: Errors
+    e2e: Errors
+    ttft: Errors
+
+    @property
+    def step_error(self) -> float:
+        return abs(self.steps / self.reference_steps - 1)
+
+    def errors(self, latency: str) -> Errors:
+        return {"tpot": self.tpot, "e2e": self.e2e, "ttft": self.ttft}[latency]
+
+
+class Verdict(_Part):
+    result: Literal["pass", "fail", "miss", "void"]
+    why: str
+
+
+class Canary(_Part):
+    """The canary kernel during one run. `spread`: P90 over P10 of the medians of ten stretches, less one."""
+
+    median_s: float = Field(gt=0)
+    spread: float = Field(ge=0)
+    share: float = Field(ge=0, description="of the run's time that went into it")
+
+
+def by_turn(table: pd.DataFrame) -> pd.DataFrame:
+    """The completed turns of a request table, a row each, with the columns tpot, e2e and ttft in s."""
+    done = table[table["status"] == "completed"]
+    index = pd.MultiIndex.from_arrays([done["session"], done["turn"]])
+    columns = {name: np.asarray(done[column], float) for name, column in LATENCIES.items()}
+    return pd.DataFrame(columns, index=index)
+
+
+def agreement(
+    reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int
+) -> Agreement:
+    """Compares two tables of `by_turn` of the same trace. ValueError when no request has both, or one ran no step."""
+    both = reference.index.intersection(other.index)
+    if both.empty or not reference_steps:
+        raise ValueError("the two runs have no completed request in common")
+    pairs = [np.asarray(table.loc[both, list(LATENCIES)], float).T for table in (reference, other)]
+    found = {name: _errors(name, *pair) for name, *pair in zip(LATENCIES, *pairs, strict=True)}
+    unpaired = len(reference) + len(other) - 2 * len(both)
+    return Agreement(
+        requests=len(both),
+        unpaired=unpaired,
+        steps=other_steps,
+        reference_steps=reference_steps,
+        **found,
+    )
+
+
+def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> Canary:
+    """From its single measurements in a run that took `run_s`. ValueError when there is none."""
+    if not len(at_s):
+        raise ValueError("the canary never ran")
+    values = np.asarray(seconds, float)[np.argsort(at_s, kind="stable")]
+    medians = [float(np.median(part)) for part in np.array_split(values, STRETCHES) if len(part)]
+    low, high = np.quantile(medians, [0.1, 0.9])
+    return Canary(
+        median_s=_rounded(np.median(values)),
+        spread=_rounded(high / low - 1),
+        share=_rounded(values.sum() / run_s),
+    )
+
+
+def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
+    """Every one of them has to keep every limit."""
+    broken = []
+    for number, one in enumerate(agreements, start=1):
+        for latency in GATED:
+            errors = one.errors(latency)
+            for name, error, limit in (
+                ("median", errors.median, MECHANICS_MEDIAN),
+                ("P90", errors.p90, MECHANICS_P90),
+            ):
+                if error > limit:
+                    broken.append(
+                        f"run {number}: {latency.upper()} {name} {percent(error)}, above {percent(limit)}"
+                    )
+        if one.step_error > MECHANICS_STEPS:
+            broken.append(f"run {number}: {one.steps} steps instead of {one.reference_steps}")
+        if one.unpaired > MECHANICS_STEPS * one.requests:
+            broken.append(f"run {number}: {one.unpaired} requests completed in only one of the two")
+    if broken:
+        return Verdict(result="fail", why="; ".join(broken))
+    worst = {name: max(one.errors(name).median for one in agreements) for name in GATED}
+    p90 = {name: max(one.errors(name).p90 for one in agreements) for name in GATED}
+    said = ", ".join(f"{name.upper()} {percent(worst[name])} (P90 {percent(p90[name])})" for name in GATED)
+    return Verdict(result="pass", why=f"{said}, steps {percent(max(one.step_error for one in agreements))}")
+
+
+def moved(noise: Agreement, canary: float) -> dict[str, float]:
+    """By how much the machine differed between two runs, by what shows it. `canary`: later over earlier median."""
+    return {
+        "TPOT of single requests, real against real": noise.tpot.median,
+        "median TPOT, real against real": abs(noise.tpot.aggregate_p50),
+        "the canary": abs(canary - 1),
+    }
+
+
+def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, float]) -> Verdict:
+    """Void beside too much `movement` (`moved`), however small the error; then judged by median TPOT error."""
+    worst = max(predictions, key=lambda one: one.tpot.median)
+    error = worst.tpot.median
+    said = f"TPOT error {percent(error)} (P90 {percent(worst.tpot.p90)}, P50 {100 * worst.tpot.aggregate_p50:+.1f} %)"
+    most = max(movement, key=lambda name: movement[name])
+    beside = f"{most} moved by {percent(movement[most])}"
+    if movement[most] > VOID_ABOVE:
+        return Verdict(result="void", why=f"{beside}, above {percent(VOID_ABOVE)}; {said}")
+    quiet = movement[most] <= QUIET_BELOW
+    aim = AIM_QUIET if quiet else AIM
+    if error <= aim:
+        cause = ""
+    elif abs(worst.tpot.aggregate_p50) > error / 2:
+        cause = (
+            "; most of it is level: machine or clients were faster or slower than where the model was fitted"
+        )
+    else:
+        cause = "; most of it is scatter around a right level: drift within the run, or what the model cannot express"
+    aimed = f"aim {percent(aim)}{' of a quiet machine' if quiet else ''}"
+    return Verdict(result="miss" if cause else "pass", why=f"{said}, {aimed}; {beside}{cause}")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _errors(latency: str, reference: np.ndarray, other: np.ndarray) -> Errors:
+    known = (reference > 0) & ~np.isnan(other)
+    measured, found = reference[known], other[known]
+    if not len(measured):
+        raise ValueError(f"no request has a {latency} in both runs")
+    median, p90, p99 = (
+        _rounded(value) for value in np.quantile(np.abs(found / measured - 1), [0.5, 0.9, 0.99])
+    )
+    p50s, p90s = np.quantile(found, [0.5, 0.9]) / np.quantile(measured, [0.5, 0.9]) - 1
+    return Errors(median=median, p90=p90, p99=p99, aggregate_p50=_rounded(p50s), aggregate_p90=_rounded(p90s))
+
+
+def _rounded(value: Any) -> float:
+    return float(f"{value:.4g}")
+
 
 SCHEMA_VERSION = 1
 
@@ -16,10 +206,6 @@ MEASURED, MECHANICS, OTHER_RUN, PROFILE = "measured", "mechanics", "other run", 
 """Sources of the latencies in `requests.parquet`, variants of them apart."""
 
 REPORT, REQUESTS, DRIFT, LOG = "fidelity.json", "requests.parquet", "drift.parquet", "log.txt"
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RunFacts(_Part):

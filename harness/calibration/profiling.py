@@ -2,16 +2,11 @@
 
 import asyncio
 import gc
-import multiprocessing
 import os
-import shutil
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +19,7 @@ from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
 from harness.experiments.provenance import environment
-from harness.worker.isolation import die_with_starter, send_output_to
+from harness.worker.fresh_process import Show, in_fresh_process
 from workloads.errors import UserError, nearest
 
 TEXT_DEPLOYMENT = "llama_tiny"
@@ -34,9 +29,6 @@ REPEATS, LIMIT_S = {False: 12, True: 3}, {False: 420.0, True: 60.0}
 """Repeats of the grid, and seconds after which no new group of cells begins (over all stages). Both are keyed by
 --quick, and keep a run under ten minutes, starts included."""
 
-Show = Callable[[str, int, int], None]
-"""Called with what is being done, and how much of how many parts of it are done."""
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -44,10 +36,6 @@ class Measured:
 
     profile: Profile
     samples: pd.DataFrame
-
-
-class MeasuringFailed(RuntimeError):
-    """The measuring process failed for no mistake of the user's; the message is its traceback or its last words."""
 
 
 def target(model: str) -> ServerParams:
@@ -74,50 +62,11 @@ def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
         )
     params = target(model)
     check(device, resolve(params))
-    context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe(duplex=False)
     # One core a replica: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    log = Path(tempfile.mkdtemp(prefix="rehearse-profile-")) / "log.txt"
-    arguments = (theirs, log, device, params, quick)
-    worker = context.Process(target=_work, args=arguments, name=f"profile {model}", daemon=True)
-    worker.start()
-    theirs.close()
-    try:
-        while True:
-            kind, *content = mine.recv()
-            if kind == "part":
-                show(*content)
-            elif kind == "done":
-                return content[0]
-            elif kind == "mistake":
-                raise UserError(content[0])
-            else:
-                raise MeasuringFailed(content[0])
-    except EOFError:
-        worker.join()
-        said = log.read_text().strip().splitlines()[-1:] if log.exists() else []
-        raise MeasuringFailed(" ".join([f"ended with status {worker.exitcode}", *said])) from None
-    finally:
-        worker.kill()
-        worker.join()
-        shutil.rmtree(log.parent, ignore_errors=True)
-
-
-def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick: bool) -> None:
-    die_with_starter()
-    send_output_to(log)
-
-    def show(*part: Any) -> None:
-        pipe.send(("part", *part))
-
-    try:
-        pipe.send(("done", measure(device, params, quick, show)))
-    except UserError as error:
-        pipe.send(("mistake", str(error)))
-    except BaseException:
-        pipe.send(("failed", traceback.format_exc()))
+    with tempfile.TemporaryDirectory(prefix="rehearse-profile-") as folder:
+        return in_fresh_process(Path(folder) / "log.txt", measure, device, params, quick, show=show)
 
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
@@ -161,10 +110,7 @@ async def _measure_stages(
     from engines.devices.stage import VirtualStage
     from engines.devices.watched import Canary
     from engines.registry import ENGINES
-    from harness.calibration.cells import grid, limits_of
-    from harness.calibration.driver import Driver
-    from harness.calibration.grid import GridRun
-    from harness.calibration.reaction import react, reaction_shapes
+    from harness.calibration.grid import Driver, GridRun, grid, limits_of, react, reaction_shapes
     from harness.events.log import EventLog
 
     loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ factors."""
 from collections.abc import Iterator, Sequence
 
 from engines.devices.calibrated import Compared
-from harness.calibration.agreement import percent
+from harness.calibration.fidelity_report import percent
 from harness.truth.calibrate import Calibration, Row
 from harness.truth.truth_run import LATENCIES
 from reports.tables.plain_tables import Table

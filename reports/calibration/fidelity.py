@@ -8,8 +8,17 @@ from typing import Any
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.step_file import as_step_file
-from harness.calibration.agreement import LATENCIES, Agreement, percent
-from harness.calibration.fidelity_report import REPORT, Load, Prediction, Report, load_report, load_tables
+from harness.calibration.fidelity_report import (
+    LATENCIES,
+    REPORT,
+    Agreement,
+    Load,
+    Prediction,
+    Report,
+    load_report,
+    load_tables,
+    percent,
+)
 from reports.figures import agreement as picture
 from reports.figures.style import style
 from reports.figures.svg import save

@@ -141,6 +141,7 @@ def _from_runs(
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
+    from harness.worker.fresh_process import FreshProcessFailed
     from reports.cli.progress import parts
     from reports.pages.profile_page import tables, write_profile_page
     from workloads.atomic_file import YAML_ENDINGS, check_output
@@ -160,7 +161,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     try:
         with parts() as show:
             measured = profiling.profile(device, model, quick, show)
-    except profiling.MeasuringFailed as error:
+    except FreshProcessFailed as error:
         typer.echo(f"rehearse: the measuring process failed: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -201,7 +202,7 @@ def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
 
 def _kernel_tables(kernels: Kernels) -> list[Table]:
     """One of errors at points that no grid has, one of where the grids are from."""
-    from harness.calibration.agreement import percent
+    from harness.calibration.fidelity_report import percent
     from reports.tables.plain_tables import Table
 
     errors = [
@@ -235,6 +236,6 @@ def _name(stage: StageKernels) -> str:
 
 
 def _error(held_out: HeldOut | None) -> str:
-    from harness.calibration.agreement import percent
+    from harness.calibration.fidelity_report import percent
 
     return "–" if held_out is None else f"{percent(held_out.median)} ({percent(held_out.worst)})"

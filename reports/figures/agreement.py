@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.calibration.agreement import percent
-from harness.calibration.fidelity_report import MEASURED, MECHANICS, OTHER_RUN, PROFILE, Load, Report
+from harness.calibration.fidelity_report import MEASURED, MECHANICS, OTHER_RUN, PROFILE, Load, Report, percent
 from reports.figures.picture import Picture
 from reports.figures.style import INK, MUTED, WIDTH_IN
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from engines.devices.profile import Error, Profile
-from harness.calibration.agreement import percent
+from harness.calibration.fidelity_report import percent
 from reports.figures import residuals
 from reports.figures.style import style
 from reports.figures.svg import embedded

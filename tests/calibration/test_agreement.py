@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.calibration.agreement import (
+from harness.calibration.fidelity_report import (
     AIM,
     AIM_QUIET,
     LATENCIES,

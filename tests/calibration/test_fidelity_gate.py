@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from engines.deployments.available import missing
-from harness.calibration.agreement import Agreement, agreement, judge_mechanics
-from harness.calibration.fidelity import LENGTHS
-from harness.calibration.runs import RealRun, Served, in_fresh_process, serve_real, serve_virtual
-from harness.calibration.step_costs import OwnCosts, fit_costs, nearest_canary
+from harness.calibration.fidelity import LENGTHS, RealRun, Served, serve_real, serve_virtual
+from harness.calibration.fidelity_report import Agreement, agreement, judge_mechanics
+from harness.calibration.fit import OwnCosts, fit_costs, nearest_canary
+from harness.worker.fresh_process import in_fresh_process
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,11 +10,8 @@ from engines.devices.stage import VirtualStage
 from engines.devices.step_time import StepTime
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from harness.calibration.cells import Limits, grid, limits_of
-from harness.calibration.driver import Driver
 from harness.calibration.fit import Sample, fit_stage
-from harness.calibration.grid import GridRun
-from harness.calibration.reaction import TRIES, react, reaction_shapes
+from harness.calibration.grid import TRIES, Driver, GridRun, Limits, grid, limits_of, react, reaction_shapes
 from harness.clocks.clock import run
 from harness.events.log import EventLog
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from engines.devices.step_time import StepTime, totals
-from harness.calibration.step_costs import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
+from harness.calibration.fit import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from engines.devices.kernels.grids import save_kernels
 from engines.devices.profile import load_profile
 from engines.server import ServerParams
 from harness.calibration import profiling
+from harness.worker.fresh_process import FreshProcessFailed
 from tests.calibration.test_profile_file import FACTS
 from tests.conftest import Rehearse
 
@@ -45,7 +46,7 @@ def test_a_measured_profile_is_written_with_its_page_and_used_by_the_command_it_
 
 def test_a_failed_measurement_says_so(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> None:
-        raise profiling.MeasuringFailed("ended with status -9")
+        raise FreshProcessFailed("ended with status -9")
 
     monkeypatch.setattr(profiling, "profile", fail)
     status, _, err = rehearse("profile", "--device", "cpu", "--model", "llama_tiny")

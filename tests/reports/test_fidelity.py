@@ -7,14 +7,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.calibration.agreement import (
-    Agreement,
-    agreement,
-    canary_of,
-    judge_mechanics,
-    judge_prediction,
-    moved,
-)
 from harness.calibration.fidelity_report import (
     DRIFT,
     MEASURED,
@@ -22,12 +14,18 @@ from harness.calibration.fidelity_report import (
     OTHER_RUN,
     REPORT,
     REQUESTS,
+    Agreement,
     Load,
     Mechanics,
     Prediction,
     Report,
     RunFacts,
+    agreement,
+    canary_of,
+    judge_mechanics,
+    judge_prediction,
     load_report,
+    moved,
 )
 from harness.experiments.provenance import environment
 from harness.records.record import write_json
