@@ -14,8 +14,8 @@ from engines.devices.hardware import load_gpu
 from engines.server import ServerParams, resolve
 from harness.truth.factor_search import Search, Show, workers
 from harness.truth.loads import Load, Means, loads_of
+from harness.truth.measured_run import SummaryRun, TruthRun
 from harness.truth.predict import DEPLOYMENT, LOG, Planned, plan
-from harness.truth.truth_run import SummaryRun, TruthRun
 from workloads.errors import UserError
 
 

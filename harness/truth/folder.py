@@ -15,11 +15,10 @@ from typing import Any
 from harness.truth import guidellm, inference_perf, live, vllm_bench
 from harness.truth.document import get, number, read_yaml
 from harness.truth.inference_perf import read_stages
+from harness.truth.measured_run import WHOLE, Part, Request, SummaryRun, TruthRun, by_arrival
 from harness.truth.otel import read_spans
-from harness.truth.seen import WHOLE, Part, Seen, by_arrival, request
 from harness.truth.summary_csv import is_summary, read_summaries
 from harness.truth.sweep import split
-from harness.truth.truth_run import Request, SummaryRun, TruthRun
 from harness.truth.vllm_log import read_log, server_of
 from workloads.errors import UserError
 
@@ -189,13 +188,13 @@ def read_run(files: Files, name: str) -> list[TruthRun | SummaryRun]:
     served = by_arrival(read_spans(files.traces) if files.traces else [])
     server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, asked.model, where)
     server = replace(server, config=_model_config(folder, server.model))
-    if not served and not any(part.seen for part in client):
+    if not served and not any(part.requests for part in client):
         if files.summary:
             return [*read_stages(files.summary, profile, name, _workload(name), server)]
         raise UserError(f"{files.named()[0]} has no requests that were served; give a run that served some.")
     shared = int(number(profile, where, "data.prefix_tokens") or 0) or asked.prefix_tokens
     served = _with_prefix(served, shared)
-    client = [Part(part.label, tuple(_with_prefix(part.seen, shared))) for part in client]
+    client = [Part(part.label, tuple(_with_prefix(part.requests, shared))) for part in client]
     requests, parts, beside = joined(served, client, _parts(served, profile, where) if served else [])
     source = ", ".join(map(str, files.named()))
     return [TruthRun(name, server, requests, parts, beside, source, asked.tool, 0.0 if served else None)]
@@ -255,14 +254,14 @@ def with_clients(runs: Sequence[TruthRun | SummaryRun]) -> list[TruthRun | Summa
     return [run if run.client_s is not None else replace(run, client_s=medians.get(run.tool)) for run in runs]
 
 
-def _with_prefix(seen: Sequence[Seen], tokens: int) -> list[Seen]:
+def _with_prefix(seen: Sequence[Request], tokens: int) -> list[Request]:
     """guidellm puts the same tokens before every prompt."""
     if not tokens:
         return list(seen)
     return [replace(one, prefix="all", prefix_tokens=min(tokens, one.prompt_tokens)) for one in seen]
 
 
-def _parts(served: Sequence[Seen], profile: dict[str, Any], where: str) -> list[Part]:
+def _parts(served: Sequence[Request], profile: dict[str, Any], where: str) -> list[Part]:
     """Return the parts of a guidellm run by its settings, where its results are not there to tell the parts."""
     kind, rate = get(profile, "rate-type", "rate_type"), get(profile, "rate")
     most = number(profile, where, "max-requests", "max_requests")
@@ -284,27 +283,27 @@ Joined = tuple[tuple[Request, ...], tuple[tuple[str, int, int], ...], tuple[Requ
 """`requests`, `parts` and `client` of a TruthRun."""
 
 
-def joined(served: Sequence[Seen], client: Sequence[Part], unknown: Sequence[Part]) -> Joined:
+def joined(served: Sequence[Request], client: Sequence[Part], unknown: Sequence[Part]) -> Joined:
     """`served` in the order of arrival; `unknown`: its parts where the client does not tell them.
 
     Without `served` the client's requests stand for it, without a view beside them.
     """
-    ordered = [Part(part.label, tuple(by_arrival(part.seen))) for part in client if part.seen]
+    ordered = [Part(part.label, tuple(by_arrival(part.requests))) for part in client if part.requests]
     if not served:
-        seen = [one for part in ordered for one in part.seen]
-        return _requests(seen), _spans([(part.label, len(part.seen)) for part in ordered]), None
+        seen = [one for part in ordered for one in part.requests]
+        return _requests(seen), _spans([(part.label, len(part.requests)) for part in ordered]), None
     if not ordered:
-        return _requests(served), _spans([(part.label, len(part.seen)) for part in unknown]), None
-    asked = {one.id: one for part in ordered for one in part.seen if one.id}
+        return _requests(served), _spans([(part.label, len(part.requests)) for part in unknown]), None
+    asked = {one.id: one for part in ordered for one in part.requests if one.id}
     pairs = [_asked(one.id, asked) for one in served]
     if not any(pairs):  # other names: no request can be told from another
-        return _requests(served), _spans([(part.label, len(part.seen)) for part in unknown]), None
-    origin = min(one.start_s for one in asked.values())
-    beside = tuple(request(one, origin) if one else None for one in pairs)
+        return _requests(served), _spans([(part.label, len(part.requests)) for part in unknown]), None
+    origin = min(one.arrival_s for one in asked.values())
+    beside = tuple(_since(one, origin) if one else None for one in pairs)
     return _requests(served), _spans(_counts(ordered, pairs)), beside
 
 
-def _asked(name: str, asked: Mapping[str, Seen]) -> Seen | None:
+def _asked(name: str, asked: Mapping[str, Request]) -> Request | None:
     """The client knows `cmpl-HASH`; the server adds the number of the prompt, and newer ones a random piece."""
     while name:
         if name in asked:
@@ -313,9 +312,9 @@ def _asked(name: str, asked: Mapping[str, Seen]) -> Seen | None:
     return None
 
 
-def _counts(parts: Sequence[Part], pairs: Sequence[Seen | None]) -> list[tuple[str, int]]:
+def _counts(parts: Sequence[Part], pairs: Sequence[Request | None]) -> list[tuple[str, int]]:
     """Requests that the client does not know belong to the part of the one before."""
-    part_of = {id(one): at for at, part in enumerate(parts) for one in part.seen}
+    part_of = {id(one): at for at, part in enumerate(parts) for one in part.requests}
     counts, at = [0] * len(parts), 0
     for one in pairs:
         at = part_of[id(one)] if one else at
@@ -323,8 +322,13 @@ def _counts(parts: Sequence[Part], pairs: Sequence[Seen | None]) -> list[tuple[s
     return [(part.label, count) for part, count in zip(parts, counts, strict=True)]
 
 
-def _requests(seen: Sequence[Seen]) -> tuple[Request, ...]:
-    return tuple(request(one, seen[0].start_s) for one in seen)
+def _requests(seen: Sequence[Request]) -> tuple[Request, ...]:
+    return tuple(_since(one, seen[0].arrival_s) for one in seen)
+
+
+def _since(request: Request, origin_s: float) -> Request:
+    """`origin_s`: the arrival of the run's first request."""
+    return replace(request, arrival_s=request.arrival_s - origin_s)
 
 
 def _spans(counts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.truth.document import get, needed, number, read_json
-from harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Seen, rate_label
+from harness.truth.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Request, rate_label
 from workloads.errors import UserError
 
 START = ("request_start_time", "start_time", "info.timings.request_start")
@@ -64,13 +64,13 @@ def label(strategy: Any, where: str) -> str:
     return f"{rate}, Poisson" if kind == "poisson" else rate
 
 
-def _request(one: Any, where: str) -> Seen:
+def _request(one: Any, where: str) -> Request:
     start, end = needed(one, where, *START), number(one, where, *END)
     e2e = number(one, where, "request_latency")
     ttft = number(one, where, "time_to_first_token_ms", "ttft_ms")
-    return Seen(
+    return Request(
         id=str(get(one, "response_id", "request_id") or ""),
-        start_s=start,
+        arrival_s=start,
         prompt_tokens=int(needed(one, where, *PROMPT)),
         output_tokens=int(needed(one, where, *OUTPUT)),
         ttft_s=None if ttft is None else ttft * _MS,

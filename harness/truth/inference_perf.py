@@ -13,10 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.truth.campaign import GROUPS, PROMPTS
 from harness.truth.document import get, needed, number, read_json
-from harness.truth.seen import WHOLE, Part, Seen, by_arrival, rate_label
-from harness.truth.truth_run import Server, SharedPrompts, SummaryRun
+from harness.truth.measured_run import (
+    WHOLE,
+    Part,
+    Request,
+    Server,
+    SharedPrompts,
+    SummaryRun,
+    by_arrival,
+    rate_label,
+)
+from harness.truth.summary_csv import GROUPS, PROMPTS
 from workloads.errors import UserError
 from workloads.files.json_file import parse
 
@@ -61,7 +69,7 @@ def stages(profile: Mapping[str, Any], where: str) -> tuple[tuple[float, float],
     return tuple((needed(one, where, "rate"), needed(one, where, "duration")) for one in listed)
 
 
-def _stages(ordered: Sequence[Seen], profile: Mapping[str, Any], where: str) -> list[tuple[str, int, int]]:
+def _stages(ordered: Sequence[Request], profile: Mapping[str, Any], where: str) -> list[tuple[str, int, int]]:
     """A stage sends just rate × seconds requests; where that is not what there is, one part."""
     loads = stages(profile, where)
     ends = [0]
@@ -101,16 +109,16 @@ def _shared(prompts: Sequence[Any], system: int) -> list[tuple[str | None, float
 
 def _request(
     entry: Any, sent: dict[str, Any], prefix: str | None, shared: float, exact: bool, where: str
-) -> Seen:
+) -> Request:
     start, end = needed(entry, where, "start_time"), needed(entry, where, "end_time")
     if get(entry, "error"):
-        return Seen(FAILED, start, 0, 0)
+        return Request(start, 0, 0, id=FAILED)
     prompt = int(needed(entry, where, *PROMPT))
     times = get(entry, *TIMES) or []
     generated = number(sent, where, "max_tokens", "max_completion_tokens") if exact else None
-    return Seen(
+    return Request(
         id="",
-        start_s=start,
+        arrival_s=start,
         prompt_tokens=prompt,
         output_tokens=int(generated or needed(entry, where, *OUTPUT)),
         ttft_s=float(times[0]) - start if times else None,

@@ -8,8 +8,7 @@ import pandas as pd
 
 from harness.records.record import Record, load_record
 from harness.records.results import EXPERIMENT, record_folders
-from harness.truth.seen import Part, Seen, rate_label
-from harness.truth.truth_run import Server
+from harness.truth.measured_run import Part, Request, Server, rate_label
 from workloads.errors import UserError
 
 KEYS = ["session", "turn"]
@@ -46,7 +45,7 @@ def read_live(folder: Path) -> tuple[list[Part], Server]:
         seen = tuple(_seen(record, begin_s, str(len(parts))))
         if not seen:
             continue
-        begin_s = max(each.start_s + (each.e2e_s or 0.0) for each in seen) + PAUSE_S
+        begin_s = max(each.arrival_s + (each.e2e_s or 0.0) for each in seen) + PAUSE_S
         again = f", seed {record.point.seed}" if labels.count(label) > 1 else ""
         parts.append(Part(label + again, seen))
     experiment = json.loads((folder / EXPERIMENT).read_bytes())
@@ -59,7 +58,7 @@ def _label(record: Record) -> str:
     return f"{c} at a time" if c is not None else rate_label(record.point.workload_params["rate"])
 
 
-def _seen(record: Record, begin_s: float, name: str) -> Iterator[Seen]:
+def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
     """Tokens of a reply are those that the server states; those of a prompt, what was asked for with all that its
     session had said before, which the prefix cache may hold."""
     turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
@@ -73,9 +72,9 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Seen]:
     for at, row in enumerate(both.to_dict("records")):
         history = int(before.iloc[at])
         ttft, e2e = (None if pd.isna(row[key]) else float(row[key]) for key in ("ttft_s", "e2e_s"))
-        yield Seen(
+        yield Request(
             id="",
-            start_s=begin_s + row["turn_end_s"],
+            arrival_s=begin_s + row["turn_end_s"],
             prompt_tokens=history + int(row["input_tokens"]),
             output_tokens=int(output.iloc[at]),
             ttft_s=ttft,

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.truth.measured_run import LATENCIES, SummaryRun, TruthRun, achieved_rate
 from harness.truth.predict import DEPLOYMENT, Planned, beside, parts_of, serve
 from harness.truth.replayed import Prefixes, queue_grows
-from harness.truth.seen import achieved_rate
-from harness.truth.truth_run import LATENCIES, SummaryRun, TruthRun
 
 MOST_REQUESTS = 400
 """[chosen] Most requests of a load that are replayed. A fit then takes minutes."""

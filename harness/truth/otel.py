@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.truth.seen import Seen
+from harness.truth.measured_run import Request
 from workloads.errors import UserError, existing_file
 from workloads.files.json_file import parse, read_text
 
@@ -21,7 +21,7 @@ ID = ("gen_ai.request.id", "gen_ai.response.id")
 _NS = 1e9
 
 
-def read_spans(path: str | Path) -> list[Seen]:
+def read_spans(path: str | Path) -> list[Request]:
     """The requests of a file, as they stand in it; other spans are passed over. UserError names a broken line."""
     path = existing_file(path)
     found = []
@@ -31,7 +31,7 @@ def read_spans(path: str | Path) -> list[Seen]:
     return found
 
 
-def _line(line: str, where: str) -> list[Seen]:
+def _line(line: str, where: str) -> list[Request]:
     try:
         document = parse(line)
     except ValueError as error:
@@ -49,16 +49,16 @@ def _spans(document: Any) -> Iterator[Any]:
             yield from scope.get("spans") or ()
 
 
-def _request(span: Any) -> Seen | None:
+def _request(span: Any) -> Request | None:
     values = {item["key"]: _value(item.get("value") or {}) for item in span.get("attributes") or ()}
     prompt, output = _first(values, PROMPT), _first(values, OUTPUT)
     if prompt is None or output is None:
         return None
     start, end = int(span["startTimeUnixNano"]), int(span.get("endTimeUnixNano") or 0)
     e2e = _number(_first(values, E2E))
-    return Seen(
+    return Request(
         id=str(_first(values, ID) or ""),
-        start_s=start / _NS,
+        arrival_s=start / _NS,
         prompt_tokens=int(prompt),
         output_tokens=int(output),
         ttft_s=_number(_first(values, TTFT)),

@@ -17,6 +17,7 @@ from engines.devices.hardware import gpu_called, load_gpu
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, resolve
+from harness.truth.measured_run import ALL_AT_ONCE, LATENCIES, Server, SummaryRun, TruthRun
 from harness.truth.replayed import (
     LONGEST_S,
     Prefixes,
@@ -27,8 +28,6 @@ from harness.truth.replayed import (
     summary_trace,
     trace_of,
 )
-from harness.truth.seen import ALL_AT_ONCE
-from harness.truth.truth_run import LATENCIES, Server, SummaryRun, TruthRun
 from harness.worker.fresh_process import in_fresh_process
 from workloads.atomic_file import output
 from workloads.errors import UserError

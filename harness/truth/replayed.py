@@ -12,7 +12,7 @@ from engines.devices.hardware import Gpu, load_gpu
 from engines.devices.host import API_SERVER_S
 from engines.models import Model
 from engines.models.token_ids import token_ids
-from harness.truth.truth_run import Request, Server, SummaryRun
+from harness.truth.measured_run import Request, Server, SummaryRun
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import SCHEMA, Trace

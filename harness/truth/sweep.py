@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Seen, rate_label
+from harness.truth.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Request, rate_label
 
 PAUSE_S = 1.0
 """Shorter than guidellm's pauses between parts (2 s and more), longer than the jitter of arrivals (0.02 s)."""
@@ -27,7 +27,7 @@ FEWER, FEWEST = 0.5, 2.5
 """Costs of a part for each request fewer than was asked for, and at most: a part may also end by time. [chosen]"""
 
 
-def split(seen: Sequence[Seen], most: int | None) -> list[Part]:
+def split(seen: Sequence[Request], most: int | None) -> list[Part]:
     """Parts of requests that are in the order of arrival. `most`: requests of a part, where that is known.
 
     One part of all of them where they are no such sweep: an end is not known, or a part would have more than `most`.
@@ -35,8 +35,8 @@ def split(seen: Sequence[Seen], most: int | None) -> list[Part]:
     whole = [Part(WHOLE, tuple(seen))]
     if any(one.e2e_s is None for one in seen):
         return whole
-    starts = np.array([one.start_s for one in seen])
-    ends = np.maximum.accumulate([one.start_s + (one.e2e_s or 0.0) for one in seen])
+    starts = np.array([one.arrival_s for one in seen])
+    ends = np.maximum.accumulate([one.arrival_s + (one.e2e_s or 0.0) for one in seen])
     empty = np.flatnonzero(starts[1:] - ends[:-1] >= PAUSE_S) + 1
     busy = np.flatnonzero(starts[1:] < ends[:-1]) + 1
     single = int(busy[0]) - 1 if len(busy) else len(seen)
@@ -47,7 +47,7 @@ def split(seen: Sequence[Seen], most: int | None) -> list[Part]:
         for first, end in pairwise([*cuts, len(seen)])
         if end > first
     ]
-    fits = most is None or all(len(part.seen) <= most for part in parts)
+    fits = most is None or all(len(part.requests) <= most for part in parts)
     return parts if fits else whole
 
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.experiments.provenance import environment
 from harness.records.record import write_json
+from harness.truth.measured_run import LATENCIES, SummaryRun, achieved_rate, rate_of
 from harness.truth.predict import Failed, Prediction
-from harness.truth.seen import achieved_rate, rate_of
-from harness.truth.truth_run import LATENCIES, SummaryRun
 
 REPORT, REQUESTS = "truth.json", "requests.parquet"
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.truth.document import get, read_json
-from harness.truth.seen import ALL_AT_ONCE, Part, Seen, rate_label
+from harness.truth.measured_run import ALL_AT_ONCE, Part, Request, rate_label
 from workloads.errors import UserError
 
 MEND = "run `vllm bench serve` with --save-result --save-detailed"
@@ -60,9 +60,9 @@ def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
     )
 
 
-def _request(row: tuple[Any, ...]) -> Seen:
+def _request(row: tuple[Any, ...]) -> Request:
     start, prompt, output, ttft, gaps = row
-    return Seen("", float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
+    return Request(float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
 
 
 def _label(document: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.truth.document import get, number
-from harness.truth.truth_run import Server
+from harness.truth.measured_run import Server
 from workloads.errors import existing_file
 from workloads.files.json_file import read_text
 

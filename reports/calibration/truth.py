@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.truth.measured_run import LATENCIES
 from harness.truth.truth_report import REQUESTS, STATISTICS, Error, Report, Row
-from harness.truth.truth_run import LATENCIES
 from reports.figures import predicted
 from reports.figures.style import style
 from reports.figures.svg import save

@@ -15,7 +15,7 @@ from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from harness.truth.truth_run import LATENCIES
+from harness.truth.measured_run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import counted, seed_list, short

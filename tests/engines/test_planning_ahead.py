@@ -10,8 +10,8 @@ import pytest
 from engines.deployments import load_deployment
 from engines.server import ServerParams, resolve
 from harness.metrics.request_table import request_table
+from harness.truth.measured_run import Request
 from harness.truth.replayed import trace_of
-from harness.truth.truth_run import Request
 from tests.engines.replays import replay
 from workloads.errors import UserError
 
@@ -41,7 +41,7 @@ def served(tmp_path: Path) -> Callable[..., pd.DataFrame]:
     def served(ahead: bool, *arrivals_s: float, tokens: int = 200) -> pd.DataFrame:
         path = tmp_path / f"{ahead}.yaml"
         path.write_text(FILE.format(ahead=str(ahead).lower()))
-        requests = [Request(at, 64, tokens, None, 0, None, None, None, None) for at in arrivals_s]
+        requests = [Request(at, 64, tokens) for at in arrivals_s]
         trace, _ = trace_of(requests)
         run = replay("vllm_omni_wo", {}, {"deployment": str(path), "step_noise_cv": 0.0}, {}, trace, 0)
         return request_table(run.events.to_pandas(), pd.DataFrame(trace.columns()))

@@ -27,8 +27,8 @@ from harness.truth.calibrate import calibrate
 from harness.truth.factor_search import errors_of
 from harness.truth.folder import read_truth
 from harness.truth.loads import loads_of
+from harness.truth.measured_run import Request, Server, TruthRun
 from harness.truth.predict import plan, serve
-from harness.truth.truth_run import Request, Server, TruthRun
 from reports.cli import app
 from workloads.errors import UserError
 
@@ -89,9 +89,6 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Tr
                 float(at),
                 int(random.integers(200, 1500)),
                 int(random.integers(10, 40)),
-                None,
-                0,
-                1.0,
                 1.0,
                 1.0,
                 queue_s,
@@ -114,7 +111,7 @@ def served_by(profile: Calibrated, run: TruthRun, folder: Path) -> TruthRun:
     return replace(
         run,
         requests=tuple(
-            replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "itl", "e2e")})
+            replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
             for each, row in zip(run.requests, requests, strict=True)
         ),
     )
@@ -158,7 +155,7 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
     ]
     measured = [row for table in rows for row in table.to_dict("records")]
     requests = tuple(
-        replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "itl", "e2e")})
+        replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
         for each, row in zip(run.requests, measured, strict=True)
     )
     made = calibrate([replace(run, requests=requests)], None).profile

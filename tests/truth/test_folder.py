@@ -6,8 +6,8 @@ import json
 import pytest
 
 from harness.truth.folder import read_truth
+from harness.truth.measured_run import SharedPrompts, SummaryRun, TruthRun
 from harness.truth.summary_csv import COLUMNS, read_summaries
-from harness.truth.truth_run import SharedPrompts, SummaryRun, TruthRun
 from harness.truth.vllm_log import read_log
 from tests.truth.conftest import line, span
 from tests.truth.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle

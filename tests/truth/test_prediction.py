@@ -15,10 +15,10 @@ from engines.devices.hardware import load_gpu
 from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
 from harness.truth.folder import read_truth
+from harness.truth.measured_run import Request, Server, SummaryRun, TruthRun
 from harness.truth.predict import Failed, Prediction, beside, predict, serve, served_model
 from harness.truth.replayed import asynchronous, batch_limits, deployment, queue_grows
 from harness.truth.truth_report import REQUESTS, report_of
-from harness.truth.truth_run import Request, Server, SummaryRun, TruthRun
 from reports.calibration.truth import sentences, tables
 from reports.cli import app
 from reports.pages.provenance import known, known_error
@@ -74,16 +74,18 @@ def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_repla
 
 def a_run(measured: list[float | None], name: str = "a") -> TruthRun:
     requests = tuple(
-        Request(float(i), 10, 5, None, 0, ttft, 0.01, 0.1, 0.0) for i, ttft in enumerate(measured)
+        Request(float(i), 10, 5, ttft, (ttft or 0.06) + 0.04, 0.0) for i, ttft in enumerate(measured)
     )
     return TruthRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None, "")
 
 
 def predicted(run: TruthRun, ttft: list[float], saturated: bool = False) -> Prediction:
     table = pd.DataFrame({"request": range(len(ttft)), "part": "all", "saturated": saturated})
-    for name, values in (("ttft", ttft), ("itl", [0.01] * len(ttft)), ("e2e", [0.2] * len(ttft))):
-        table[f"predicted_{name}"] = values
+    for name in ("ttft", "itl", "e2e"):
         table[f"measured_{name}"] = np.array([getattr(one, f"{name}_s") for one in run.requests], float)
+    table = table.assign(
+        predicted_ttft=ttft, predicted_itl=table["measured_itl"], predicted_e2e=2 * table["measured_e2e"]
+    )
     return Prediction(run, table, "measured kernels", "h100", ("the sky is blue",))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.truth.folder import read_truth
-from harness.truth.truth_run import SummaryRun, TruthRun
+from harness.truth.measured_run import SummaryRun, TruthRun
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harness.truth.guidellm import read_parts
 from harness.truth.inference_perf import read_parts as read_stages
+from harness.truth.measured_run import Request, by_arrival
 from harness.truth.otel import read_spans
-from harness.truth.seen import Seen, by_arrival
 from harness.truth.sweep import split
 from harness.truth.vllm_bench import read_part
 from tests.truth.conftest import line, span
@@ -29,7 +29,7 @@ def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_pat
         line(span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)) + "\n\n" + line() + "\n"
     )
     seen = read_spans(path)
-    assert [(one.start_s, one.prompt_tokens, one.output_tokens) for one in seen] == [
+    assert [(one.arrival_s, one.prompt_tokens, one.output_tokens) for one in seen] == [
         (10, 100, 5),
         (11, 200, 1),
     ]
@@ -80,7 +80,7 @@ def test_guidellm_of_two_versions_says_the_same(tmp_path, request_):
     )
     (part,) = read_parts(path)
     assert part.label == "0.432/s"
-    assert (part.seen[0].ttft_s, part.seen[0].e2e_s, part.seen[0].start_s) == (0.5, 2.0, 5.0)
+    assert (part.requests[0].ttft_s, part.requests[0].e2e_s, part.requests[0].arrival_s) == (0.5, 2.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_result_of_vllm_bench(tmp_path):
     path.write_text(json.dumps(BENCH))
     part = read_part(path)
     assert part.label == "2/s"
-    assert [(one.start_s, one.prompt_tokens, one.e2e_s) for one in part.seen] == [
+    assert [(one.arrival_s, one.prompt_tokens, one.e2e_s) for one in part.requests] == [
         (100.0, 10, pytest.approx(0.14)),
         (100.5, 20, 0.2),
     ]
@@ -145,7 +145,7 @@ def test_a_result_without_details_says_how_to_get_them(tmp_path, missing):
 def test_arrivals_are_known_where_all_requests_are_sent_at_once(tmp_path):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(BENCH | {"start_times": None, "request_rate": "inf"}))
-    assert {one.start_s for one in read_part(path).seen} == {0.0}
+    assert {one.arrival_s for one in read_part(path).requests} == {0.0}
 
 
 def lifecycle(start: float, prompt: str, **info: object) -> dict:
@@ -171,12 +171,12 @@ def test_requests_of_inference_perf_by_stage_with_what_they_share(tmp_path):
     entries = [lifecycle(0, "again"), lifecycle(0.7, "new"), failed, lifecycle(2.0, "again")]
     path.write_text(json.dumps(entries))
     first, second = read_stages(path, PROFILE)
-    assert (first.label, len(first.seen), second.label, len(second.seen)) == ("2/s", 2, "1/s", 1)
-    once, new = first.seen
+    assert (first.label, len(first.requests), second.label, len(second.requests)) == ("2/s", 2, "1/s", 1)
+    once, new = first.requests
     assert (once.output_tokens, once.ttft_s, once.e2e_s) == (4, 0.1, 0.5), (
         "what was asked for, not what was counted"
     )
-    assert (once.prefix, once.prefix_tokens) == (second.seen[0].prefix, 50), "all of it"
+    assert (once.prefix, once.prefix_tokens) == (second.requests[0].prefix, 50), "all of it"
     assert new.prefix != once.prefix and new.prefix_tokens == 8
 
 
@@ -185,7 +185,7 @@ def test_newer_inference_perf_and_a_server_that_may_stop(tmp_path):
     info = {"request_metrics": {"text": {"input_tokens": 7}}, "response_metrics": {"output_tokens": 9}}
     entry = lifecycle(0, "x") | {"info": info}
     path.write_text(json.dumps([entry]))
-    ((one,),) = [part.seen for part in read_stages(path, {})]
+    ((one,),) = [part.requests for part in read_stages(path, {})]
     assert (one.prompt_tokens, one.output_tokens, one.ttft_s, one.prefix) == (7, 9, None, None)
 
 
@@ -198,7 +198,7 @@ def test_a_sweep_with_refused_requests_is_divided(tmp_path):
     spans = [span(start, 10, 5, 0.1, e2e) for start, e2e in alone + crowd + slow + fast]
     path.write_text("\n".join(map(line, spans)))
     seen = by_arrival(read_spans(path))
-    counts = [(part.label, len(part.seen)) for part in split(seen, 6)]
+    counts = [(part.label, len(part.requests)) for part in split(seen, 6)]
     assert counts == [("one at a time", 4), ("as many as go", 4), ("0.5/s", 5), ("0.769/s", 4)]
     assert [part.label for part in split(seen, 3)] == ["all"], (
         "parts of more than were asked for are no parts"
@@ -215,7 +215,7 @@ def test_jitter_of_fast_arrivals_divides_nothing(tmp_path):
     ]
     path = tmp_path / "traces.json"
     path.write_text("\n".join(line(span(start, 10, 5, 0.1, e2e)) for start, e2e in alone + crowd + fast))
-    assert [len(part.seen) for part in split(by_arrival(read_spans(path)), 50)] == [5, 5, 50, 50]
+    assert [len(part.requests) for part in split(by_arrival(read_spans(path)), 50)] == [5, 5, 50, 50]
 
 
 STAGES = st.lists(
@@ -247,11 +247,11 @@ def test_a_made_sweep_is_divided_where_its_parts_meet(stages, slowest, e2e, seed
         begin = seen[-1][0] + (np.ceil((empty - seen[-1][0]) * rate / faster) + 0.5) * faster / rate
         seen += [(begin + start - starts.min(), e2e * rng.uniform(0.7, 1.3)) for start in sorted(starts)]
         ends.append(ends[-1] + count)
-    parts = split([Seen("", start, 10, 5, 0.1, took) for start, took in seen], most)
-    assert np.cumsum([len(part.seen) for part in parts]).tolist() == ends
+    parts = split([Request(start, 10, 5, 0.1, took) for start, took in seen], most)
+    assert np.cumsum([len(part.requests) for part in parts]).tolist() == ends
 
 
 def test_a_burst_at_the_beginning_makes_no_other_rate():
     starts = [0.0, 1.0, 2.0, 10.0, 10.0, 10.0, *(15 + np.array([0, 0, 0, *range(1, 9)]) / 3)]
-    seen = [Seen("", start, 10, 5, 0.1, 0.9) for start in starts]
+    seen = [Request(start, 10, 5, 0.1, 0.9) for start in starts]
     assert [part.label for part in split(seen, 11)] == ["one at a time", "as many as go", "3/s"]

@@ -1,6 +1,12 @@
-"""A real server and its measurements: request by request, or as means and tails of a whole experiment."""
+"""Measured runs in one neutral form, whichever tool wrote them: the server, and request by request its times, or means
+and tails of a whole experiment.
 
-from collections.abc import Mapping
+Readers make requests of files (`otel`, `guidellm`, `vllm_bench`, `inference_perf`, `live`) or summaries (`summary_csv`,
+`inference_perf`); `folder` puts what belongs together into runs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,20 +25,35 @@ class Request:
     """One request as it was measured; a time that was not is None."""
 
     arrival_s: float
-    """After the first of the run."""
+    """In a file, on any clock that all of it shares; in a run, after the first of the run."""
     prompt_tokens: int
     """With the shared prefix, if any."""
     output_tokens: int
     """Tokens generated, not the limit."""
-    prefix: str | None
-    """Which prefix it shares: all prompts of a name begin with the same tokens."""
-    prefix_tokens: int
-    ttft_s: float | None
-    itl_s: float | None
-    """The mean between its tokens, (e2e - ttft) / (output tokens - 1); None below two tokens."""
-    e2e_s: float | None
-    queue_s: float | None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    queue_s: float | None = None
     """Between its arrival at the engine and its first step."""
+    prefix: str | None = None
+    """Which prefix it shares: all prompts of a name begin with the same tokens."""
+    prefix_tokens: int = 0
+    id: str = ""
+    """The id that the server gave it; "" where the file does not say."""
+
+    @property
+    def itl_s(self) -> float | None:
+        """The mean between its tokens, (e2e - ttft) / (output tokens - 1); None below two tokens."""
+        if self.ttft_s is None or self.e2e_s is None or self.output_tokens < 2:
+            return None
+        return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Requests of one load."""
+
+    label: str
+    requests: tuple[Request, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +140,30 @@ class SummaryRun:
     client_s: float | None = None
     """Seconds that the client adds to the latencies, as in TruthRun: 0 where the server measured them; None: not known.
     """
+
+
+def by_arrival(requests: Iterable[Request]) -> list[Request]:
+    """In the order of arrival; of equal arrivals, as they stand."""
+    return sorted(requests, key=lambda one: one.arrival_s)
+
+
+def rate_label(rate: float) -> str:
+    """A part of a constant rate, requests a second."""
+    return f"{rate:.3g}/s"
+
+
+def rate_of(label: str) -> float | None:
+    """The rate that a label of `rate_label` begins with; None in another one."""
+    match = re.match(r"([\d.e+-]+)/s", label)
+    return float(match.group(1)) if match else None
+
+
+def achieved_rate(arrivals_s: Sequence[float]) -> float | None:
+    """Requests a second between the first and the last of `arrivals_s`; None where they are all one."""
+    took = max(arrivals_s) - min(arrivals_s)
+    return (len(arrivals_s) - 1) / took if took else None
+
+
+ONE_AT_A_TIME = "one at a time"
+ALL_AT_ONCE = "as many as go"
+WHOLE = "all"
