@@ -1,10 +1,19 @@
 """Servers that clients call in virtual or real time, without an engine."""
 
 import asyncio
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from workloads.trace import Turn
+import pandas as pd
+
+from harness.client.client_params import ClientParams
+from harness.clocks.clock import run
+from harness.events.log import EventLog
+from harness.kinds.population import serve_population
+from workloads.trace import Trace, Turn
+
+Server = TypeVar("Server")
 
 
 class Answering:
@@ -42,3 +51,29 @@ class Answering:
         """What users say besides changes nothing."""
 
     speech_start = reports = playback_ack = playback_done = barge_in = _nothing
+
+
+def played(
+    trace: Trace,
+    make: Callable[[], Server],
+    *,
+    virtual: bool = True,
+    replicas: int = 1,
+    held_s: tuple[float, float] | None = None,
+    **client: Any,
+) -> tuple[pd.DataFrame, Server]:
+    """The events of the users of `trace` at the server that `make` gives, and that server. `held_s`: when something
+    else holds their thread, and for how long, s."""
+    log = EventLog()
+
+    async def main() -> Server:
+        if held_s is not None:
+            asyncio.get_running_loop().call_later(held_s[0], time.sleep, held_s[1])
+        server = make()
+        await serve_population(trace, server, log, ClientParams(**client), replicas)
+        if (ticks := getattr(server, "ticks", None)) is not None:
+            ticks.cancel()
+        return server
+
+    server = run(main(), virtual=virtual)
+    return log.events().to_pandas().astype({"kind": str}), server

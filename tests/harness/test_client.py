@@ -11,13 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client.client_params import ClientParams
 from harness.client.session import Client
-from harness.clocks.clock import run
-from harness.events.log import EventLog
-from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
 from tests import builders
+from tests.harness.servers import played
 from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.25)
@@ -72,15 +69,8 @@ class ScriptedServer:
 def serve(
     turns: list[Turn], make: Callable[[], ScriptedServer], replicas: int = 1, **params
 ) -> tuple[pd.DataFrame, list[tuple]]:
-    log = EventLog()
-
-    async def main() -> list[tuple]:
-        server = make()
-        await serve_population(Trace.from_turns(turns), server, log, ClientParams(**params), replicas)
-        return server.said
-
-    said = run(main(), virtual=True)
-    return log.events().to_pandas().astype({"kind": str}), said
+    events, server = played(Trace.from_turns(turns), make, replicas=replicas, **params)
+    return events, server.said
 
 
 def times(events: pd.DataFrame, kind: str, turn: int = 0) -> list[float]:

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.client_params import ClientParams
-from harness.clocks.clock import run
-from harness.events.log import EventLog
-from harness.kinds.population import serve_population
 from harness.metrics.frame_table import Beat, frame_table
 from harness.worker.measure import InvalidPoint, check_send_lag
+from tests.harness.servers import played
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn
 
@@ -76,14 +73,8 @@ def play(
     trace: Trace, virtual: bool = True, stop_after_s: float | None = None, **server: float
 ) -> tuple[pd.DataFrame, list]:
     """The log of a run of `trace`, and what the server was told: (t, verb, session, turn)."""
-
-    async def main() -> tuple[pd.DataFrame, list]:
-        log, fake = EventLog(), FakeServer(**server)
-        await serve_population(trace, fake, log, ClientParams(stop_after_s=stop_after_s))
-        fake.ticks.cancel()
-        return log.events().to_pandas(), fake.said
-
-    return run(main(), virtual=virtual)
+    events, fake = played(trace, lambda: FakeServer(**server), virtual=virtual, stop_after_s=stop_after_s)
+    return events, fake.said
 
 
 def calls(**params: object) -> Trace:
@@ -163,17 +154,7 @@ def test_frames_that_begin_after_the_duration_are_not_said() -> None:
 def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:
     """A machine that is busy for a third of a second delays what is due then, and nothing after it."""
     trace = make_trace("metronome", {"sessions": 2, "duration_s": 1, "frame_s": 0.1, "network_ms": 1}, 0)
-
-    async def main() -> pd.DataFrame:
-        import time
-
-        log, fake = EventLog(), FakeServer()
-        asyncio.get_running_loop().call_later(0.3, time.sleep, 0.35)
-        await serve_population(trace, fake, log, ClientParams())
-        fake.ticks.cancel()
-        return log.events().to_pandas()
-
-    events = run(main(), virtual=False)
+    events, _ = played(trace, FakeServer, virtual=False, held_s=(0.3, 0.35))
     sent = events[events["kind"] == "turn_end"]
     assert len(sent) == len(trace) and sent["value"].max() > 0.2
     due = {

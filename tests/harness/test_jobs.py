@@ -7,14 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.client.client_params import ClientParams
-from harness.clocks.clock import run
-from harness.events.log import EventLog
-from harness.kinds.population import serve_population
 from harness.metrics.jobs import of_jobs
 from harness.metrics.request_table import request_table
 from harness.records.recorded import recorded
-from tests.harness.servers import Answering
+from tests.harness.servers import Answering, played
 from tests.workloads import agent_files
 from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S
 from workloads.errors import UserError
@@ -30,13 +26,10 @@ def play(
     trace: Trace, lasts: Callable[[Turn], float | None], **params
 ) -> tuple[pd.DataFrame, dict, Answering]:
     """The request table, the metrics of jobs, and the server, which everybody has left."""
-    log = EventLog()
-
-    server = Answering(lasts)
-    run(serve_population(trace, server, log, ClientParams(**params)), virtual=True)
+    events, server = played(trace, lambda: Answering(lasts), **params)
     assert not server.listeners
     turns = pd.DataFrame(trace.columns())
-    requests = request_table(log.events().to_pandas(), turns)
+    requests = request_table(events, turns)
     return requests, {name: metric.value for name, metric in of_jobs(requests, turns).items()}, server
 
 

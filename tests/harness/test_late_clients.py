@@ -1,20 +1,13 @@
 """On the wall clock a client may come late; what it reports still counts from when its user was to come."""
 
-import asyncio
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.client.client_params import ClientParams
-from harness.clocks.clock import run
-from harness.events.log import EventLog
-from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
 from harness.worker.measure import InvalidPoint, check_send_lag
 from tests.builders import typed_turn
-from tests.harness.servers import Answering
+from tests.harness.servers import Answering, played
 from workloads.trace import Trace
 
 LATE_S = 0.2
@@ -22,15 +15,8 @@ LATE_S = 0.2
 
 def test_a_late_send_is_part_of_the_latency():
     trace = Trace.from_turns([typed_turn(arrival_s=0.05, input_tokens=5, output_tokens=1, network_s=0.0)])
-    log = EventLog()
-
-    async def main():
-        # Something else holds the client's thread
-        asyncio.get_running_loop().call_later(0.04, time.sleep, LATE_S)
-        await serve_population(trace, Answering(), log, ClientParams(playback="none"))
-
-    run(main(), virtual=False)
-    [row] = request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())).to_dict("records")
+    events, _ = played(trace, Answering, virtual=False, held_s=(0.04, LATE_S), playback="none")
+    [row] = request_table(events, pd.DataFrame(trace.columns())).to_dict("records")
     assert row["turn_end_s"] == 0.05
     assert row["send_lag_s"] >= LATE_S - 0.02
     assert row["ttft_s"] >= row["send_lag_s"]
@@ -42,9 +28,7 @@ def test_what_is_made_ahead_does_not_come_before_its_time():
         typed_turn(session=i, arrival_s=each, input_tokens=5, output_tokens=1, network_s=0.0)
         for i, each in enumerate(at_s)
     )
-    log = EventLog()
-    run(serve_population(trace, Answering(), log, ClientParams(playback="none")), virtual=False)
-    events = log.events().to_pandas()
+    events, _ = played(trace, Answering, virtual=False, playback="none")
     came = events[events["kind"] == "session_start"]["t"]
     assert (came.to_numpy() >= at_s).all()
     assert events[events["kind"] == "turn_start"]["t"].tolist() == at_s

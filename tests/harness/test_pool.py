@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.client_params import ClientParams
-from harness.clocks.clock import run
-from harness.events.log import EventLog
-from harness.kinds.population import serve_population
 from harness.metrics.request_table import ABORTED, COMPLETED, request_table
 from harness.records.recorded import recorded
 from tests.builders import typed_turn
-from tests.harness.servers import Answering
+from tests.harness.servers import Answering, played
 from workloads.trace import Trace, Turn
 
 TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.25)
@@ -28,14 +24,9 @@ def play(
     turns: list[Turn], lasts: dict[int, float], **params
 ) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
     """`lasts`: how long the answers to a session take, s; those to others take 2 s."""
-    trace, log, server = (
-        Trace.from_turns(turns),
-        EventLog(),
-        Answering(lambda turn: lasts.get(turn.session, 2.0)),
-    )
-    run(serve_population(trace, server, log, ClientParams(**params)), virtual=True)
-    events = log.events().to_pandas().astype({"kind": str})
-    return events, request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())), server
+    trace = Trace.from_turns(turns)
+    events, server = played(trace, lambda: Answering(lambda turn: lasts.get(turn.session, 2.0)), **params)
+    return events, request_table(events, pd.DataFrame(trace.columns())), server
 
 
 def test_as_one_ends_the_next_begins_and_all_end_with_the_last_user():

@@ -6,25 +6,20 @@ import pytest
 from rich.console import Console
 
 from harness.client.client_params import ClientParams
-from harness.clocks import clock
-from harness.events.log import EventLog
 from harness.experiments.expand import expand
 from harness.experiments.run_order import Outcome
-from harness.kinds.population import serve_population
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from harness.live.run.run_progress import RunProgress
 from harness.metrics.live_window import WHOLE, Window
 from reports.cli.live_view import live_view
-from tests.harness.servers import Answering
+from tests.harness.servers import Answering, played
 from tests.reports.lived import live as experiment
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
 
 def played_s(trace: Trace, client: ClientParams) -> float:
-    log = EventLog()
-    clock.run(serve_population(trace, Answering(), log, client), virtual=True)
-    events = log.events().to_pandas()
+    events, _ = played(trace, Answering, **client.model_dump())
     return float(events.loc[events["kind"] == "session_end", "t"].max())
 
 

@@ -238,7 +238,7 @@ def test_preemptions_are_missing_where_no_stage_reported():
 
 def test_metrics_need_neither_vllm_nor_torch():
     code = (
-        "import sys; from harness.metrics import stats, summary;"
+        "import sys; from harness.metrics import stats, turns;"
         "sys.exit(bool({'torch', 'vllm'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
