@@ -222,7 +222,7 @@ def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> 
     sent = slips_s[~np.isnan(slips_s)]
     return {
         "batch_tps": (arrived / length_s if length_s > 0 else None, int((text & inside).sum()), 0),
-        "batch_in_flight": (on_line_mean(_until_cut(events), window), n, 0),
+        "batch_in_flight": (on_line_mean(events, window), n, 0),
         "batch_completed": (float((ended & inside).sum()), n, 0),
         "batch_failed": (float((failed & inside).sum()), n, 0),
         "batch_cut": (float(n - ended.sum() - failed.sum()), n, 0),
@@ -239,11 +239,6 @@ def _tokens_a_message(events: pd.DataFrame) -> float:
         np.isin(kinds, ["first_text", "text"]) & np.isin(events["session"], stated["session"])
     ]
     return float(stated["value"].sum() / messages["value"].sum()) if len(messages) else 1.0
-
-
-def _until_cut(events: pd.DataFrame) -> pd.DataFrame:
-    """Documents as sessions that are on line; one that failed is so no longer, though its place waits."""
-    return events.loc[events["kind"].astype(str).isin(["session_start", "session_end"])]
 
 
 _SENDS = "over all messages and requests that clients sent"

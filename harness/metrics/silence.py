@@ -60,7 +60,8 @@ def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
     ran = np.asarray(steps["requests"]) > 0
     for times_s in (begins_s, begins_s + np.asarray(steps["dt_s"])):
         worked[_periods(times_s[ran], beat, mute.size)] = True
-    return bool(_longest(mute & ~worked) >= HARD_BEATS)
+    stalled = mute & ~worked
+    return bool(_run_lengths(stalled, np.zeros(stalled.size, np.int64)).max(initial=0) >= HARD_BEATS)
 
 
 def progressive(found: Silence) -> bool:
@@ -88,8 +89,3 @@ def _run_lengths(flags: np.ndarray, session: np.ndarray) -> np.ndarray:
     starts = np.diff(session, prepend=session[0] - 1 if session.size else 0) != 0
     broken = np.maximum.accumulate(np.where(~flags, index, np.where(starts, index - 1, -1)))
     return np.where(flags, index - broken, 0)
-
-
-def _longest(flags: np.ndarray) -> int:
-    """The longest run of flags."""
-    return int(_run_lengths(flags, np.zeros(flags.size, np.int64)).max(initial=0))

@@ -121,16 +121,11 @@ def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
     ends_s = []
     for session in sorted(users, key=_arrival_s):
         begin_s = max(_arrival_s(session), heappop(free_s))
-        end_s = _end_s(session, begin_s, client)
+        end_s = max((turn.end_s for turn in _turns(session, begin_s, client, 0.0)), default=begin_s)
         heappush(free_s, end_s)
         if client.begins(begin_s):
             ends_s.append(end_s)
     return ends_s
-
-
-def _end_s(session: Session, begin_s: float, client: ClientParams) -> float:
-    """When the last turn is over that begins, of a session that begins at `begin_s`."""
-    return max((turn.end_s for turn in _turns(session, begin_s, client, 0.0)), default=begin_s)
 
 
 class _Turn(NamedTuple):

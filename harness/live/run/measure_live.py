@@ -1,8 +1,9 @@
 """One live run: floor, load generators, what they left, and its numbers as an ordinary measurement."""
 
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow as pa
 
 from harness.clocks.ctrl_c import run_until_ctrl_c
@@ -20,7 +22,6 @@ from harness.experiments.point import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
 from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
-from harness.live.run.cpu_use import CpuUse
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
@@ -286,6 +287,34 @@ def measure_sockets(point: Point) -> Measurement:
     with ServerProcess(config) as server:
         said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
         return measure_target(point, TargetParams.model_validate(said), timing=timing)
+
+
+class CpuUse:
+    """How much of the processors is taken from now on: by the processes that `pids` names, and by the whole machine."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._begun_s = time.monotonic()
+        self._before = self._seconds()
+        psutil.cpu_percent()  # the next call tells the mean since this one
+
+    def share(self) -> dict[str, float]:
+        """Shares of all cores, 0 to 1: `server`, of the processes; `machine`, of everything that runs."""
+        wall_s = (time.monotonic() - self._begun_s) * (os.cpu_count() or 1)
+        return {
+            "server": (self._seconds() - self._before) / wall_s,
+            "machine": psutil.cpu_percent() / 100,
+        }
+
+    def _seconds(self) -> float:
+        total = 0.0
+        for pid in self._pids():
+            try:
+                times = psutil.Process(pid).cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system
+        return total
 
 
 def measure_omni(point: Point) -> Measurement:
