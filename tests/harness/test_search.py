@@ -95,6 +95,7 @@ def test_a_seed_that_holds_more_goes_on_alone():
     search, rounds = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 11, 2: 13})
     assert [{value for value, _ in found} for found in rounds] == [{8}, {16}, {12}, {10}, {11}, {14}, {13}]
     assert [seed for _, seed in rounds[-1]] == [2] and search.interval == Interval(11, 11, 13)
+    assert [step.value for step in search.steps] == [8, 10, 11, 12, 16]  # those of every seed
 
 
 def test_a_seed_that_holds_nothing_is_told():
@@ -157,6 +158,16 @@ def test_the_search_brackets_the_capacity(most: int, up_to: int, first: int) -> 
         holds = capacity.holds or 0
         assert holds <= most and capacity.breaks - holds <= max(1, holds // CLOSE)
     assert stored(capacity) == capacity
+
+
+def test_a_file_of_an_earlier_find_is_read() -> None:
+    search, _ = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 13})
+    data = Searches(search.question, (search,)).as_dict()
+    kept = ("engine", "settings", "tried")
+    earlier = {name: value for name, value in data.items() if name != "counts"}
+    earlier["searched"] = [{name: one[name] for name in kept} for one in data["searched"]]
+    (found,) = Searches.from_dict(json.loads(json.dumps(earlier))).searched
+    assert found.steps == search.steps and found.answer == search.answer
 
 
 def test_doubling_then_halving() -> None:

@@ -255,3 +255,9 @@ def test_a_burst_at_the_beginning_makes_no_other_rate():
     starts = [0.0, 1.0, 2.0, 10.0, 10.0, 10.0, *(15 + np.array([0, 0, 0, *range(1, 9)]) / 3)]
     seen = [Request(start, 10, 5, 0.1, 0.9) for start in starts]
     assert [part.label for part in split(seen, 11)] == ["one at a time", "as many as go", "3/s"]
+
+
+def test_the_time_between_tokens_takes_two_of_them_and_both_times() -> None:
+    assert Request(0.0, 10, 5, 0.1, 0.5).itl_s == pytest.approx(0.1)
+    for request in (Request(0.0, 10, 1, 0.1, 0.1), Request(0.0, 10, 5, None, 0.5), Request(0.0, 10, 5, 0.1)):
+        assert request.itl_s is None
