@@ -123,11 +123,16 @@ def step(value: int, *values: tuple[float | None, float | None], error: str = ""
     return judge(value, repeats, TARGETS)
 
 
-def find(most: int, up_to: int = 256, first: int = 8) -> tuple[Search, list[int]]:
+def find(
+    most: int = 20, up_to: int = 64, first: int = 8, bad: Mapping[int, int] = {}
+) -> tuple[Search, list[int]]:
+    """At an endpoint that holds `most`, called by a generator that is late so many times at each number of `bad`."""
     tried: list[int] = []
 
     def measure(n: int, times: int = 1) -> Step:
         tried.append(n)
+        if tried.count(n) <= bad.get(n, 0):
+            return step(n, (n / most, 1.0), error="INVALID: late")
         return step(n, (n / most, 1.0), (n / most * 0.99, 1.0))
 
     return search(measure, calls(up_to, first)), tried
@@ -171,9 +176,9 @@ def test_a_file_of_an_earlier_find_is_read() -> None:
 
 
 def test_doubling_then_halving() -> None:
-    assert find(50)[1] == [8, 16, 32, 64, 48, 56]
+    assert find(50, 256)[1] == [8, 16, 32, 64, 48, 56]
     assert find(3)[1] == [8, 4, 2, 3]
-    assert find(256)[1] == [8, 16, 32, 64, 128, 256]
+    assert find(256, 256)[1] == [8, 16, 32, 64, 128, 256]
     assert find(1, first=2)[1] == [2, 1]
 
 
@@ -233,27 +238,15 @@ def test_a_number_that_stays_undecided_is_measured_twice_and_does_not_count() ->
     assert ended(replace(capacity.steps[1], value=1)).verdict == "INCONCLUSIVE"
 
 
-def called(bad: dict[int, int]) -> tuple[Search, list[int]]:
-    """An endpoint that holds 20, called by a generator that is late so many times at each number of `bad`."""
-    tried: list[int] = []
-
-    def measure(n: int, times: int = 1) -> Step:
-        tried.append(n)
-        late = "INVALID: late" if tried.count(n) <= bad.get(n, 0) else ""
-        return step(n, (n / 20, 1.0), error=late)
-
-    return search(measure, calls()), tried
-
-
 def test_a_number_that_could_not_be_measured_is_tried_again() -> None:
-    capacity, tried = called({16: 1, 24: AGAIN})
+    capacity, tried = find(bad={16: 1, 24: AGAIN})
     assert (capacity.verdict, capacity.holds, capacity.breaks) == ("PASS", 20, 22)
     assert tried == [8, 16, 16, 32, *[24] * (1 + AGAIN), 20, 22]
 
 
 @given(st.dictionaries(st.integers(1, 64), st.integers(0, 2 * AGAIN), max_size=20))
 def test_no_search_counts_what_it_could_not_measure_as_missed(bad: dict[int, int]) -> None:
-    capacity, tried = called(bad)
+    capacity, tried = find(bad=bad)
     never = {n for n, times in bad.items() if times > AGAIN}
     assert all(tried.count(n) <= 1 + AGAIN for n in tried)
     assert (capacity.verdict == "INCONCLUSIVE") == bool(never & set(tried))
