@@ -14,8 +14,8 @@ order:
                   does not vary it without several values of it; a card that is small anyway has none
     PAPER         the published numbers that claims or picture are made with, in whatever form they want them
     CLAIMS        id -> what the paper says, see `reports.claims.claim`
-    draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none. See
-                  `reports.figures.card_figures.picture`
+    draw          panels -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none. See
+                  `reports.figures.forms`
     NEEDS         what a measurement needs that this program has not, such as weights: a run of the group skips it
                   and says so
     GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
@@ -36,7 +36,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,10 +50,7 @@ if TYPE_CHECKING:
     from reports.claims.citation import Citation
     from reports.claims.claim import Claim
     from reports.claims.sensitivity import Sensitivity
-    from reports.figures.picture import LeftOut, Picture
-    from reports.runs.measured import Run
-
-    Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
+    from reports.figures.forms import Draw
 
 _FOLDER = Path(__file__).parents[1]
 _PACKAGE = "reports"
@@ -78,7 +75,6 @@ class Figure:
     title: str
     experiments: Mapping[str, Experiment]
     quick: Mapping[str, str]
-    paper: Any
     claims: Sequence[Claim]
     draw: Draw | None
     sensitivity: Sensitivity | None
@@ -174,7 +170,6 @@ def _figure(listed: Listed) -> Figure:
         title=module.TITLE,
         experiments=module.EXPERIMENTS,
         quick=getattr(module, "QUICK", {}),
-        paper=getattr(module, "PAPER", {}),
         claims=named(getattr(module, "CLAIMS", {})),
         draw=getattr(module, "draw", None),
         sensitivity=getattr(module, "SENSITIVITY", None),

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from harness.calibration.fidelity_report import MEASURED, MECHANICS, OTHER_RUN, PROFILE, Load, Report, percent
+from reports.figures.drawing import identity, sheet
 from reports.figures.picture import Picture
-from reports.figures.style import INK, MUTED, WIDTH_IN
+from reports.figures.style import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,13 +35,10 @@ SHOWN_QUANTILE = 0.995
 
 def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture:
     """Tables as `harness.calibration.fidelity_report.load_tables` reads them."""
-    from matplotlib.figure import Figure
-
     title = f"Fidelity of virtual time: {report.model} on {report.device}"
-    figure = Figure(figsize=(WIDTH_IN, 3.3 * len(report.loads) + 0.9))
-    figure.suptitle(title, x=0.012, ha="left", wrap=True)
-    grid = figure.subplots(len(report.loads), 3, squeeze=False)
-    for axes, load in zip(grid, report.loads, strict=True):
+    figure, panels = sheet(len(report.loads), 3, title, 3.3)
+    for index, load in enumerate(report.loads):
+        axes = panels[3 * index : 3 * index + 3]
         here = requests.query("load == @load.share")
         for panel, (latency, (label, factor)) in zip(axes[:2], LATENCIES.items(), strict=True):
             _scatter(panel, here, latency, factor)
@@ -48,7 +46,7 @@ def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture
             panel.set_ylabel(f"in virtual time (grey: run 2), {label.split(', ')[1]}")
             panel.set_title(f"{label.split(',')[0]} at {100 * load.share:.0f} % load")
         _drift(axes[2], drift.query("load == @load.share"), load)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=4, markerscale=1.6)
     return Picture("fidelity", title, figure, _caption(report))
 
@@ -81,9 +79,7 @@ def _scatter(axes: Axes, requests: pd.DataFrame, latency: str, factor: float) ->
             label=LABELS[source],
             rasterized=True,
         )
-    line = np.array([0, 1.05 * reach])
-    axes.plot(line, line, color=INK, lw=0.9, zorder=1)
-    axes.fill_between(line, 0.9 * line, 1.1 * line, color=MUTED, alpha=0.12, lw=0, zorder=0)
+    identity(axes, 0, 1.05 * reach)
     axes.set(xlim=(0, 1.05 * reach), ylim=(0, 1.05 * reach))
 
 

@@ -3,18 +3,15 @@ parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reports.claims.published import Published, along
-from reports.figures.drawing import line
-from reports.figures.picture import LeftOut, Picture, at, counts, made_from, paper_handle, paper_marker
-from reports.figures.style import looks, panels
-from reports.runs.measured import Measured, Run, over_seeds
+from reports.figures.forms import Plot, figure, lines
+from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over
+from reports.figures.throughput import COLUMNS
+from reports.runs.measured import Run
 from reports.tables.labels import setting, short
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
@@ -29,20 +26,12 @@ def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         "Higher is better. The listener's player waits for late packets; a reply counts as broken when one "
         "such pause exceeds 100 ms, or when it failed. Interrupted replies are left out."
     )
-    return _over_axis(
-        run,
-        name="continuity",
-        title=title,
-        metric="continuity",
-        axis=axis,
-        each="p",
-        each_values=run.interruptions,
-        x_label="concurrent sessions c" if axis == "c" else "sessions a second",
-        y_label="continuous replies, %",
-        caption=caption,
-        counted_as="replies",
-        paper=paper,
-    )
+    names = {
+        "ylabel": "continuous replies",
+        "xlabel": "concurrent sessions c" if axis == "c" else "sessions a second",
+    }
+    shown = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
+    return _over_axis(run, "continuity", title, axis, shown, names, caption, "replies", paper)
 
 
 def wasted_tokens(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
@@ -54,75 +43,57 @@ def wasted_tokens(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOu
         "Lower is better. Text tokens of the thinker and codec frames of the talker that were generated and "
         "that the user did not hear, over all that were generated. Without interruptions nothing is wasted."
     )
-    return _over_axis(
-        run,
-        name="wasted_tokens",
-        title=title,
-        metric="wasted_token_ratio",
-        axis="p",
-        each="c",
-        each_values=run.values("c")[-3:],
-        x_label="probability p of an interruption",
-        y_label="wasted tokens, %",
-        caption=caption,
-        counted_as="turns",
-        paper=paper,
-    )
+    names = {"ylabel": "wasted tokens", "xlabel": "probability p of an interruption"}
+    shown = [at(run, ("p",), c=c) for c in run.values("c")[-3:] or [None]]
+    return _over_axis(run, "wasted_tokens", title, "p", shown, names, caption, "turns", paper)
 
 
 def _over_axis(
     run: Run,
-    *,
     name: str,
     title: str,
-    metric: str,
     axis: str,
-    each: str,
-    each_values: Sequence[Any],
-    x_label: str,
-    y_label: str,
+    chosen: Sequence[Mapping[str, Any]],
+    names: Mapping[str, str],
     caption: str,
     counted_as: str,
     paper: Sequence[Published],
 ) -> Picture | LeftOut:
-    """Draw `metric` (a share) in per cent over `axis`, one panel for each value of `each`."""
-    look = looks(run.variants)
-    values = run.values(axis)
-    apart = 0.012 * (values[-1] - values[0])
-    chosen = [at(run, (axis,), **{each: value}) for value in each_values or [None]]
-    figure, axes = panels(len(chosen), title, 3.0)
-    used: list[Measured] = []
-    from_paper: set[float] = set()
-    for params, panel in zip(chosen, axes, strict=True):
-        here: list[Measured] = []
-        published = along(paper, metric, axis, {name: params[name] for name in (each,) if name in params})
-        for index, (variant, own) in enumerate(look.items()):
-            # Apart by a little, so that variants that are equal can both be seen.
-            shift = (index - (len(look) - 1) / 2) * apart
-            for x, entry in published:
-                if variant.engine in entry.values and run.leads(variant):
-                    paper_marker(panel, x + shift, 100 * entry.values[variant.engine], own)
-                    from_paper.add(x)
-            points = {value: run.at(variant, **params, **{axis: value}) for value in values}
-            here += [point for found in points.values() for point in found]
-            spreads = {value + shift: over_seeds(found, metric) for value, found in points.items()}
-            line(panel, spreads, own, variant.label, 100)
-        panel.set_title(", ".join(filter(None, [setting(params), counts(here, metric, counted_as)])))
-        panel.set_xlabel(x_label)
-        used += here
-    if not any(point.value(metric) is not None for point in used):
-        return LeftOut(name, title, "no finished point has this metric")
-    _scales(axes[0], sorted(from_paper.union(values)))
-    axes[0].set_ylabel(y_label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    if from_paper:
-        handles, labels = [*handles, paper_handle()], [*labels, "paper (other deployment)"]
-    figure.legend(handles, labels, loc="outside lower left", ncols=4)
-    return Picture(name, title, figure, f"{caption} {made_from(used, bars=True)}")
+    """Draw a share over `axis`, a panel for each of the `chosen` parameters."""
+    metric = {"continuity": "continuity", "wasted_tokens": "wasted_token_ratio"}[name]
+    shown = [over(run, axis, **params) for params in chosen]
+    used = [[p for by_x in series.values() for points in by_x.values() for p in points] for series in shown]
 
+    def plot(index: int) -> Plot:
+        params = chosen[index]
+        published = along(paper, metric, axis, {each: params[each] for each in ("c", "p") if each in params})
+        marks = {
+            variant.label: {
+                x: entry.values[variant.engine] for x, entry in published if variant.engine in entry.values
+            }
+            for variant in run.variants
+            if run.leads(variant)
+        }
+        title = ", ".join(filter(None, [setting(params), counts(used[index], metric, counted_as)]))
+        ticks = sorted({*run.values(axis), *(x for x, _ in published)})
+        high = max([p.value(metric) or 0 for p in used[index]], default=0)
+        top = 1.0 if high > 0.55 else max(0.1, 1.15 * high)
+        more: dict[str, Any] = {
+            "xticks": ticks,
+            "xticklabels": [short(x) for x in ticks],
+            "percent": (0, top),
+        }
+        return lines(metric, shown[index], style=labelled(run), marks=marks, title=title, **names, **more)
 
-def _scales(axes: Axes, ticks: Sequence[Any]) -> None:
-    """The ticks by name, and per cent up to 100 only where it comes near that."""
-    axes.set_xticks(ticks, [short(value) for value in ticks])
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -0.04 * high) if low < 10 else low, min(high, 104) if high > 60 else high)
+    return figure(
+        title,
+        *map(plot, range(len(chosen))),
+        name=name,
+        rows=-(-len(chosen) // COLUMNS),
+        height_in=3.0,
+        points=lambda _: [point for here in used for point in here],
+        paper="paper (other deployment)",
+        caption=caption,
+        sharex=True,
+        sharey=True,
+    )({})

@@ -6,11 +6,14 @@ Figures 1 and 4b).
 
 from collections.abc import Mapping, Sequence
 
+from harness.experiments.experiment import Experiment
 from reports.claims.published import Published
+from reports.claims.quantities import Panels, of
 from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.forms import Draw
 from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
 from reports.figures.picture import LeftOut, Picture, at, made_from
-from reports.figures.style import Look, looks
+from reports.figures.style import Look, engine_looks, looks
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
 
@@ -72,6 +75,22 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)} {note}".rstrip()
     )
     return Picture(NAME, title, figure, caption)
+
+
+def views_by_engine(
+    title: str, experiments: Mapping[str, Experiment], engines: Sequence[str], note: str = ""
+) -> Draw:
+    """A card's figure: `both_views` of each panel, a line for each of its engines."""
+
+    def draw(panels: Panels) -> Picture | LeftOut:
+        looks = engine_looks(*engines)
+        columns = {
+            panel: {e: (of(panel, e).points(panels), looks[e]) for e in engines if e in experiment.engines}
+            for panel, experiment in experiments.items()
+        }
+        return both_views(title, columns, note)
+
+    return draw
 
 
 def bold(points: Sequence[Measured]) -> str:

@@ -1,4 +1,4 @@
-"""Parts that the pictures of figure cards are put together from: curves, lines over a parameter, bars, axes."""
+"""Parts that pictures are put together from: a sheet of axes, lines over a parameter, legends, axes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from harness.metrics.stats import Spread
-from reports.figures.picture import paper_marker, whiskers
-from reports.figures.style import INK, WIDTH_IN, Look
-from reports.runs.measured import Measured
+from reports.figures.picture import whiskers
+from reports.figures.style import INK, MUTED, WIDTH_IN, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +20,8 @@ Item = TypeVar("Item")
 
 MOST_LOADS = 8
 """Loads in one picture."""
+MOST_MARKED = 15
+"""Points of a line, beyond which they have neither markers nor bars."""
 
 
 def sheet(
@@ -35,87 +36,38 @@ def sheet(
     return figure, axes
 
 
-def cdf(
-    axes: Axes, points: Sequence[Measured], column: str, look: Look, label: str, factor: float = 1
-) -> int:
-    """The distribution of a column of the request table, turns pooled over finished points; how many have a value.
-
-    The share is over all turns with a spoken reply, so turns that were never answered keep it below 1.
-    """
-    tables = [point.requests for point in points if point.error is None]
-    found = (
-        np.concatenate([table.loc[table["spoken"], column] for table in tables]) if tables else np.empty(0)
-    )
-    known = factor * np.sort(found[~np.isnan(found)])
-    if known.size:
-        share = np.arange(1, known.size + 1) / found.size
-        axes.step(known, share, where="post", **look.stroke, label=label)
-    return known.size
-
-
-def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, factor: float = 1) -> None:
+def line(
+    axes: Axes,
+    spreads: Mapping[Any, Spread],
+    look: Look,
+    label: str,
+    factor: float = 1,
+    across: Mapping[Any, Spread] | None = None,
+    across_factor: float = 1,
+) -> dict[Any, tuple[Any, float]]:
     """Medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out. Two are not
-    joined: a straight line would tell of what lies between them."""
+    joined: a straight line would tell of what lies between them. With `across` they stand over its medians instead.
+    Returns where each x is drawn; one that nothing is known of has no entry in a legend."""
     known = {x: spread for x, spread in spreads.items() if spread.median is not None}
-    for x, spread in known.items():
-        assert spread.median is not None
-        axes.errorbar(
-            x,
-            factor * spread.median,
-            yerr=whiskers(spread, factor),
-            color=look.colour,
-            lw=0.9,
-            alpha=0.7,
-            zorder=3,
-        )
-    axes.plot(
-        list(known),
-        [factor * (spread.median or 0) for spread in known.values()],
-        **look.joined | joining(len(known)),
-        label=label,
-        zorder=4,
-    )
+    places = {x: (x, factor * (spread.median or 0)) for x, spread in known.items()}
+    if across is not None:
+        beside = {x: across[x].median for x in known}
+        places = {x: (across_factor * at, places[x][1]) for x, at in beside.items() if at is not None}
+    if places:
+        how = look.joined | joining(len(places))
+        axes.plot(*zip(*places.values(), strict=True), **how, label=label, zorder=4)
+    for x, place in places.items() if len(places) <= MOST_MARKED else ():
+        ends = {"yerr": whiskers(known[x], factor)}
+        if across is not None:
+            ends["xerr"] = whiskers(across[x], across_factor)
+        axes.errorbar(*place, **ends, color=look.colour, lw=0.9, alpha=0.7, zorder=3)
+    return places
 
 
 def joining(points: int) -> dict[str, Any]:
-    """Return the style of a line through `points` measured points, in place of its own: none through two."""
-    return {"ls": "none"} if points < 3 else {}
-
-
-def bar(
-    axes: Axes,
-    x: float,
-    spread: Spread,
-    look: Look,
-    factor: float = 1,
-    width: float = 0.6,
-    label: str | None = None,
-) -> None:
-    """A median as a bar with whiskers over the seeds; nothing where there is none."""
-    if spread.median is not None:
-        axes.bar(x, factor * spread.median, width, color=look.colour, label=label, zorder=2)
-        ends = whiskers(spread, factor)
-        axes.errorbar(x, factor * spread.median, yerr=ends, color=INK, lw=0.9, zorder=3)
-
-
-def bars(
-    axes: Axes,
-    groups: Sequence[str],
-    series: Mapping[str, tuple[Sequence[Spread], Look]],
-    paper: Mapping[str, Sequence[float | None]] | None = None,
-    factor: float = 1,
-) -> None:
-    """A cluster of bars for each group, a bar for each series, with its label; the paper's values marked on them."""
-    width = 0.8 / len(series)
-    for index, (label, (spreads, look)) in enumerate(series.items()):
-        shift = (index - (len(series) - 1) / 2) * width
-        for x, spread in enumerate(spreads):
-            name = label if label not in axes.get_legend_handles_labels()[1] else None
-            bar(axes, x + shift, spread, look, factor, 0.9 * width, name)
-        for x, value in enumerate((paper or {}).get(label, ())):
-            if value is not None:
-                paper_marker(axes, x + shift, factor * value, look)
-    axes.set_xticks(range(len(groups)), list(groups))
+    """Return the style of a line through `points` measured points, in place of its own: none through two, and no
+    markers where they would touch."""
+    return {"ls": "none"} if points < 3 else {"marker": ""} if points > MOST_MARKED else {}
 
 
 def legend(axes: Axes, *more: Any, ncols: int = 4) -> None:
@@ -129,6 +81,23 @@ def whole_numbers(axis: Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+
+
+def identity(axes: Axes, low: float, high: float, within: float = 0.10) -> None:
+    """Where predicted is measured, from one value to another, and the band of so large an error around it."""
+    ends = np.array([low, high])
+    axes.plot(ends, ends, color=INK, lw=0.9, zorder=1)
+    axes.fill_between(ends, (1 - within) * ends, (1 + within) * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
+
+
+def plain_log(axis: Axis) -> None:
+    """A logarithmic axis whose ticks are written without powers: 1, 2, 5, 10, or powers of ten alone on a long one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def in_per_cent(axes: Axes, values: Iterable[float] = (0, 1)) -> None:

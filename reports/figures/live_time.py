@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.metrics.request_table import FAILED
 from reports.claims.published import Published
-from reports.figures.drawing import legend, sheet, whole_numbers
+from reports.figures.drawing import legend, plain_log, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
 from reports.live.live_record import all_of, busiest, invalid, on_line, one
@@ -61,8 +61,6 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 
 
 def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     turns = point.all_requests
     ends_s, waits_ms = turns["turn_end_s"].to_numpy(float), 1000 * turns[column].to_numpy(float)
     known = ~np.isnan(waits_ms)
@@ -78,9 +76,7 @@ def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
     if lost.any():
         top = axes.get_xaxis_transform()
         axes.plot(ends_s[lost], np.full(lost.sum(), 0.97), "x", ms=5, mew=1.3, color=BROKEN, transform=top)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_log(axes.yaxis)
 
 
 def _left_out(axes: Axes, point: Measured) -> None:

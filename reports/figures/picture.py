@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.metrics.stats import Spread
+from reports.figures.style import Look, looks
 from reports.runs.measured import Measured, Run, Variant
 from reports.tables.labels import counted, seed_list
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from reports.figures.style import Look
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,21 @@ def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
     """`params` without those that the workload lacks, and the first value of every other axis but `free`."""
     known = {name: value for name, value in params.items() if value is not None}
     return {**run.pinned(*free, *params), **known}
+
+
+def over(run: Run, axis: str, **params: Any) -> dict[str, dict[Any, list[Measured]]]:
+    """The points of each variant of a run over the values of an axis, at these parameters."""
+    return {
+        variant.label: {
+            x: run.at(variant, **at(run, (axis,), **params), **{axis: x}) for x in run.values(axis)
+        }
+        for variant in run.variants
+    }
+
+
+def labelled(run: Run) -> dict[str, Look]:
+    """The look of each variant of a run, by its label."""
+    return {variant.label: look for variant, look in looks(run.variants).items()}
 
 
 def whiskers(spread: Spread, factor: float = 1) -> list[list[float]]:

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from harness.truth.truth_report import Report
+from reports.figures.drawing import identity, plain_log, sheet
 from reports.figures.picture import Picture
-from reports.figures.style import INK, MUTED, WIDTH_IN
+from reports.figures.style import MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,12 +30,9 @@ BAND = 0.10
 
 def draw(report: Report, requests: pd.DataFrame) -> Picture:
     """`requests`: as `harness.truth.truth_report.store` keeps them."""
-    from matplotlib.figure import Figure
-
     title = "Virtual time held against real servers"
-    figure = Figure(figsize=(WIDTH_IN, 4.1))
-    figure.suptitle(title, x=0.012, ha="left", wrap=True)
-    for axes, (name, (label, factor, unit)) in zip(figure.subplots(1, 3), LATENCIES.items(), strict=True):
+    figure, grid = sheet(1, 3, title, 3.2)
+    for axes, (name, (label, factor, unit)) in zip(grid, LATENCIES.items(), strict=True):
         pairs = {
             kind: requests.loc[requests["saturated"] == (kind == "saturated")].dropna(
                 subset=[f"measured_{name}"]
@@ -55,8 +53,6 @@ def draw(report: Report, requests: pd.DataFrame) -> Picture:
 
 
 def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes.set_title(label)
     drawn = np.concatenate(list(points.values()))
     drawn = drawn[drawn > 0]
@@ -80,16 +76,11 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
                 rasterized=True,
             )
     low, high = 0.8 * float(drawn.min()), 1.25 * float(drawn.max())
-    line = np.array([low, high])
-    axes.plot(line, line, color=INK, lw=0.9, zorder=1)
-    axes.fill_between(line, (1 - BAND) * line, (1 + BAND) * line, color=MUTED, alpha=0.12, lw=0, zorder=0)
+    identity(axes, low, high, BAND)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.set(xlabel=f"measured, {unit}", ylabel=f"predicted, {unit}")
-    steps = (1.0,) if high > 300 * low else (1.0, 2.0, 5.0)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axis.set_minor_formatter(NullFormatter())
+        plain_log(axis)
 
 
 def _caption(report: Report) -> str:

@@ -9,8 +9,9 @@ import pandas as pd
 
 from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_time import CONSERVE, SEGMENTED
+from reports.figures.drawing import sheet
 from reports.figures.picture import Picture
-from reports.figures.style import MUTED, WIDTH_IN
+from reports.figures.style import MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +24,10 @@ DRIFT_SPAN = 25
 
 def draw(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
     """`samples`: the stage's rows of `harness.calibration.profiling.Measured.samples`."""
-    from matplotlib.figure import Figure
-
     fitted = profile.stages[stage]
     cells = _cells(samples)
-    figure = Figure(figsize=(WIDTH_IN, 6.2))
-    (top_left, top_right), (left, right) = figure.subplots(2, 2)
     title = f"Step times of {profile.model}, {stage}: measured against fitted"
-    figure.suptitle(title, x=0.012, ha="left", wrap=True)
+    figure, (top_left, top_right, left, right) = sheet(2, 2, title, 2.65)
     for axes, form in ((top_left, CONSERVE), (top_right, SEGMENTED)):
         _residuals(axes, cells, form, "tokens")
         error = fitted.forms[form].held_out

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reports.claims.published import Published
-from reports.figures.drawing import in_per_cent, joining, legend, line, sheet, whole_numbers
-from reports.figures.picture import LeftOut, Picture, at, made_from
-from reports.figures.style import INK, looks
-from reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.figures.forms import Plot, figure, lines
+from reports.figures.picture import LeftOut, Picture, at, labelled, over
+from reports.runs.measured import Run
 from reports.tables.labels import setting, short
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NAME, TRADE = "turn_taking", "turn_taking_trade"
 DELAYS = {
@@ -26,7 +22,6 @@ RATES = {
     "false_interruption": "false interruptions",
     "interruption_recall": "interruptions noticed",
 }
-COLUMNS = 3
 PATIENCE = ("silence_duration_ms", "eagerness", "turn_detection", "min_duration_s", "min_words")
 """Parameters of servers that say how long to wait, or how sure to be; the first that varies is drawn."""
 DELAY, RATE = "end_of_turn_delay_p50", "takeover"
@@ -37,43 +32,29 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
     if axis is None:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
-    where = at(run, (axis,))
-    figure, panels = sheet(2, COLUMNS, ", ".join(filter(None, [title, setting(where)])), 2.7, sharex=True)
-    used: list[Measured] = []
-    for (metric, heading), panel in zip((DELAYS | RATES).items(), panels, strict=True):
-        used += _panel(panel, run, axis, metric, heading)
-    if not any(point.value(metric) is not None for point in used for metric in DELAYS | RATES):
-        return LeftOut(NAME, title, "no finished point has these metrics")
-    for panel in panels[-COLUMNS:]:
-        panel.set_xlabel("calls at once" if axis == "c" else "calls a second")
-        if axis == "c":
-            whole_numbers(panel.xaxis)
-    legend(panels[0])
+    where, series = at(run, (axis,)), over(run, axis)
+    used = [point for by_load in series.values() for points in by_load.values() for point in points]
+
+    def plot(metric: str, heading: str) -> Plot:
+        n = [point.count(metric) for point in used if point.error is None]
+        heading = f"{heading}, n = {min(n, default=0):,} to {max(n, default=0):,}"
+        unit: dict[str, Any] = {"factor": 1000, "ylabel": "ms"} if metric in DELAYS else {"percent": (0, 1)}
+        return lines(metric, series, style=labelled(run), title=heading, **unit | ends)
+
+    ends: dict[str, Any] = {
+        "xlabel": "calls at once" if axis == "c" else "calls a second",
+        "whole": axis == "c",
+    }
     caption = (
         "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "
         "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a "
         "reply began in a hesitation and how often something that was no turn cut a reply, for both of which lower "
-        "is better, and how often an interruption did, for which higher is. n is of a run, over its loads. "
-        + made_from(used, bars=True)
+        "is better, and how often an interruption did, for which higher is. n is of a run, over its loads."
     )
-    return Picture(NAME, title, figure, caption)
-
-
-def _panel(axes: Axes, run: Run, axis: str, metric: str, heading: str) -> list[Measured]:
-    factor = 1000 if metric in DELAYS else 1
-    used: list[Measured] = []
-    for variant, own in looks(run.variants).items():
-        points = {value: run.at(variant, **at(run, (axis,)), **{axis: value}) for value in run.values(axis)}
-        used += [point for found in points.values() for point in found]
-        spreads = {value: over_seeds(found, metric) for value, found in points.items()}
-        line(axes, spreads, own, variant.label, factor)
-    n = [point.count(metric) for point in used if point.error is None]
-    axes.set_title(f"{heading}, n = {min(n, default=0):,} to {max(n, default=0):,}", fontsize=9)
-    if metric in DELAYS:
-        axes.set(ylim=(0, None), ylabel="ms")
-    else:
-        in_per_cent(axes)
-    return used
+    title = ", ".join(filter(None, [title, setting(where)]))
+    plots = [plot(*each) for each in (DELAYS | RATES).items()]
+    shown = figure(title, *plots, name=NAME, rows=2, height_in=2.7, points=lambda _: used, caption=caption)
+    return shown({})
 
 
 def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
@@ -84,48 +65,33 @@ def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if axis is None:
         return LeftOut(TRADE, title, f"it needs an axis of the server's patience ({PATIENCE[0]} or another)")
     loads = run.values("c")
-    chosen = sorted({loads[0], loads[-1]}) if loads else [None]
-    figure, panels = sheet(1, len(chosen), f"{title}, by {axis}", 3.5, sharex=True, sharey=True)
-    used: list[Measured] = []
-    for load, panel in zip(chosen, panels, strict=True):
-        for variant, own in looks(run.variants).items():
-            points = {
-                value: run.at(variant, **at(run, (axis,), c=load), **{axis: value})
-                for value in run.values(axis)
-            }
-            used += [point for found in points.values() for point in found]
-            _curve(panel, points, variant, own.joined)
-        panel.set_title(setting({"c": load}) or "all calls")
-        panel.set_xlabel("end-of-turn delay P50, ms")
-    if not any(point.value(RATE) is not None and point.value(DELAY) is not None for point in used):
-        return LeftOut(TRADE, title, "no finished point has both metrics")
-    panels[0].set_ylabel("hesitations taken for the end, %")
-    panels[0].set_ylim(bottom=-2)
-    panels[0].set_xlim(left=0)
-    legend(panels[0])
+    by_load = {load: over(run, axis, c=load) for load in (sorted({loads[0], loads[-1]}) if loads else [None])}
+    plots = [
+        lines(
+            RATE,
+            series,
+            against=DELAY,
+            style=labelled(run),
+            beside=short,
+            title=setting({"c": load}) or "all calls",
+            xlabel="end-of-turn delay P50, ms",
+            ylabel="hesitations taken for the end",
+        )
+        for load, series in by_load.items()
+    ]
     caption = (
         f"Nearer to the lower left corner is better. A marker is a value of {axis}, which stands beside it: who waits "
-        "longer before a silence is an end cuts into fewer hesitations and answers every turn later. "
-        + made_from(used, bars=True)
+        "longer before a silence is an end cuts into fewer hesitations and answers every turn later."
     )
-    return Picture(TRADE, title, figure, caption)
-
-
-def _curve(axes: Axes, points: dict[Any, list[Measured]], variant: Variant, joined: dict[str, Any]) -> None:
-    spreads = {value: (over_seeds(found, DELAY), over_seeds(found, RATE)) for value, found in points.items()}
-    known = {
-        value: (1000 * delay.median, 100 * rate.median)
-        for value, (delay, rate) in spreads.items()
-        if delay.median is not None and rate.median is not None
-    }
-    axes.plot(
-        [x for x, _ in known.values()],
-        [y for _, y in known.values()],
-        **joined | joining(len(known)),
-        label=variant.label,
-        zorder=4,
+    used = [
+        p
+        for series in by_load.values()
+        for by_x in series.values()
+        for points in by_x.values()
+        for p in points
+    ]
+    title = f"{title}, by {axis}"
+    shared: dict[str, Any] = {"sharex": True, "sharey": True}
+    return figure(title, *plots, name=TRADE, height_in=3.5, points=lambda _: used, caption=caption, **shared)(
+        {}
     )
-    for value, (x, y) in known.items():
-        axes.annotate(
-            short(value), (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8, color=INK, zorder=5
-        )

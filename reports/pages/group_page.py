@@ -184,7 +184,7 @@ def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
     if not card.points or figure.draw is None:
         return None, "", ""
     with style():
-        drawn = figure.draw(card.panels, figure.paper)
+        drawn = figure.draw(card.panels)
         if isinstance(drawn, LeftOut):
             return None, "", drawn.reason
         name_systems(drawn.figure)

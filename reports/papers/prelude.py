@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,21 +34,23 @@ from reports.claims.quantities import (
 )
 from reports.claims.sensitivity import varied
 from reports.claims.stated import Number, claim, level, merged, moves, runs, times
-from reports.figures.card_figures import (
+from reports.figures.dashboard import both_views, views_by_engine
+from reports.figures.forms import (
     Draw,
-    Shown,
+    Plot,
+    Series,
+    bars,
+    distribution,
     every,
-    line_over,
-    lines_over,
-    none_finished,
+    figure,
+    grid,
+    lines,
+    own,
     picture,
-    rows_beside_paper,
-    views_by_engine,
+    stacked,
 )
-from reports.figures.dashboard import both_views
-from reports.figures.drawing import bar, bars, cdf, in_per_cent, legend, line, sheet
 from reports.figures.frames import finished, median_run
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
+from reports.figures.picture import LeftOut, Picture, paper_marker
 from reports.figures.shared_turns import ReplyLog
 from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
-from reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.runs.measured import Measured, Run, Variant

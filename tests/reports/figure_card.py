@@ -11,15 +11,15 @@ from reports.claims.claim import Claim
 from reports.claims.quantities import of, ratio, value
 from reports.claims.sensitivity import Sensitivity, varied
 from reports.cli.card_points import expanded
-from reports.figures.drawing import line, sheet
+from reports.figures import forms
 from reports.figures.picture import LeftOut, Picture
-from reports.figures.style import engine_looks, style
-from reports.runs.measured import Run, over_seeds
+from reports.figures.style import style
 from tests.reports import served
 from tests.reports.served import bench
 from tests.reports.written import Fails, Measure, never, write_points
 
 GROUP = "liveserve"
+PAIR = ["vllm_omni", "liveserve"]
 
 EXPERIMENTS = {
     "quiet": bench(name="small", grid={"c": [8, 16]}, set={"sessions": 6, "turns": 2, "p": 0.0}),
@@ -39,12 +39,9 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    figure, (axes,) = sheet(1, 1, "small")
-    for engine, look in engine_looks("vllm_omni", "liveserve").items():
-        spreads = {c: over_seeds(of("quiet", engine, c=c).points(panels), "audio_ttfp_p50") for c in (8, 16)}
-        line(axes, spreads, look, engine, 1000)
-    return Picture("any", "small", figure, "A caption.")
+draw = forms.figure(
+    "small", forms.lines("audio_ttfp_p50", forms.grid("quiet", PAIR, c=[8, 16])), caption="A caption."
+)
 
 
 def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
@@ -55,7 +52,6 @@ def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
         "title": "A small figure",
         "experiments": EXPERIMENTS,
         "quick": {"c": "8"},
-        "paper": {},
         "claims": CLAIMS,
         "draw": draw,
         "sensitivity": None,
@@ -69,7 +65,7 @@ def assert_drawn(whole: Shown, failed: Shown) -> None:
     draw = whole.figure.draw
     assert draw is not None
     with style():
-        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
+        picture, nothing = (draw(card.panels) for card in (whole, failed))
     assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
     assert all(axes.has_data() for axes in picture.figure.axes)
 

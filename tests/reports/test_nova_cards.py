@@ -30,5 +30,5 @@ def test_the_least_bandwidth_is_all_layers_in_a_pass() -> None:
 def test_a_picture_is_drawn_only_of_what_there_is(card: cards.Figure) -> None:
     with style():
         assert card.draw is not None
-        found = card.draw({}, card.paper)
+        found = card.draw({})
     assert isinstance(found, Picture if card.name in MODELLED else LeftOut)

@@ -46,7 +46,7 @@ def test_memory_of_the_shipped_pattern_follows_from_the_block_tables():
 def test_the_pictures_are_drawn(brief):
     with style():
         for card in (placement, attention_memory):
-            picture = card.draw({}, {})
+            picture = card.draw({})
             assert all(
                 np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines
             )

@@ -72,9 +72,9 @@ def test_a_side_without_a_point_leaves_the_other_to_be_seen(tmp_path: Path) -> N
     assert {claim.verdict for claim in group.claims} == {NOT_MEASURED}
     (card,) = group.cards
     with style():
-        assert isinstance(parity.draw(card.panels, {}), Picture)
+        assert isinstance(parity.draw(card.panels), Picture)
         nothing = measured(tmp_path / "none", lambda point: True).cards[0].panels
-        assert isinstance(parity.draw(nothing, {}), LeftOut)
+        assert isinstance(parity.draw(nothing), LeftOut)
 
 
 @pytest.mark.parametrize("name", ("live-parity", "live-calls"))
@@ -103,7 +103,7 @@ def test_calls_that_go_alike_are_reproduced_and_drawn(
     assert {claim.verdict for claim in group.claims} == {REPRODUCED} and len(group.claims) == 5
     (card,) = group.cards
     with style():
-        assert isinstance(calls.draw(card.panels, {}), Picture)
+        assert isinstance(calls.draw(card.panels), Picture)
     assert "live-calls" in Page(write_group_report(group).read_text()).ids
 
 

@@ -72,8 +72,8 @@ def test_ratios_reach_below_what_the_gate_lets_decide() -> None:
 
 def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
     with style():
-        picture = tuning.draw(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), {})
-        assert isinstance(tuning.draw({}, {}), LeftOut)
+        picture = tuning.draw(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)))
+        assert isinstance(tuning.draw({}), LeftOut)
     assert "thinker 0.25 : 1 (cost 1.150, of the same cost as 1/1024)" in picture.caption
 
 

@@ -77,7 +77,7 @@ def test_the_table_tells_a_number_once_where_releases_agree(folder: Path):
 def test_it_is_drawn_and_says_so_where_it_cannot_be(folder: Path):
     (card,) = load_group(folder).cards
     with style():
-        picture = releases.draw(card.panels, {})
+        picture = releases.draw(card.panels)
         assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
         assert picture.figure.axes[0].lines
-    assert isinstance(releases.draw({}, {}), LeftOut)
+    assert isinstance(releases.draw({}), LeftOut)

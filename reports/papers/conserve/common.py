@@ -239,15 +239,23 @@ def tokens_per_s(point: Measured) -> float | None:
     return sum(known) if known else None
 
 
-def system_looks() -> dict[str, Look]:
-    return engine_looks(ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
-
-
+SYSTEMS = (ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
+STYLE: Mapping[str, Look] = {NAMES[engine]: look for engine, look in engine_looks(*SYSTEMS).items()}
 METRICS = (
     (TTFT, 1, "P99 TTFT of online requests, s"),
     (TBT, 1000, "P99 TBT of online requests, ms"),
     (TPS, 1e-3, "offline tokens, 1000/s"),
 )
+
+
+def by_gpu(metric: str, name: str, engine: str) -> Setting | Measure:
+    """A metric of a system at a load of the card; offline tokens of DistServe-P by GPUs as many as the others have."""
+    return per_gpu(name) if (metric, engine) == (TPS, DISTSERVE) else at(name, engine)
+
+
+def with_batch(metric: str) -> list[str]:
+    """The systems that a metric says something of: Online-Only has no batch."""
+    return [engine for engine in SYSTEMS if (metric, engine) != (TPS, ONLINE_ONLY)]
 
 
 def drawn(
@@ -256,39 +264,23 @@ def drawn(
     """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: title -> the load's name for
     each value of the axis."""
 
-    def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
-        rows = [(row, names) for row, names in loads.items() if _points(names, panels)]
-        used = [point for _, names in rows for point in _points(names, panels)]
-        if (left_out := none_finished(used, title)) is not None:
-            return left_out
-        figure, axes = sheet(len(rows), 3, title)
-        for r, (row, names) in enumerate(rows):
-            for own, (metric, factor, label) in zip(axes[3 * r : 3 * r + 3], METRICS, strict=True):
-                for engine, look in system_looks().items():
-                    points = {x: at(name, engine).points(panels) for x, name in names.items()}
-                    if not any(points.values()) or (metric == TPS and engine == ONLINE_ONLY):
-                        continue
-                    share = 0.5 if metric == TPS and engine == DISTSERVE else 1.0
-                    spreads = {x: over_seeds(found, metric) for x, found in points.items() if found}
-                    line(own, spreads, look, NAMES[engine], share * factor)
-                if log:
-                    own.set_xscale("log", base=2)
-                own.set_xticks(list(names), [f"{x:g}" for x in names])
-                own.set(ylim=(0, None), xlabel=axis)
-                own.set_ylabel(f"{row}\n{label}" if row and not axes.index(own) % 3 else label)
-        legend(axes[0])
-        return Picture("", title, figure, f"{caption} {told(used)} {made_from(used, bars=True)}")
+    def plot(row: str, metric: str, factor: float, label: str) -> Plot:
+        names = loads[row]
+        series = {
+            NAMES[e]: {x: by_gpu(metric, name, e) for x, name in names.items()} for e in with_batch(metric)
+        }
+        label = f"{row}\n{label}" if row and metric == TTFT else label
+        ticks: dict[str, Any] = {"doubling": [*names]} if log else {"xticks": [*names]}
+        return lines(metric, series, factor=factor, style=STYLE, xlabel=axis, ylabel=label, **ticks)
 
-    return draw
+    def used(panels: Panels) -> list[Measured]:
+        names = [name for by_x in loads.values() for name in by_x.values()]
+        return [p for engine in SYSTEMS for name in names for p in at(name, engine).points(panels)]
 
-
-def _points(names: Mapping[Any, str], panels: Mapping[str, Run]) -> list[Measured]:
-    return [
-        point
-        for engine in system_looks()
-        for name in names.values()
-        for point in at(name, engine).points(panels)
-    ]
+    plots = [plot(row, *metric) for row in loads for metric in METRICS]
+    return figure(
+        title, *plots, rows=len(loads), points=used, caption=lambda panels: f"{caption} {told(used(panels))}"
+    )
 
 
 def told(points: Sequence[Measured]) -> str:

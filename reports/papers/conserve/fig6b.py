@@ -106,34 +106,34 @@ CLAIMS = {
 }
 
 
-def _points(panels: Panels) -> list[Measured]:
-    return [p for engine in system_looks() for s in SCALES for p in _at(s, engine).points(panels)]
-
-
 def _at(scale: float, engine: str) -> Setting:
     """The others know no scale and are held to it all the same."""
     return at(_name(scale) if engine == OURS else _FIXED, engine)
 
 
-@picture(TITLE, 1, 3, points=_points, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Both attainments and throughput over the scale."""
-    for engine, look in system_looks().items():
-        points = {s: _at(s, engine).points(panels) for s in SCALES}
-        share = 0.5 if engine == DISTSERVE else 1.0
-        for own, which in zip(axes, ATTAINED, strict=False):
-            shares = {s: spread(found, kept(which, _LIMITS, s)) for s, found in points.items()}
-            line(own, shares, look, NAMES[engine], 100)
-            own.set_ylabel(f"{which.upper()} within the SLO, %")
-        if engine != ONLINE_ONLY:
-            tokens = {s: spread(found, TPS) for s, found in points.items()}
-            line(axes[2], tokens, look, NAMES[engine], share * 1e-3)
-    axes[2].set_ylabel("offline tokens, 1000/s")
-    for own in axes:
-        own.set(ylim=(0, None), xlabel="scale of the SLO")
-    legend(axes[0])
-    return (
+def _points(panels: Panels) -> list[Measured]:
+    return [p for engine in SYSTEMS for s in SCALES for p in _at(s, engine).points(panels)]
+
+
+def _tokens(scale: float, engine: str) -> Measure:
+    return per_gpu(_FIXED) if engine == DISTSERVE else value(TPS, _at(scale, engine))
+
+
+def _attained(which: str) -> Plot:
+    series = {NAMES[e]: {s: value(kept(which, _LIMITS, s), _at(s, e)) for s in SCALES} for e in SYSTEMS}
+    return lines(None, series, style=STYLE, factor=100, ylabel=f"{which.upper()} within the SLO, %", **_SCALE)
+
+
+_SCALE = {"xlabel": "scale of the SLO"}
+_TOKENS = {NAMES[e]: {s: _tokens(s, e) for s in SCALES} for e in with_batch(TPS)}
+draw = figure(
+    TITLE,
+    *map(_attained, ATTAINED),
+    lines(None, _TOKENS, style=STYLE, factor=1e-3, ylabel="offline tokens, 1000/s", **_SCALE),
+    points=_points,
+    caption=lambda panels: (
         "TTFT over requests, TBT over tokens. The paper: 86 % at 1.0, more than 99 % above, flat baselines. "
         f"{TARGET:g} is what ConServe has in the other cards. DistServe-P's tokens by half of its GPUs. "
         + told(_points(panels))
-    )
+    ),
+)

@@ -1,5 +1,6 @@
 """Fig. 7: Llama-3.1-70B beside BurstGPT's chats and mixed documents, over time; the points are Table 2's."""
 
+from reports.figures.drawing import plain_log
 from reports.papers.conserve.common import *
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
@@ -57,18 +58,16 @@ CLAIMS = {
 
 def _first(panels: Panels) -> dict[str, Measured]:
     """The first finished run of each engine that has one."""
-    found = {engine: finished(at("mixed", engine).points(panels)) for engine in system_looks()}
+    found = {engine: finished(at("mixed", engine).points(panels)) for engine in SYSTEMS}
     return {engine: points[0] for engine, points in found.items() if points}
 
 
 @picture(TITLE, 3, 1, points=lambda panels: _first(panels).values())
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
+def draw(panels: Panels, *axes: Any) -> str:
     """The first seed: TTFT and P99 time between tokens of each online request, and all tokens computed."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    first, looks = _first(panels), system_looks()
+    first = _first(panels)
     for engine, point in first.items():
-        look, name = looks[engine], NAMES[engine]
+        name, look = NAMES[engine], STYLE[NAMES[engine]]
         online = point.requests.loc[point.requests["request_class"] == "online"]
         dots = {"ls": "none", "marker": look.marker, "color": look.colour, "ms": 3, "label": name}
         for own, column, factor in ((axes[0], "ttft_s", 1), (axes[1], "tbt_p99_s", 1000)):
@@ -80,14 +79,11 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     for own, limit in ((axes[0], _LIMITS[0]), (axes[1], 1000 * _LIMITS[1])):
         own.axhline(TARGET * limit, color="tab:red", lw=1)
         own.set_yscale("log")
-        own.yaxis.set_major_formatter("{x:g}")
-        own.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        own.yaxis.set_minor_formatter(NullFormatter())
+        plain_log(own.yaxis)
     labels = ("TTFT, s", "P99 time between tokens, ms", "tokens computed, 1000/s")
     for own, text in zip(axes, labels, strict=True):
         own.set(ylabel=text, xlabel="time, s")
     axes[2].set_ylim(bottom=0)
-    legend(axes[0])
     return (
         "Red: ConServe's targets. Three minutes here, ten in the paper; tokens of both classes, those computed again "
         f"too, DistServe-P's on eight GPUs. {told(list(first.values()))}"

@@ -55,8 +55,7 @@ def longest_s(point: Measured) -> float | None:
 
 def share_of_step(point: Measured) -> float | None:
     """The largest share of its step's time that a copy takes."""
-    copying = copying_s(point)
-    return None if copying is None else float((copying / _reading(point)["dt_s"].to_numpy()).max())
+    return float(found.max()) if (found := shares(point)).size else None
 
 
 CLAIMS = {
@@ -83,19 +82,20 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, points=lambda panels: finished(every(panels)))
-def draw(panels: Panels, paper: Any, axes: Any) -> str:
-    """Draws for each model how much of a step its copying takes, as a distribution over steps."""
-    for name in ("8b", "14b"):
-        shares = [
-            copying / _reading(point)["dt_s"].to_numpy()
-            for point in finished(at(name, OURS).points(panels))
-            if (copying := copying_s(point)) is not None
-        ]
-        if shares:
-            pooled = np.sort(np.concatenate(shares))
-            axes.plot(100 * pooled, np.linspace(0, 1, len(pooled)), label=name.upper())
-    axes.set(xlabel="copying, % of its step's time", ylabel="share of the steps that read prompts")
-    axes.set_xlim(left=0)
-    axes.legend()
-    return "Copies run beside the steps; at 100 % they would hold the next one up."
+def shares(point: Measured) -> np.ndarray:
+    """How much of the time of each step that reads prompts its copying takes."""
+    copying = copying_s(point)
+    return np.empty(0) if copying is None else copying / _reading(point)["dt_s"].to_numpy()
+
+
+draw = figure(
+    TITLE,
+    distribution(
+        shares,
+        {name.upper(): at(name, OURS) for name in ("8b", "14b")},
+        factor=100,
+        xlabel="copying, % of its step's time",
+        ylabel="share of the steps that read prompts",
+    ),
+    caption="Copies run beside the steps; at 100 % they would hold the next one up.",
+)

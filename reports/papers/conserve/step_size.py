@@ -111,35 +111,26 @@ CLAIMS = {
 }
 
 
-@picture(
+def _bars(named: Mapping[str, str], label: str, factor: float = 1) -> Plot:
+    """A group for each number, a bar for each step size, the paper's value on it."""
+    sizes = {f"{size:,}": _measures(size) for size in _LIMITS}
+    series = {size: {text: measures[key] for key, text in named.items()} for size, measures in sizes.items()}
+    marks = {size: {text: PAPER[key] for key, text in named.items()} for size in sizes}
+    return bars(None, series, marks=marks, factor=factor, ylabel=label)
+
+
+_RATIOS = {
+    "ttft": "Sarathi-P:\nP99 TTFT",
+    "tbt": "Sarathi-P:\nP99 TBT",
+    "throughput": "Non-Preemptive:\ntokens/s",
+}
+_CONSERVE = {"ours": "P99 TTFT over\nOnline-Only's", "share": "tokens/s over\nthe bound"}
+draw = figure(
     TITLE,
-    1,
-    3,
+    _bars(_RATIOS, "ratio (over Online-Only's; over Sarathi-P's)"),
+    _bars({"before": "Sarathi-P", "after": "with the scheduler"}, "P99 TBT, ms", 1000),
+    _bars(_CONSERVE, "ConServe: ratio"),
     points=lambda panels: [p for name in _NAMES.values() for p in at(name, SARATHI).points(panels)],
-    bars=True,
+    caption="Bars: tokens of a step. Three of the five numbers to the left want 8,192; 73 ms, less than 4,096; no size "
+    "gives all of them, so that the paper's systems need not have had one.",
 )
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Each number at each step size, the paper's marked."""
-    sizes = [f"{size:,}" for size in _LIMITS]
-    texts = (
-        {
-            "ttft": "Sarathi-P:\nP99 TTFT",
-            "tbt": "Sarathi-P:\nP99 TBT",
-            "throughput": "Non-Preemptive:\ntokens/s",
-        },
-        {"before": "Sarathi-P", "after": "with the scheduler"},
-        {"ours": "P99 TTFT over\nOnline-Only's", "share": "tokens/s over\nthe bound"},
-    )
-    labels = ("ratio (over Online-Only's; over Sarathi-P's)", "P99 TBT, ms", "ConServe: ratio")
-    for own, named, label, factor in zip(axes, texts, labels, (1, 1000, 1), strict=True):
-        groups = {size: [across_seeds(_measures(size)[key](panels)) for key in named] for size in _LIMITS}
-        shades = dict(zip(sizes, engine_looks("a", "b", "c").values(), strict=True))
-        series = {text: (groups[size], shades[text]) for text, size in zip(sizes, _LIMITS, strict=True)}
-        published = {text: [paper[key] for key in named] for text in sizes}
-        bars(own, list(named.values()), series, published, factor)
-        own.set_ylabel(label)
-    legend(axes[0], paper_handle("paper"))
-    return (
-        "Bars: tokens of a step. Three of the five numbers to the left want 8,192; 73 ms, less than 4,096; no size "
-        "gives all of them, so that the paper's systems need not have had one."
-    )

@@ -165,28 +165,36 @@ CLAIMS = {
 }
 
 
+_SETS = {"mixed": "mixed", "dureader": "DuReader", "multinews": "MultiNews", "vcsum": "VCSUM"}
+
+
 def _points(panels: Panels) -> list[Measured]:
     return [point for engine in _ENGINES for s in SHAPES for point in _at(s, engine).points(panels)]
 
 
-@picture(TITLE, 3, 1, 2.6, points=_points, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Three panels of bars, a cluster for each set."""
-    styles = system_looks()
-    for own, (metric, factor, label), name in zip(axes, METRICS, ("ttft", "tbt", "tps"), strict=True):
-        series, marks = {}, {}
-        for index, engine in enumerate(_ENGINES):
-            if engine == ONLINE_ONLY and metric == TPS:
-                continue
-            halved = engine == DISTSERVE and metric == TPS
-            measures = [per_gpu(s) if halved else value(metric, _at(s, engine)) for s in SHAPES]
-            series[NAMES[engine]] = [across_seeds(each(panels)) for each in measures], styles[engine]
-            marks[NAMES[engine]] = [paper[s][name][index] for s in SHAPES]
-        bars(own, ["mixed", "DuReader", "MultiNews", "VCSUM"], series, marks, factor)
-        own.set(ylabel=label, yscale="log")
-        own.yaxis.set_major_formatter("{x:g}")
-    legend(axes[0], paper_handle())
-    return (
+def _bars(column: str, metric: str, factor: float, label: str) -> Plot:
+    """A cluster for each set."""
+    engines = [engine for engine in _ENGINES if engine in with_batch(metric)]
+    series = {
+        NAMES[e]: {
+            t: per_gpu(s) if (metric, e) == (TPS, DISTSERVE) else value(metric, _at(s, e))
+            for s, t in _SETS.items()
+        }
+        for e in engines
+    }
+    marks = {NAMES[e]: {t: PAPER[s][column][_ENGINES.index(e)] for s, t in _SETS.items()} for e in engines}
+    return bars(None, series, style=STYLE, marks=marks, factor=factor, ylabel=label, yscale="log")
+
+
+draw = figure(
+    TITLE,
+    *(_bars(column, *shown) for column, shown in zip(("ttft", "tbt", "tps"), METRICS, strict=True)),
+    rows=3,
+    height_in=2.6,
+    points=_points,
+    paper="paper (other deployment)",
+    caption=lambda panels: (
         "Logarithmic. DistServe-P has eight GPUs; its tokens are by half of them. What the paper has of it, and of "
         f"Non-Preemptive's TTFT, is a system under more pressure than here. {told(_points(panels))}"
-    )
+    ),
+)

@@ -82,28 +82,28 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 3, points=lambda panels: [p for x in LOADS for p in _points(x, panels)], bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Ratios to Online-Only, and offline tokens/s over those with 1.0, by the factor; a line for each load."""
-    labels = (
-        "P99 TTFT over Online-Only's",
-        "P99 TBT over Online-Only's",
-        "offline tokens/s over those at 1.0",
-    )
-    for load, look in engine_looks(*LOADS).items():
-        measures = {
-            own: {f: _over_alone(quantity, load, f) for f in FACTORS}
-            for own, quantity in zip(axes, (TTFT, TBT), strict=False)
-        }
-        first = value(TPS, at(_named(load, 1.0), OURS))
-        measures[axes[2]] = {f: quotient(value(TPS, at(_named(load, f), OURS)), first) for f in FACTORS}
-        for own, by_factor in measures.items():
-            line(own, {f: across_seeds(each(panels)) for f, each in by_factor.items()}, look, load)
-    for own, label in zip(axes, labels, strict=True):
-        own.set(xlabel="targets over Online-Only's P99", ylabel=label)
-    legend(axes[0])
-    return f"The other cards have {TARGET:g}. The paper: TTFT within 1.25, TBT within 1.19. {told(every(panels))}"
+def _by_factor(measure: Callable[[str, float], Measure]) -> dict[str, dict[float, Measure]]:
+    return {load: {factor: measure(load, factor) for factor in FACTORS} for load in LOADS}
 
 
-def _points(load: str, panels: Panels) -> list[Measured]:
-    return [point for factor in FACTORS for point in at(_named(load, factor), OURS).points(panels)]
+def _over_first(load: str, factor: float) -> Measure:
+    return quotient(value(TPS, at(_named(load, factor), OURS)), value(TPS, at(_named(load, 1.0), OURS)))
+
+
+_AXES: dict[str, Any] = {"xlabel": "targets over Online-Only's P99", "ylim": (None, None)}
+draw = figure(
+    TITLE,
+    *(
+        lines(
+            None, _by_factor(partial(_over_alone, metric)), ylabel=f"P99 {name} over Online-Only's", **_AXES
+        )
+        for metric, name in ((TTFT, "TTFT"), (TBT, "TBT"))
+    ),
+    lines(None, _by_factor(_over_first), ylabel="offline tokens/s over those at 1.0", **_AXES),
+    points=lambda panels: [
+        p for x in LOADS for factor in FACTORS for p in at(_named(x, factor), OURS).points(panels)
+    ],
+    caption=lambda panels: (
+        f"The other cards have {TARGET:g}. The paper: TTFT within 1.25, TBT within 1.19. {told(every(panels))}"
+    ),
+)

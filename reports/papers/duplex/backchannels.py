@@ -68,31 +68,29 @@ CLAIMS = {
     ),
 }
 
-SHOWN: dict[str, tuple[Quantity, float]] = {
-    "preloads begun": (counter("preload_issued"), 1),
-    "blocks loaded for no turn": (counter("preload_false_blocks"), 1),
-    "blocks evicted": (counter("evict_blocks"), 1),
-    "TTFP P90, ms": ("audio_ttfp_p90", 1000),
-    "false interruptions": ("false_interruption", 0),
-    "wasted tokens": ("wasted_token_ratio", 0),
+SHOWN: dict[str, tuple[Quantity, float, dict[str, Any]]] = {
+    "preloads begun": (counter("preload_issued"), 1, {}),
+    "blocks loaded for no turn": (counter("preload_false_blocks"), 1, {}),
+    "blocks evicted": (counter("evict_blocks"), 1, {}),
+    "TTFP P90, ms": ("audio_ttfp_p90", 1000, {}),
+    "false interruptions": ("false_interruption", 1, {"percent": (0, 1)}),
+    "wasted tokens": ("wasted_token_ratio", 1, {"percent": (0, 1)}),
 }
-"""Title -> quantity and factor; 0: a share."""
+"""Title -> quantity, factor, and what else its axes have."""
 
 
-@picture(TITLE, 2, 3, 2.3, bars=True, sharex=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Each cost over the share of replies with a backchannel."""
-    own = dict(zip(GATES, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
+def _over(panels: Panels) -> dict[str, dict[float, Setting]]:
     rates = panels[OVER].values("backchannels")
-    for axis, (title, (quantity, factor)) in zip(axes, SHOWN.items(), strict=True):
-        for label, look in own.items():
-            settings = {rate: _at(rate, GATES[label]) for rate in rates}
-            line_over(axis, panels, settings, quantity, look, label, factor or 1)
-        axis.set_title(title)
-        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
-        if not factor:
-            in_per_cent(axis)
-    for axis in axes[3:]:
-        axis.set_xlabel("replies with a backchannel")
-    legend(axes[0])
-    return "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then."
+    return {label: {rate: _at(rate, gate_s) for rate in rates} for label, gate_s in GATES.items()}
+
+
+draw = figure(
+    TITLE,
+    *(
+        lines(quantity, _over, factor=factor, title=title, xlabel="replies with a backchannel", **axes)
+        for title, (quantity, factor, axes) in SHOWN.items()
+    ),
+    rows=2,
+    height_in=2.3,
+    caption="32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then.",
+)

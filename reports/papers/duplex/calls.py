@@ -36,7 +36,7 @@ def _claims(engine: str) -> dict[str, Claim]:
 CLAIMS = merged(map(_claims, ENGINES))
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """Each rate and delay over the number of calls."""
     run = panels.get(OVER)
     return turn_taking.draw(run) if run is not None else LeftOut(turn_taking.NAME, TITLE, "it was not run")

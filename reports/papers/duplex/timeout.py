@@ -67,52 +67,46 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, 3.4, sharey=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """One point for each setting; a line joins the time-outs of as many calls."""
-    own = dict(zip(CALLS, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
-    for axis, late in zip(axes, (LATE, "end_of_turn_delay_p95"), strict=True):
-        for c, look in own.items():
-            vad = {f"{ms} ms": _at(c, ms).points(panels) for ms in TIMEOUTS_MS}
-            said = {how: of(SEMANTIC, ENGINE, c=c, eagerness=how).points(panels) for how in EAGERNESS}
-            calls = f"{c} call{'s' if c > 1 else ''}"
-            side = "left" if c == CALLS[0] else "right"
-            _curve(axis, vad, late, f"{VAD}, {calls}", look, "-", side if late == LATE else "")
-            side = "above" if late != LATE and c == CALLS[0] else ""
-            _curve(axis, said, late, f"{SEMANTIC} (simulated), {calls}", replace(look, marker="*"), ":", side)
-    axes[0].set_xlim(left=0)
-    axes[1].set_xscale("log")
-    axes[1].set_xticks([300, 1000, 3000, 10_000], ["300", "1,000", "3,000", "10,000"])
-    axes[0].set(xlabel="end-of-turn delay, median, ms", ylabel="takeovers, of turns with a hesitation")
-    axes[1].set_xlabel("end-of-turn delay, P95, ms")
-    in_per_cent(axes[0], (0, 1))
-    legend(axes[0])
-    return (
-        "Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
-        "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply "
-        "that begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s."
-    )
-
-
-_PLACES = {
-    "left": (-6, -9, "right"),
-    "right": (6, 4, "left"),
-    "above": (0, 7, "center"),
-    "below": (0, -13, "center"),
+_NAMES = {c: f"{c} call{'s' if c > 1 else ''}" for c in CALLS}
+_SERIES = {
+    **{f"{VAD}, {_NAMES[c]}": {f"{ms} ms": _at(c, ms) for ms in TIMEOUTS_MS} for c in CALLS},
+    **{
+        f"{SEMANTIC} (simulated), {_NAMES[c]}": {
+            how: of(SEMANTIC, ENGINE, c=c, eagerness=how) for how in EAGERNESS
+        }
+        for c in CALLS
+    },
 }
-
-
-def _curve(
-    axis: Any, points: Mapping[str, list[Measured]], late: str, label: str, look: Look, line: str, text: str
-) -> None:
-    """The points of one detector at one load, with their settings on that side; "": without."""
-    found = {name: (spread(at, late).median, spread(at, EARLY).median) for name, at in points.items()}
-    known = {name: (1000 * x, y) for name, (x, y) in found.items() if x is not None and y is not None}
-    if not known:
-        return
-    size = 11 if look.marker == "*" else 6
-    drawn = {"color": look.colour, "ls": line, "lw": 1.8, "marker": look.marker, "ms": size, "mec": "white"}
-    axis.plot(*zip(*known.values(), strict=True), label=label, **drawn)
-    for name, place in known.items() if text else ():
-        x, y, ha = _PLACES[text]
-        axis.annotate(name, place, (x, y), textcoords="offset points", ha=ha, fontsize=7, color=MUTED)
+_PAIR = list(looks([Variant("vllm_omni"), Variant("liveserve")]).values())
+_STYLE = dict(zip(_SERIES, [*_PAIR, *(replace(look, marker="*", line=":") for look in _PAIR)], strict=True))
+_LONG: dict[str, Any] = {
+    "xscale": "log",
+    "xlim": (None, None),
+}
+draw = figure(
+    TITLE,
+    lines(
+        EARLY,
+        _SERIES,
+        against=LATE,
+        style=_STYLE,
+        beside=str,
+        xlabel="end-of-turn delay, median, ms",
+        ylabel="takeovers, of turns with a hesitation",
+    ),
+    lines(
+        EARLY,
+        _SERIES,
+        against="end_of_turn_delay_p95",
+        style=_STYLE,
+        beside=str,
+        xlabel="end-of-turn delay, P95, ms",
+        ylabel="",
+        **_LONG,
+    ),
+    height_in=3.4,
+    sharey=True,
+    caption="Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
+    "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply that "
+    "begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s.",
+)

@@ -60,51 +60,40 @@ def _same(metric: str, engine: str) -> Claim:
     )
 
 
-_SIDES = ((VIRTUAL, ":", 3.0, "#b9c3cf"), (SOCKETS, "-", 1.4, "#4a5666"))
-"""Line and width of each side; and as a bar, below which its engine stands, its grey."""
-
 CLAIMS = {f"{engine}-{metric}": _same(metric, engine) for metric in _SAID for engine in ENGINES}
 
-
-@picture(TITLE, 1, len(ENGINES) + 1, 3.2, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str | LeftOut:
-    """The distribution of the TTFP of each engine on both sides, and its waste."""
-    *distributions, waste = axes
-    answered = 0
-    shares: dict[str, tuple[list[Spread], Look]] = {}
-    for (engine, look), own in zip(engine_looks(*ENGINES).items(), distributions, strict=True):
-        for side, line, width, grey in _SIDES:
-            points, side_look = of(side, engine).points(panels), replace(look, line=line, width=width)
-            answered += cdf(own, points, "audio_ttfp_s", side_look, side, 1000)
-            spreads, _ = shares.setdefault(side, ([], replace(side_look, colour=grey)))
-            spreads.append(over_seeds(points, "wasted_token_ratio"))
-        own.set_title(engine, color=look.colour, weight="bold")
-        own.set(xlabel="TTFP, ms", xlim=(0, None))
-        in_per_cent(own)
-    if not answered:
-        return LeftOut("parity", TITLE, "no turn of these points was answered")
-    bars(waste, ENGINES, shares, factor=100)
-    waste.set_title("wasted tokens, %")
-    distributions[0].set_ylabel("share of turns")
-    waste.figure.legend(handles=_handles(), loc="outside lower left", ncols=4)
-    return (
-        "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "
-        "covers the dotted one, sockets and virtual time agree. Right, what was generated and never heard, over all "
-        f"that was generated: pale in virtual time, full over sockets. {_slip(panels)}".rstrip()
-    )
+_STYLE = {VIRTUAL: Look("#b9c3cf", "o", ":", 3), SOCKETS: Look("#4a5666", "s", "-", 1.4)}
+_BY_SIDE = {side: {engine: of(side, engine) for engine in ENGINES} for side in EXPERIMENTS}
 
 
-def _handles() -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=INK, ls=line, lw=width, label=side) for side, line, width, _ in _SIDES]
-
-
-def _slip(panels: Mapping[str, Run]) -> str:
+def _delay(panels: Panels) -> str:
     """How late the load generator was, over the points that count."""
-    points = [point for engine in ENGINES for point in of(SOCKETS, engine).points(panels)]
-    known = [slip for point in points if (slip := point.value("send_slip_p99")) is not None]
+    points = [point for setting in _BY_SIDE[SOCKETS].values() for point in setting.points(panels)]
+    known = [delay for point in points if (delay := point.value("send_slip_p99")) is not None]
     if not known:
         return ""
     low, high = (f"{1000 * end:.1f}" for end in (min(known), max(known)))
     return f"The P99 of the send slip was {low if low == high else f'{low} to {high}'} ms a run."
+
+
+draw = figure(
+    TITLE,
+    *(
+        distribution(
+            "audio_ttfp_s",
+            {side: by_engine[engine] for side, by_engine in _BY_SIDE.items()},
+            factor=1000,
+            style=_STYLE,
+            title=engine,
+            xlabel="TTFP, ms",
+        )
+        for engine in ENGINES
+    ),
+    bars("wasted_token_ratio", _BY_SIDE, style=_STYLE, factor=100, title="wasted tokens, %"),
+    height_in=3.2,
+    caption=lambda panels: (
+        "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "
+        "covers the dotted one, sockets and virtual time agree. Right, what was generated and never heard, over all "
+        f"that was generated: pale in virtual time, full over sockets. {_delay(panels)}".rstrip()
+    ),
+)

@@ -158,11 +158,16 @@ LIMITS_S = np.linspace(0.25, 2.5, 46)
 """Limits of the TTFP over which effective RPS is drawn: the paper names none."""
 
 
-def over_limits(axes: Any, points: Sequence[Measured], look: Look, label: str) -> None:
-    """Effective RPS over the limit of the TTFP, medians over the seeds."""
-    known = {limit: spread(points, effective_within(limit)).median for limit in LIMITS_S}
-    shown = {limit: rate for limit, rate in known.items() if rate is not None}
-    axes.plot(list(shown), list(shown.values()), **look.stroke, label=label)
+def over_limits(
+    settings: Mapping[str, Setting], paper: Mapping[str, float] | None = None, **axes: Any
+) -> Plot:
+    """Effective RPS over the limit of the TTFP; the paper's, which names no limit, at the right end."""
+    series = {
+        engine: {limit: value(effective_within(limit), at) for limit in LIMITS_S}
+        for engine, at in settings.items()
+    }
+    marks = {engine: {LIMITS_S[-1]: rate} for engine, rate in (paper or {}).items()}
+    return lines(None, series, marks=marks, xlabel="limit of the TTFP, s", **axes)
 
 
 def second_turn(point: Measured, session: int, column: str) -> float | None:
@@ -183,23 +188,3 @@ def returning(column: str, percentile: float) -> Quantity:
         return float(np.percentile(values, percentile)) if len(values) else None
 
     return quantity
-
-
-def trade(
-    axes: Any,
-    panels: Panels,
-    settings: Mapping[Any, Setting],
-    across: str,
-    up: str,
-    look: Look,
-    label: str,
-) -> dict[Any, tuple[float, float]]:
-    """A curve through the medians of one metric over those of another, by what was varied; returns where it goes."""
-    points = {each: setting.points(panels) for each, setting in settings.items()}
-    found = {
-        each: (over_seeds(here, across).median, over_seeds(here, up).median) for each, here in points.items()
-    }
-    known = {each: (x, y) for each, (x, y) in found.items() if x is not None and y is not None}
-    if known:
-        axes.plot(*zip(*known.values(), strict=True), **look.joined, label=label)
-    return known

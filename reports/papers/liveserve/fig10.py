@@ -132,18 +132,18 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, len(WORKLOADS), 3.4)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """A panel for each workload; a curve joins the values of c."""
-    for own, workload in zip(axes, WORKLOADS, strict=True):
-        for engine, look in engine_looks(*BASELINES, "liveserve").items():
-            settings = {c: of(_panel(workload, engine), engine, c=c) for c in CS}
-            trade(own, panels, settings, "audio_ttfp_p90", "completed_rps", look, engine)
-        own.set_title(workload)
-        own.set(xlabel="P90 TTFP, s", xlim=(0, 1.06 * own.get_xlim()[1]), ylim=(0, 1.06 * own.get_ylim()[1]))
-    axes[0].set_ylabel("completed requests, 1/s")
-    legend(axes[1])
-    return (
-        "Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: 2, 8 and 16); its first "
-        "point is c = 2. The paper gives no single values for these curves."
-    )
+def _curves(workload: str) -> Plot:
+    series = {
+        e: {c: _at(workload, e, c) for c in CS_OF[workload]} for e in (*WORKLOADS[workload][2], "liveserve")
+    }
+    style = engine_looks(*BASELINES, "liveserve")
+    return lines("completed_rps", series, against="audio_ttfp_p90", style=style, title=workload)
+
+
+draw = figure(
+    TITLE,
+    *map(_curves, WORKLOADS),
+    height_in=3.4,
+    caption="Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: 2, 8 and 16); its "
+    "first point is c = 2. The paper gives no single values for these curves.",
+)

@@ -44,20 +44,10 @@ CLAIMS = {
 }
 
 
-@picture(TITLE)
-def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
-    """Two CDFs, the paper's percentiles marked."""
-    answered = 0
-    for engine, look in engine_looks(*PAIR).items():
-        answered += cdf(axes, of("c = 8", engine).points(panels), "audio_ttfp_s", look, engine)
-        for percentile, ttfp_s in paper[engine].items():
-            paper_marker(axes, ttfp_s, percentile / 100, look)
-    if not answered:
-        return LeftOut("fig11_left", TITLE, "no turn of these points was answered")
-    axes.set(xlabel="TTFP, s", ylabel="share of turns", xlim=(0, None))
-    in_per_cent(axes)
-    legend(axes, paper_handle("paper: P50, P90, P95"))
-    return (
-        "Further left is better. Share of turns whose first audio came within the time on the horizontal axis, counted "
-        "from the scheduled end of the user's turn; turns are pooled over seeds."
-    )
+draw = figure(
+    TITLE,
+    distribution("audio_ttfp_s", {"vllm_omni": _BASELINE, "liveserve": _OURS}, marks=PAPER, xlabel="TTFP, s"),
+    paper="paper: P50, P90, P95",
+    caption="Further left is better. Share of turns whose first audio came within the time on the horizontal axis, "
+    "counted from the scheduled end of the user's turn; turns are pooled over seeds.",
+)

@@ -61,17 +61,10 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, bars=True)
-def draw(panels: Panels, paper: Any, axes: Any) -> str:
-    """Continuity over c."""
-    for engine, look in engine_looks(*PAIR).items():
-        line_over(axes, panels, {c: _at(engine, c) for c in CS}, "continuity", look, engine)
-        for c, values in paper.items():
-            paper_marker(axes, c, values[engine], look)
-    in_per_cent(axes)
-    axes.set(xlabel="callers at once, c", xticks=CS, ylabel="continuous replies")
-    legend(axes, paper_handle("paper"))
-    return (
-        "Higher is better. A reply is continuous if its player, which waits for late packets, never pauses for more "
-        "than 100 ms. The paper's percentages are multiples of 1/64; 64 requests alone have an error of 8 to 11 points."
-    )
+draw = figure(
+    TITLE,
+    lines("continuity", grid(_PANEL, PAIR, c=CS), marks={e: {c: PAPER[c][e] for c in PAPER} for e in PAIR}),
+    caption="Higher is better. A reply is continuous if its player, which waits for late packets, never pauses for "
+    "more than 100 ms. The paper's percentages are multiples of 1/64; 64 requests alone have an error of 8 to 11 "
+    "points.",
+)

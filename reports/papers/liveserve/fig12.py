@@ -70,28 +70,16 @@ def _claims(arrivals: str) -> dict[str, Claim]:
 CLAIMS = merged(map(_claims, EXPERIMENTS))
 
 
-@picture(TITLE, 1, 1 + len(EXPERIMENTS), bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Bars of P90 TTFP by arrivals; effective RPS over the limit of the TTFP, a panel for each."""
-    own_looks = engine_looks(*PAIR)
-    series = {
-        name: ([spread(of(a, name).points(panels), "audio_ttfp_p90") for a in EXPERIMENTS], look)
-        for name, look in own_looks.items()
-    }
-    numbers = {name: [paper["audio_ttfp_p90"][a].get(name) for a in EXPERIMENTS] for name in PAIR}
-    bars(axes[0], list(EXPERIMENTS), series, numbers)
-    axes[0].set_title("P90 TTFP, s")
-    for own, arrivals in zip(axes[1:], EXPERIMENTS, strict=True):
-        for name, look in own_looks.items():
-            over_limits(own, of(arrivals, name).points(panels), look, name)
-            if name in paper["effective_rps"][arrivals]:
-                paper_marker(own, LIMITS_S[-1], paper["effective_rps"][arrivals][name], look)
-        own.set(title=f"effective RPS, {arrivals}", xlabel="limit of the TTFP, s")
-    for own in axes:
-        own.set_ylim(bottom=0)
-    legend(axes[0], paper_handle("paper (RPS: limit not stated)"))
-    return (
-        "32 single turns; bursts have 4 requests/s in their busiest 5 s. Effective are replies without a pause above "
-        "100 ms that began within the limit, per second of the steady window; the claims have no limit, as the paper "
-        "names none, and so read the right end."
-    )
+_MARKS = {e: {a: PAPER["audio_ttfp_p90"][a][e] for a in EXPERIMENTS} for e in PAIR}
+draw = figure(
+    TITLE,
+    bars("audio_ttfp_p90", {e: {a: of(a, e) for a in EXPERIMENTS} for e in PAIR}, marks=_MARKS),
+    *(
+        over_limits({e: of(a, e) for e in PAIR}, PAPER["effective_rps"][a], title=f"effective RPS, {a}")
+        for a in EXPERIMENTS
+    ),
+    paper="paper (RPS: limit not stated)",
+    caption="32 single turns; bursts have 4 requests/s in their busiest 5 s. Effective are replies without a pause "
+    "above 100 ms that began within the limit, per second of the steady window; the claims have no limit, as the paper "
+    "names none, and so read the right end.",
+)

@@ -55,25 +55,15 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 3, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Effective RPS and P90 TTFP over p, and at p = 0.5 effective RPS over the limit of the TTFP."""
-    for name, look in engine_looks(*PAIR).items():
-        settings = {p: of(_PANEL, name, p=p) for p in PS}
-        line_over(axes[0], panels, settings, "effective_rps", look, name)
-        line_over(axes[1], panels, settings, "audio_ttfp_p90", look, name)
-        over_limits(axes[2], settings[0.5].points(panels), look, name)
-    labels = ("effective requests, 1/s", "P90 TTFP, s", "effective requests, 1/s")
-    for own, label in zip(axes, labels, strict=True):
-        own.set(ylim=(0, None), ylabel=label)
-    for own in axes[:2]:
-        own.set(xticks=PS, xlabel="probability of a barge-in, p")
-    axes[2].set(title="p = 0.5", xlabel="limit of the TTFP, s")
-    legend(axes[0])
-    ratios = ", ".join(f"{factor:g} × at p = {p:g}" for p, factor in paper.items())
-    return (
-        "Left, higher is better: turns without a pause above 100 ms before they ended or were cut short, of any "
-        f"TTFP, per second of the steady window; the paper's LiveServe has {ratios}. Middle, lower is better; the "
-        "paper's LiveServe has less than half at both. Right: the same rate of those that began within a limit, of "
-        "which the paper names none."
-    )
+_OVER_P = grid(_PANEL, PAIR, p=PS)
+_RATIOS = ", ".join(f"{factor:g} × at p = {p:g}" for p, factor in PAPER.items())
+draw = figure(
+    TITLE,
+    lines("effective_rps", _OVER_P),
+    lines("audio_ttfp_p90", _OVER_P),
+    over_limits({e: of(_PANEL, e, p=0.5) for e in PAIR}, title="effective RPS, p = 0.5"),
+    caption="Left, higher is better: turns without a pause above 100 ms before they ended or were cut short, of any "
+    f"TTFP, per second of the steady window; the paper's LiveServe has {_RATIOS}. Middle, lower is better; the "
+    "paper's LiveServe has less than half at both. Right: the same rate of those that began within a limit, of which "
+    "the paper names none.",
+)

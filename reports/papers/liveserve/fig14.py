@@ -95,30 +95,31 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 3, bars=True, width_ratios=[2, 2, 1])
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """P90 TTFP and completed requests for each step and p, and P90 TTFP of returning turns with long contexts."""
-    step_looks = dict(zip(STEPS, looks([Variant("vllm_omni"), *_variants()]).values(), strict=True))
-    shown: list[tuple[str, str, Quantity, list[dict[str, float]]]] = [
-        (SPOKEN, "P90 TTFP, s", "audio_ttfp_p90", [{"p": p} for p in PS]),
-        (SPOKEN, "completed requests, 1/s", "completed_rps", [{"p": p} for p in PS]),
-        ("16,000 tokens each", "P90 TTFP, returning turns, s", returning("audio_ttfp_s", 90), [{}]),
-    ]
-    for own, (context, label, quantity, groups) in zip(axes, shown, strict=True):
-        series = {
-            step: ([spread(_at(step, **at).points(panels), quantity) for at in groups], look)
-            for step, look in step_looks.items()
-        }
-        bars(own, [f"p = {at['p']:g}" if at else "p = 0" for at in groups], series)
-        own.set(title=context, ylabel=label)
-    legend(axes[0])
-    return (
-        "Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: sessions remember what was "
-        "said, a few hundred "
-        "tokens. Right: each came with 16,000 more, and of its turns all but the first are counted, whose context may "
-        "be on the GPU, on the host, or on its way."
-    )
-
-
-def _variants() -> list[Variant]:
-    return [Variant(engine, tuple(switches.items())) for engine, switches in list(STEPS.values())[1:]]
+_P = {f"p = {p:g}": {"p": p} for p in PS}
+_SHOWN: tuple[tuple[str, Quantity, dict[str, Any], dict[str, str]], ...] = (
+    (SPOKEN, "audio_ttfp_p90", _P, {}),
+    (SPOKEN, "completed_rps", _P, {}),
+    (
+        "16,000 tokens each",
+        returning("audio_ttfp_s", 90),
+        {"p = 0": {}},
+        {"ylabel": "P90 TTFP, returning turns, s"},
+    ),
+)
+draw = figure(
+    TITLE,
+    *(
+        bars(
+            quantity,
+            {step: {group: _at(step, **at) for group, at in groups.items()} for step in STEPS},
+            style=dict(zip(STEPS, engine_looks("vllm_omni", "+", "++", "liveserve").values(), strict=True)),
+            title=context,
+            **axes,
+        )
+        for context, quantity, groups, axes in _SHOWN
+    ),
+    width_ratios=[2, 2, 1],
+    caption="Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: sessions remember what was "
+    "said, a few hundred tokens. Right: each came with 16,000 more, and of its turns all but the first are counted, "
+    "whose context may be on the GPU, on the host, or on its way.",
+)

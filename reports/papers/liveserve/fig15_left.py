@@ -44,29 +44,22 @@ CLAIMS = {
 }
 
 
-_LABEL_PT = {"vllm_omni": -10, "liveserve": 10}
-"""Where c stands, below or above its marker."""
-
-
-@picture(TITLE, 1, 2)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """P90 and median RTF over P90 TTFP; a curve joins the values of c."""
-    from matplotlib.lines import Line2D
-
-    dashed = {"lw": 0.9, "ls": (0, (2, 3))}
-    at_marker = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 8}
-    shown = (("rtf_p90", "P90 RTF"), ("rtf_p50", "median RTF"))
-    for own, (metric, label) in zip(axes, shown, strict=True):
-        for engine, look in engine_looks(*PAIR).items():
-            settings = {c: of(_PANEL, engine, c=c) for c in CS}
-            known = trade(own, panels, settings, "audio_ttfp_p90", metric, look, engine)
-            for c, place in known.items():
-                own.annotate(f"{c}", place, xytext=(0, _LABEL_PT[engine]), **at_marker, color=look.colour)
-            own.axvline(paper[engine], color=look.colour, **dashed)
-        own.axhline(1, color=MUTED, lw=0.9)
-        own.set(xlim=(0, None), ylim=(0, 1.1 * own.get_ylim()[1]), xlabel="P90 TTFP, s", ylabel=label)
-    legend(axes[0], Line2D([], [], color=MUTED, **dashed, label="paper: P90 TTFP at c = 8"))
-    return (
-        "Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a curve joins "
-        "their medians over the seeds. RTF is over replies that nobody interrupted."
-    )
+_OVER_C = grid(_PANEL, PAIR, c=CS)
+_MARKS = {1000 * ttfp_s: f"paper: {engine} at c = 8" for engine, ttfp_s in PAPER.items()}
+draw = figure(
+    TITLE,
+    *(
+        lines(
+            metric,
+            _OVER_C,
+            against="audio_ttfp_p90",
+            beside=str,
+            across={1: ""},
+            ylabel=label,
+            upright=_MARKS,
+        )
+        for metric, label in (("rtf_p90", "P90 RTF"), ("rtf_p50", "median RTF"))
+    ),
+    caption="Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a curve "
+    "joins their medians over the seeds. RTF is over replies that nobody interrupted.",
+)

@@ -52,44 +52,43 @@ CLAIMS = {
 }
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def _completion(axes: Any, panels: Panels) -> int:
     """Completion of generation under each engine, and playback, in the reply nearest to the paper's in length."""
-    logs: dict[int, dict[str, ReplyLog]] = {}
-    for engine in PAIR:
-        for point in of(f"one reply, {engine}", engine).points(panels):
-            log = None if point.error is not None else reply_log(point)
-            if log is not None:
-                logs.setdefault(point.seed, {})[engine] = log
-    both = {
-        seed: found["vllm_omni"].delivered[1][-1] for seed, found in logs.items() if len(found) == len(PAIR)
-    }
+    by_engine = [
+        {p.seed: log for p in finished(at.points(panels)) if (log := reply_log(p)) is not None}
+        for at in (_BASELINE, _OURS)
+    ]
+    both = by_engine[0].keys() & by_engine[1].keys()
     if not both:
-        return LeftOut("fig15_right", TITLE, "no seed whose reply was heard to its end under both engines")
-    seed = min(both, key=lambda seed: abs(both[seed] - paper["playback"]))
-    speech_s = both[seed]
-    figure, (axes,) = sheet(1, 1, TITLE)
-    for engine, look in engine_looks(*PAIR).items():
-        log = logs[seed][engine]
-        label = f"{engine}, {log.generated_by_s:.1f} s"
-        axes.step(
-            log.talker[0],
-            log.talker[1] / speech_s,
-            where="post",
-            color=look.colour,
-            lw=look.width,
-            label=label,
-        )
-        paper_marker(axes, paper[engine], 1, look)
-    playback = logs[seed]["vllm_omni"]
-    axes.plot(playback.clock, playback.played(playback.clock) / speech_s, color=MUTED, lw=1.8, ls=(0, (5, 2)),
-              label=f"playback, {playback.heard_by_s:.1f} s")  # fmt: skip
-    axes.plot(paper["playback"], 1, "o", ms=5.5, mfc="none", mec=MUTED, mew=1.1, ls="none", zorder=4)
-    axes.set(xlabel="time since the end of the user's turn, s", ylabel="complete", xlim=(0, None))
-    in_per_cent(axes, (0, 1.03))
-    legend(axes, paper_handle("paper: complete"))
-    caption = (
-        "The baseline generates as fast as it can; LiveServe waits while it is more than `lead_cap_s` = 10.6 s "
-        f"ahead, which was read off this figure. A reply of {speech_s:.1f} s (the paper's has 65.9 s), served alone; "
-        f"seed {seed}, n = 1."
-    )
-    return Picture("fig15_right", TITLE, figure, caption)
+        return 0
+    lengths = {seed: by_engine[0][seed].delivered[1][-1] for seed in both}
+    seed = min(sorted(both), key=lambda seed: abs(lengths[seed] - PAPER["playback"]))
+    speech_s, playback = lengths[seed], by_engine[0][seed]
+    for (engine, look), logs in zip(engine_looks(*PAIR).items(), by_engine, strict=True):
+        times, made = logs[seed].talker
+        label = f"{engine}, {logs[seed].generated_by_s:.1f} s"
+        axes.step(times, made / speech_s, where="post", color=look.colour, lw=look.width, label=label)
+        paper_marker(axes, PAPER[engine], 1, look)
+    dashed = {"color": MUTED, "lw": 1.8, "ls": (0, (5, 2)), "label": f"playback, {playback.heard_by_s:.1f} s"}
+    axes.plot(playback.clock, playback.played(playback.clock) / speech_s, **dashed)
+    paper_marker(axes, PAPER["playback"], 1, Look(MUTED, "o", "-", 1))
+    axes.set_title(f"a reply of {speech_s:.1f} s, seed {seed}, n = 1")
+    return 1
+
+
+draw = figure(
+    TITLE,
+    replace(
+        own(
+            _completion,
+            percent=(0, 1.03),
+            xlim=(0, None),
+            xlabel="time since the end of the user's turn, s",
+            ylabel="complete",
+        ),
+        marked=True,
+    ),
+    paper="paper: complete",
+    caption="The baseline generates as fast as it can; LiveServe waits while it is more than `lead_cap_s` = 10.6 s "
+    "ahead, which was read off this figure. The paper's reply has 65.9 s; ours is served alone.",
+)

@@ -30,8 +30,9 @@ QUICK = {"requests": "64", "p": "0,1", "reply_tokens": "60,235", "lead_cap_s": "
 PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 
 _METRIC = "wasted_token_ratio"
-PARTS = {"": ("both", "-"), "_talker": ("frames", "--"), "_entry": ("text", ":")}
-"""Suffix of the metric -> label and line style: both stages together, and each alone."""
+BOTH, FRAMES = "liveserve, both", "liveserve, frames"
+PARTS = {BOTH: "", FRAMES: "_talker", "liveserve, text": "_entry"}
+"""Which tokens count -> suffix of the metric: both stages together, and each alone."""
 
 
 def _largest(engine: str) -> Any:
@@ -122,60 +123,66 @@ ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 """The experiments that the last claim alone needs."""
 
 
-@picture(TITLE, 1, 3, bars=True, sharey=True)
-def draw(panels: Panels, paper: Any, left: Any, middle: Any, right: Any) -> str:
-    """Waste by p; where everybody interrupts, over the length of replies, and over the lead cap."""
-    looks = engine_looks(*PAIR)
-    series = {
-        engine: ([over_seeds(of(_P, engine, p=p).points(panels), _METRIC) for p in PS], look)
-        for engine, look in looks.items()
+_AT_CAP = {cap: of(_CAP, "liveserve", lead_cap_s=cap) for cap in CAPS}
+_LOOK = engine_looks(*PAIR)["liveserve"]
+
+
+def _caps(panels: Panels) -> dict[str, dict[float, Measure]]:
+    """Waste over the lead cap, by which tokens count."""
+    return {
+        label: {cap: value(f"{_METRIC}{part}", at) for cap, at in _AT_CAP.items()}
+        for label, part in PARTS.items()
     }
-    bars(left, [f"{p:g}" for p in PS], series, {engine: [0.0, None, None, paper[engine]] for engine in PAIR})
-    left.set(xlabel="probability of a barge-in, p", ylabel="wasted tokens")
-    for engine, look in looks.items():
-        lengths = {n: of(_LENGTH, engine, reply_tokens=n) for n in LENGTHS}
-        line_over(middle, panels, lengths, _METRIC, look, engine)
-    middle.set(xlabel="text tokens of a reply, median, p = 1", xlim=(0, None))
-    beside = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 9}
-    for part, (label, dashes) in PARTS.items():
-        caps = {cap: _waste(panels, cap, part) for cap in CAPS}
-        line(right, caps, replace(looks["liveserve"], line=dashes), label)
-        known = [(cap, spread.median) for cap, spread in caps.items() if spread.median is not None]
-        if known:
-            right.annotate(label, known[0], xytext=(-9, 0), **beside, color=looks["liveserve"].colour)
-    right.axhline(paper["liveserve"], color=MUTED, lw=0.9, ls=(0, (2, 3)))
-    right.annotate("dotted: paper's LiveServe, 12.38 %", (0.98, 0.27), xycoords=("axes fraction", "data"),
-                   ha="right", color=MUTED, fontsize=9)  # fmt: skip
-    right.set(xlabel=f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1", xlim=(0, None))
-    in_per_cent(left, (0, 0.5))
-    legend(left, paper_handle("paper: at p = 0, and its largest"))
-    crossings = " ".join(
-        f"{text} {_crossing(panels, part, paper['liveserve'])}."
-        for text, part in (
-            ("The paper's 12.38 % would take", ""),
-            ("Of frames alone it would take", "_talker"),
-        )
-    )
-    return (
-        "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper names "
-        "its largest values, drawn here at p = 1, and not how long replies are: middle, over their length; left 60 "
-        f"tokens, 17 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: LiveServe over how far generation may "
-        f"run ahead of playback; 10.6 s is what Fig. 15 right shows. {crossings}"
-    )
 
 
-def _waste(panels: Mapping[str, Run], cap: float, part: str) -> Spread:
-    return over_seeds(of(_CAP, "liveserve", lead_cap_s=cap).points(panels), f"{_METRIC}{part}")
-
-
-def _crossing(panels: Mapping[str, Run], part: str, wanted: float) -> str:
-    """Where this waste lies on the straight line between two measured caps."""
-    found = [(cap, waste) for cap in CAPS if (waste := _waste(panels, cap, part).median) is not None]
+def _crossing(panels: Panels, label: str) -> str:
+    """Where the paper's waste lies on the straight line between two measured caps."""
+    wanted, waste = PAPER["liveserve"], _caps(panels)[label]
+    medians = {cap: across_seeds(measure(panels)).median for cap, measure in waste.items()}
+    found = [(cap, median) for cap, median in medians.items() if median is not None]
     for (low, less), (high, more) in pairwise(found):
         if less <= wanted <= more:
             return f"a cap of about {low + (wanted - less) / (more - less) * (high - low):.1f} s"
-    if found and found[0][1] > wanted:
-        return f"less than the smallest cap here, {found[0][0]:g} s with {100 * found[0][1]:.1f} %"
-    if found:
-        return f"more than the largest cap here, {found[-1][0]:g} s with {100 * found[-1][1]:.1f} %"
-    return "a cap that was not measured"
+    if not found:
+        return "a cap that was not measured"
+    end, (cap, share) = (
+        ("less than the smallest", found[0]) if found[0][1] > wanted else ("more than the largest", found[-1])
+    )
+    return f"{end} cap here, {cap:g} s with {100 * share:.1f} %"
+
+
+draw = figure(
+    TITLE,
+    bars(
+        _METRIC,
+        {engine: {f"{p:g}": of(_P, engine, p=p) for p in PS} for engine in PAIR},
+        marks={engine: {"0": 0.0, "1": PAPER[engine]} for engine in PAIR},
+        percent=(0, 0.5),
+        xlabel="probability of a barge-in, p",
+    ),
+    lines(
+        _METRIC,
+        grid(_LENGTH, PAIR, reply_tokens=LENGTHS),
+        percent=(0, 0.5),
+        xlabel="text tokens of a reply, median, p = 1",
+        xlim=(0, None),
+    ),
+    lines(
+        _METRIC,
+        _caps,
+        style={label: replace(_LOOK, line=line) for label, line in zip(PARTS, ("-", "--", ":"), strict=True)},
+        across={PAPER["liveserve"]: "paper's LiveServe, 12.38 %"},
+        percent=(0, 0.5),
+        xlabel=f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1",
+        xlim=(0, None),
+    ),
+    sharey=True,
+    paper="paper: at p = 0, and its largest",
+    caption=lambda panels: (
+        "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper names "
+        "its largest values, drawn here at p = 1, and not how long replies are: middle, over their length; left 60 "
+        f"tokens, 17 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: LiveServe over how far generation may "
+        "run ahead of playback; 10.6 s is what Fig. 15 right shows. The paper's 12.38 % would take "
+        f"{_crossing(panels, BOTH)}. Of frames alone it would take {_crossing(panels, FRAMES)}."
+    ),
+)

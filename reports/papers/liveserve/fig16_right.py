@@ -157,51 +157,41 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, 3.4)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """Left: the stacked parts of the TTFT. Right: what is left of the reload where preload cannot hide it."""
-    hollow = {"markersize": 5.5, "mfc": "none", "mec": MUTED, "mew": 1.1}
-    above = {"textcoords": "offset points", "ha": "center", "fontweight": "bold"}
-    for x, (name, (engine, _)) in enumerate(BREAKDOWN.items()):
-        foot = 0.0
-        for label, colour in PARTS.items():
-            height = 1e3 * (spread(of(name, engine).points(panels), part(label, TARGET)).median or 0)
-            left.bar(x, height, 0.6, bottom=foot, color=colour, label=label if x == 0 else None)
-            foot += height
-        left.annotate(f"{foot:.0f}", (x, foot), (0, 3), **above)
-        if name in paper:
-            left.plot(x + 0.38, 1e3 * paper[name]["ttft"], "o", **hollow)
-    left.set_xticks(range(len(BREAKDOWN)), [name.replace(", ", ",\n") for name in BREAKDOWN])
-    left.set(ylabel="text TTFT, ms", ylim=(None, 1e3 * max(row["ttft"] for row in paper.values()) * 1.15))
-    _not_hidden(right, panels)
-    legend(left, paper_handle("paper: text TTFT"), ncols=5)
-    return (
-        "Left: the second turn of the target, after 4 s of speech, split at its arrival at the thinker, at the end of "
-        "the load it waited for, and at its first token. “Preload hit”: LRU eviction and preload; “whole”: next-use "
-        "eviction too, which keeps this KV on the GPU. Right: what preload does not hide. A load that is not "
-        "expected to be done in time at half the link's bandwidth is not begun, so that of a short “yes” over a slow "
-        "link all of it is left, not a part; KV above the cap on "
-        "protected blocks (20 % of the pool) is never loaded early; and while nobody has come back yet, nothing tells "
-        "that other callers' KV is needed later, so no blocks may be taken for it."
-    )
-
-
-def _not_hidden(axes: Any, panels: Mapping[str, Run]) -> None:
-    cases: dict[str, tuple[Setting, int]] = {
-        "vllm_omni": (_BASE, TARGET),
-        "4 s of speech, 50 GB/s": (_HIT, TARGET),
-        **{name: (of(name, "liveserve"), TARGET) for name in SPEECH},
-        CROWDED: (of(CROWDED, "liveserve"), 4),
-        "nobody has come back yet": (_HIT, FIRST),
-    }
-    looks = engine_looks("vllm_omni", "liveserve")
-    for y, (setting, session) in enumerate(cases.values()):
-        found = spread(setting.points(panels), part("KV reload", session)).median
-        if found is None:
-            continue
-        axes.barh(y, 1e3 * found, 0.6, color=looks[setting.engine].colour)
-        axes.annotate(f"{1e3 * found:.0f}", (1e3 * found, y), (4, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(cases)), list(cases))
-    axes.invert_yaxis()
-    axes.set(xlim=(0, 170), xlabel="KV reload left on the turn's path, ms")
-    axes.set_title("what preload (LRU eviction) leaves")
+_CASES: dict[str, tuple[Setting, int]] = {
+    "vllm_omni": (_BASE, TARGET),
+    "4 s of speech, 50 GB/s": (_HIT, TARGET),
+    **{name: (of(name, "liveserve"), TARGET) for name in SPEECH},
+    CROWDED: (of(CROWDED, "liveserve"), 4),
+    "nobody has come back yet": (_HIT, FIRST),
+}
+_LINES = {name: name.replace(", ", ",\n") for name in BREAKDOWN}
+draw = figure(
+    TITLE,
+    stacked(
+        {name: (part(name, TARGET), colour) for name, colour in PARTS.items()},
+        {_LINES[name]: of(name, engine) for name, (engine, _) in BREAKDOWN.items()},
+        factor=1000,
+        marks={_LINES[name]: row["ttft"] for name, row in PAPER.items()},
+        ylabel="text TTFT, ms",
+        ylim=(0, 1150 * PAPER[BASE]["ttft"]),
+    ),
+    bars(
+        None,
+        {"": {name: value(part("KV reload", session), at) for name, (at, session) in _CASES.items()}},
+        factor=1000,
+        text="{:.0f}",
+        rows=True,
+        title="what preload (LRU eviction) leaves",
+        xlabel="KV reload left on the turn's path, ms",
+        xlim=(0, 170),
+    ),
+    height_in=3.4,
+    paper="paper: text TTFT",
+    ncols=5,
+    caption="Left: the second turn of the target, after 4 s of speech, split at its arrival at the thinker, at the end "
+    "of the load it waited for, and at its first token. “Preload hit”: LRU eviction and preload; “whole”: next-use "
+    "eviction too, which keeps this KV on the GPU. Right: what preload does not hide. A load that is not expected to "
+    "be done in time at half the link's bandwidth is not begun, so that of a short “yes” over a slow link all of it is "
+    "left, not a part; KV above the cap on protected blocks (20 % of the pool) is never loaded early; and while nobody "
+    "has come back yet, nothing tells that other callers' KV is needed later, so no blocks may be taken for it.",
+)

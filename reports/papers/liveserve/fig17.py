@@ -88,57 +88,53 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 2, 2, 2.7, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """A row for each pressure. Left: blocks held over time; right: ends and footprints over the unaware run's."""
-    own_looks = looks([Variant("vllm_omni"), Variant("liveserve"), Variant("?")])
-    own = dict(zip(VARIANTS, own_looks.values(), strict=True))
-    for pool, (left, right) in zip(POOLS, (axes[:2], axes[2:]), strict=True):
-        for variant, look in own.items():
-            _timeline(left, _at(pool, variant).points(panels), look, variant)
-        left.axhline(POOLS[pool], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="the pool")
-        left.set(title=f"{pool}, seed {every(panels)[0].seed}", ylabel="KV blocks held", ylim=(0, None))
-        series = {
-            variant: ([spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()], look)
-            for variant, look in own.items()
-        }
-        bars(right, list(MEASURES), series)
-        right.set_ylabel("over KV-unaware")
-        right.axhline(1, color="#5d6b7c", lw=0.8)
-    axes[2].set_xlabel("time, s")
-    legend(axes[0])
-    return (
-        "One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not counted. "
-        "Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV term in "
-        "eq. 1, and paused requests stay paused while others wait for blocks."
-    )
-
-
 MEASURES = {
     "replay ends": "makespan",
     "mean held": "kv_occupancy_entry_mean",
     "peak held": "kv_occupancy_entry_peak",
 }
+_LOOKS = dict(zip(VARIANTS, engine_looks("vllm_omni", "liveserve", "?").values(), strict=True))
 
 
-def spread_of_ratio(panels: Mapping[str, Run], pool: str, variant: str, metric: str) -> Any:
-    """A metric over that of the unaware run, over the seeds."""
-    return across_seeds(ratio(metric, _at(pool, variant), to=_at(pool, OFF))(panels))
-
-
-def _timeline(axes: Any, points: list[Measured], look: Look, label: str) -> None:
-    first = next(iter(finished(points)), None)
-    if first is None:
-        return
-    steps = first.record.table("steps")
-    own = steps["stage"].to_numpy() == "thinker"
-    ends_s = (steps["t_s"].to_numpy() + steps["dt_s"].to_numpy())[own]
-    held = steps["kv_used"].to_numpy()[own]
-    until_s = max(ends_s)
-    times = np.arange(0, until_s, 0.05)
+def held(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Middle of each 2 s of the run, and the mean of the blocks that the thinker held meanwhile."""
+    steps = point.record.table("steps")
+    steps = steps.loc[steps["stage"] == "thinker"]
+    ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()
+    times = np.arange(0, max(ends_s), 0.05)
     # What a step leaves held stays held until the next one has ended.
     index = np.searchsorted(ends_s, times, side="right") - 1
-    sampled = np.where(index >= 0, held[np.maximum(index, 0)], 0)
+    sampled = np.where(index >= 0, steps["kv_used"].to_numpy()[np.maximum(index, 0)], 0)
     bins = (times // 2).astype(int)
     means = np.bincount(bins, sampled) / np.bincount(bins)
-    axes.plot(2 * np.arange(len(means)) + 1, means, **look.stroke, label=label)
+    return 2 * np.arange(len(means)) + 1, means
+
+
+def _timeline(pool: str) -> Plot:
+    def fill(axes: Any, panels: Panels) -> None:
+        for variant, look in _LOOKS.items():
+            for point in finished(_at(pool, variant).points(panels))[:1]:
+                axes.plot(*held(point), **look.stroke, label=variant)
+                axes.set_title(f"{pool}, seed {point.seed}")
+
+    return own(fill, across={POOLS[pool]: "the pool"}, xlabel="time, s", ylabel="KV blocks held")
+
+
+def _over_unaware(pool: str) -> Plot:
+    def series(variant: str) -> dict[str, Measure]:
+        setting = _at(pool, variant)
+        return {name: ratio(metric, setting, to=_at(pool, OFF)) for name, metric in MEASURES.items()}
+
+    by_variant = {variant: series(variant) for variant in VARIANTS}
+    return bars(None, by_variant, style=_LOOKS, across={1: ""}, ylabel="over KV-unaware")
+
+
+draw = figure(
+    TITLE,
+    *(plot for pool in POOLS for plot in (_timeline(pool), _over_unaware(pool))),
+    rows=2,
+    height_in=2.7,
+    caption="One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not "
+    "counted. Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV "
+    "term in eq. 1, and paused requests stay paused while others wait for blocks.",
+)

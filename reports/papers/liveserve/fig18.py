@@ -81,33 +81,29 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, len(PS), points=lambda panels: finished(every(panels)), sharey=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """The share of unbroken replies over time, a panel for each p."""
-    for own, p in zip(axes, PS, strict=True):
+def _curves(p: float) -> Plot:
+    """Median and range over seeds, of each the share at the same time since its first reply."""
+
+    def fill(axes: Any, panels: Panels) -> None:
         for engine, look in engine_looks(*PAIR).items():
-            _curve(own, finished(of(_PANEL, engine, p=p).points(panels)), look, engine)
-        own.set(title=f"p = {p:g}", xlabel="time since the first arrival, s", xlim=(0, None))
-    axes[0].set_ylabel("unbroken of the replies begun")
-    in_per_cent(axes[0])
-    legend(axes[0])
-    return (
-        "Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
-        "out. 240 requests at 12/s in the mean, at most 32 under way. Lines are medians "
-        "over the seeds, areas span them."
+            found = [timeline(point) for point in finished(of(_PANEL, engine, p=p).points(panels))]
+            clock = np.linspace(0, max([times[-1] for times, _ in found], default=0), 300)
+            places = [np.searchsorted(times - times[0], clock, side="right") for times, _ in found]
+            shares = [np.r_[1.0, share][place] for (_, share), place in zip(found, places, strict=True)]
+            if shares:
+                low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
+                axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
+                axes.plot(clock, middle, **look.stroke, label=engine)
+
+    return own(
+        fill, title=f"p = {p:g}", xlabel="time since the first arrival, s", percent=(0, 1), xlim=(0, None)
     )
 
 
-def _curve(axes: Any, points: Sequence[Measured], look: Look, label: str) -> None:
-    """Median and range over seeds, of each the share at the same time."""
-    if not points:
-        return
-    curves = [timeline(point) for point in points]
-    clock = np.linspace(0, max(times[-1] for times, _ in curves), 300)
-    shares = []
-    for times, share in curves:
-        begins_s = times[0]
-        shares.append(np.r_[1.0, share][np.searchsorted(times - begins_s, clock, side="right")])
-    low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
-    axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
-    axes.plot(clock, middle, **look.stroke, label=label)
+draw = figure(
+    TITLE,
+    *map(_curves, PS),
+    sharey=True,
+    caption="Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
+    "out. 240 requests at 12/s in the mean, at most 32 under way. Lines are medians over the seeds, areas span them.",
+)

@@ -43,35 +43,38 @@ CLAIMS = {
 }
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Completion of thinker, talker, vocoder and playback over time."""
-    logs = ((point, reply_log(point)) for point in _REPLY.points(panels) if point.error is None)
-    point, log = next(((point, log) for point, log in logs if log is not None), (None, None))
-    if point is None or log is None:
-        return LeftOut("fig4", TITLE, "no reply was heard to its end")
-    figure, (axes,) = sheet(1, 1, TITLE)
-    talker = engine_looks("vllm_omni")["vllm_omni"].colour
-    speech_s = log.delivered[1][-1]
-    played = log.played(log.clock) / speech_s
-    axes.fill_between(
-        log.clock, log.generated(log.clock) / speech_s, played, color=talker, alpha=0.15, lw=0,
-        label="generated, not yet heard",
-    )  # fmt: skip
-    axes.step(log.thinker[0], log.thinker[1] / speech_s, where="post", color=SPEECH, lw=1.6, ls=(0, (1, 1)),
-              label=f"thinker, done after {log.thinker[0][-1]:.1f} s")  # fmt: skip
-    axes.step(log.talker[0], log.talker[1] / speech_s, where="post", color=talker, lw=2.4,
-              label=f"talker, {log.generated_by_s:.1f} s")  # fmt: skip
-    axes.step(log.decoded_s, log.delivered[1][1:] / speech_s, where="post", color=INK, lw=0.9,
-              label=f"vocoder, {log.decoded_s[-1]:.1f} s")  # fmt: skip
-    axes.plot(
-        log.clock, played, color=MUTED, lw=1.8, ls=(0, (5, 2)), label=f"playback, {log.heard_by_s:.1f} s"
-    )
-    axes.set(xlabel="time since the end of the user's turn, s", ylabel="complete", xlim=(0, None))
-    in_per_cent(axes)
-    legend(axes)
-    caption = (
-        "How much of the reply each stage has made, and how much of it has been heard. What lies between talker and "
-        f"playback would be lost in an interruption. A reply of {speech_s:.1f} s, served alone; seed {point.seed}, "
-        "n = 1."
-    )
-    return Picture("fig4", TITLE, figure, caption)
+def _stages(axes: Any, panels: Panels) -> int:
+    """Completion of thinker, talker, vocoder and playback over time, of one reply."""
+    for point in finished(_REPLY.points(panels)):
+        log = reply_log(point)
+        if log is None:
+            continue
+        talker, speech = engine_looks("vllm_omni")["vllm_omni"].colour, log.delivered[1]
+        played = log.played(log.clock) / speech[-1]
+        axes.set_title(f"a reply of {speech[-1]:.1f} s, seed {point.seed}, n = 1")
+        axes.fill_between(log.clock, log.generated(log.clock) / speech[-1], played, color=talker, alpha=0.15, lw=0,
+                          label="generated, not yet heard")  # fmt: skip
+        for name, (times, made), how in (
+            ("thinker, done after", log.thinker, {"color": SPEECH, "lw": 1.6, "ls": (0, (1, 1))}),
+            ("talker,", log.talker, {"color": talker, "lw": 2.4}),
+            ("vocoder,", (log.decoded_s, speech[1:]), {"color": INK, "lw": 0.9}),
+        ):
+            axes.step(times, made / speech[-1], where="post", label=f"{name} {times[-1]:.1f} s", **how)
+        label = f"playback, {log.heard_by_s:.1f} s"
+        axes.plot(log.clock, played, color=MUTED, lw=1.8, ls=(0, (5, 2)), label=label)
+        return 1
+    return 0
+
+
+draw = figure(
+    TITLE,
+    own(
+        _stages,
+        percent=(0, 1),
+        xlim=(0, None),
+        xlabel="time since the end of the user's turn, s",
+        ylabel="complete",
+    ),
+    caption="How much of the reply each stage has made, and how much of it has been heard. What lies between talker "
+    "and playback would be lost in an interruption. The reply is served alone.",
+)

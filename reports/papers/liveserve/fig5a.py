@@ -54,34 +54,40 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, bars=True)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """Blocks on the left, seconds on the right, over c."""
+def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str, factor: float = 1) -> Plot:
+    """Quantities by what they are called, each in the look of an engine."""
     look = engine_looks("vllm_omni", "liveserve", "vllm_omni_wo")
-
-    def over_load(axes: Any, quantity: Any, engine: str, label: str, factor: float = 1) -> None:
-        settings = {float(c): of(PANEL, "vllm_omni", c=c) for c in CS}
-        line_over(axes, panels, settings, quantity, look[engine], label, factor)
-
-    over_load(left, evicted, "vllm_omni", "evicted", 1e-3)
-    over_load(left, "reloaded_blocks", "liveserve", "loaded again, by a waiting turn", 1e-3)
-    left.set_ylabel("KV blocks, thousands a run")
-    over_load(right, "e2e_p90", "vllm_omni", "P90 end-to-end, all turns")
-    right.set_ylabel("P90 end-to-end, s")
-    tail = right.twinx()
-    over_load(tail, returning("audio_ttfp_s", 90), "vllm_omni_wo", "P90 TTFP, returning turns")
-    tail.set_ylabel("P90 TTFP of returning turns, s")
-    tail.grid(visible=False)
-    tail.spines["right"].set_visible(True)
-    for axes in (left, right, tail):
-        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
-    for axes in (left, right):
-        axes.set(xticks=CS, xlabel="c, requests under way")
-    left.legend(loc="upper left")
-    handles = [*right.get_legend_handles_labels()[0], *tail.get_legend_handles_labels()[0]]
-    right.legend(handles=handles, loc="lower right")
-    return (
-        "vllm_omni: KV goes to host memory, and LRU decides what leaves the GPU. Left: blocks whose content was given "
-        "away, those of callers who had hung up included, and blocks that a turn had to wait for. Right: tails. First "
-        "turns bring a context that has to be prefilled; returning turns (not a session's first) show the reloads."
+    return lines(
+        None,
+        {
+            label: {c: value(quantity, of(PANEL, "vllm_omni", c=c)) for c in CS}
+            for label, (quantity, _) in shown.items()
+        },
+        style={label: look[engine] for label, (_, engine) in shown.items()},
+        factor=factor,
+        xlabel="c, requests under way",
+        xticks=CS,
+        ylabel=ylabel,
     )
+
+
+draw = figure(
+    TITLE,
+    _over_load(
+        {
+            "evicted": (evicted, "vllm_omni"),
+            "loaded again, by a waiting turn": ("reloaded_blocks", "liveserve"),
+        },
+        "KV blocks, thousands a run",
+        1e-3,
+    ),
+    _over_load({"P90 end-to-end, all turns": ("e2e_p90", "vllm_omni")}, "P90 end-to-end, s"),
+    _over_load(
+        {"P90 TTFP, returning turns": (returning("audio_ttfp_s", 90), "vllm_omni_wo")},
+        "P90 TTFP of returning turns, s",
+    ),
+    caption="vllm_omni: KV goes to host memory, and LRU decides what leaves the GPU. Left: blocks whose content was "
+    "given away, those of callers who had hung up included, and blocks that a turn had to wait for. Middle and right: "
+    "tails. First turns bring a context that has to be prefilled; returning turns (not a session's first) show the "
+    "reloads.",
+)

@@ -58,29 +58,33 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, bars=True)
-def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
-    """Milliseconds over GB, beside what the link alone would take."""
-    deployment = resolve(ServerParams.model_validate(SERVER))
-    block_gb, bandwidth = deployment.stages["thinker"].block_bytes / 1e9, deployment.gpu.pcie_bandwidth / 1e9
-    spreads = {}
-    for tokens in TOKENS:
-        own = of(PANEL, "vllm_omni", history_tokens=tokens).points(panels)
-        blocks = spread(own, _target("reload_blocks")).median
-        if blocks:
-            spreads[blocks * block_gb] = spread(own, reload_s)
-    if not spreads:
-        return LeftOut("fig5b", TITLE, "no returning turn of it waited for KV")
-    line(axes, spreads, engine_looks("vllm_omni")["vllm_omni"], "vllm_omni: wait of the returning turn", 1e3)
-    most = 1.05 * max(spreads)
-    alone = {"ls": "--", "lw": 1.2, "color": MUTED, "label": f"size / {bandwidth:g} GB/s"}
-    axes.plot([0, most], [0, 1e3 * most / bandwidth], **alone)
-    axes.set(
-        xlim=(0, most), ylim=(0, None), xlabel="KV brought back, GB", ylabel="reload on the turn's path, ms"
-    )
-    legend(axes)
-    return (
-        "A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then the "
-        "first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
-        "the modelled link (PCIe 5 x16, large copies), alone and unshared."
-    )
+def _sizes(panels: Panels) -> dict[str, dict[float, Setting]]:
+    """Where it is measured, by the GB brought back: median over the seeds."""
+    block_gb = resolve(ServerParams.model_validate(SERVER)).stages["thinker"].block_bytes / 1e9
+    settings = [of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in TOKENS]
+    blocks = [spread(at.points(panels), _target("reload_blocks")).median for at in settings]
+    return {
+        "vllm_omni: wait of the returning turn": {
+            n * block_gb: at for n, at in zip(blocks, settings, strict=True) if n
+        }
+    }
+
+
+def _link(axes: Any, panels: Panels) -> None:
+    """What the link alone would take."""
+    gb_s, most = resolve(ServerParams.model_validate(SERVER)).gpu.pcie_bandwidth / 1e9, axes.dataLim.x1
+    axes.plot([0, most], [0, 1e3 * most / gb_s], color=MUTED, ls="--", lw=1.2, label=f"size / {gb_s:g} GB/s")
+
+
+_AXES: dict[str, Any] = {
+    "xlabel": "KV brought back, GB",
+    "ylabel": "reload on the turn's path, ms",
+    "xlim": (0, None),
+}
+draw = figure(
+    TITLE,
+    lines(reload_s, _sizes, factor=1000, extra=_link, **_AXES),
+    caption="A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then "
+    "the first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
+    "the modelled link (PCIe 5 x16, large copies), alone and unshared.",
+)

@@ -106,39 +106,43 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, bars=True)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """Left: what the target's requests hold over time. Right: duration and footprint over those without policy."""
-    found = engine_looks("vllm_omni", "liveserve")
-    own = {NO_POLICY: (_BASE, found["vllm_omni"]), URGENCY: (_OURS, found["liveserve"])}
-    for name, (setting, look) in own.items():
+_SIDES = {NO_POLICY: _BASE, URGENCY: _OURS}
+_STYLE = dict(zip(_SIDES, engine_looks("vllm_omni", "liveserve").values(), strict=True))
+_MEASURES: dict[str, Quantity] = {
+    "residency\nduration": resident_s,
+    "mean\nfootprint": footprint,
+    "all requests,\nblock-seconds": "kv_block_seconds_entry",
+}
+
+
+def _longest(axes: Any, panels: Panels) -> None:
+    """What the target's longest answer holds over time, of one seed."""
+    for (name, setting), look in zip(_SIDES.items(), _STYLE.values(), strict=True):
         for point in finished(setting.points(panels))[:1]:
             turns = held(point)
             longest = int(turns.reply_tokens.argmax())
             lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
             times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
-            left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
-            left.plot(times, heights, **look.stroke, label=name)
-            where, apart = (lasts_s, blocks), (4, -12)
-            left.annotate(f"{lasts_s:.1f} s", where, apart, textcoords="offset points", color=look.colour)
+            axes.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
+            axes.plot(times, heights, **look.stroke, label=f"{name}, {lasts_s:.1f} s")
             tokens = int(turns.reply_tokens[longest])
-            left.set_title(f"one request, an answer of {tokens} tokens, seed {point.seed}")
-    left.set(ylim=(0, None), xlabel="time since its first step, s", ylabel="KV blocks that it holds")
-    measures = {
-        "residency\nduration": resident_s,
-        "mean\nfootprint": footprint,
-        "all requests,\nblock-seconds": "kv_block_seconds_entry",
-    }
-    series = {
-        name: ([across_seeds(ratio(m, setting, to=_BASE)(panels)) for m in measures.values()], look)
-        for name, (setting, look) in own.items()
-    }
-    bars(right, list(measures), series)
-    right.set_ylabel("over no policy")
-    legend(left)
-    return (
-        "Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks (pressure ratio 1.5). "
-        "Left: the longest answer of the caller with the most turns. Right: all turns of that "
-        "caller, and all callers; between turns KV is idle and can be evicted, which is not counted. Urgency only: "
-        "LiveServe's classes without the KV term, preload, next-use eviction and relief of waiting requests."
-    )
+            axes.set_title(f"one request, an answer of {tokens} tokens, seed {point.seed}")
+
+
+draw = figure(
+    TITLE,
+    own(_longest, xlabel="time since its first step, s", ylabel="KV blocks that it holds"),
+    bars(
+        None,
+        {
+            name: {text: ratio(q, at, to=_BASE) for text, q in _MEASURES.items()}
+            for name, at in _SIDES.items()
+        },
+        style=_STYLE,
+        ylabel="over no policy",
+    ),
+    caption="Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks (pressure ratio "
+    "1.5). Left: the longest answer of the caller with the most turns. Right: all turns of that caller, and all "
+    "callers; between turns KV is idle and can be evicted, which is not counted. Urgency only: LiveServe's classes "
+    "without the KV term, preload, next-use eviction and relief of waiting requests.",
+)

@@ -75,40 +75,30 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 3, bars=True)
-def draw(panels: Panels, paper: Any, latency: Any, playback: Any, sustained: Any) -> str:
-    """P90 TTFP and continuity over the offered load."""
-    for engine, look in engine_looks(*PAIR).items():
-        at = {rate: of("open loop", engine, rate=rate) for rate in RATES}
-        line_over(latency, panels, at, "audio_ttfp_p90", look, engine)
-        line_over(playback, panels, at, "continuity", look, engine)
-        loads = {target_s: across_seeds(_sustained(engine, target_s)(panels)) for target_s in SHOWN_S}
-        line(sustained, loads, look, engine)
-    capacity = across_seeds(_capacity(panels)).median
-    if capacity is not None:
-        sustained.axhline(capacity, color=MUTED, lw=0.9)
-        sustained.annotate(
-            "what the talker can make", (0.98, capacity), (0, 4), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="right", color=MUTED, fontsize=9,
-        )  # fmt: skip
-    dotted = {"color": INK, "lw": 0.7, "ls": (0, (2, 3)), "zorder": 1}
-    playback.axhline(CONTINUITY, **dotted)
-    in_per_cent(playback)
-    for target_s in TARGETS_S.values():
-        latency.axhline(target_s, **dotted)
-        sustained.axvline(target_s, **dotted)
-    latency.set(xlabel="offered requests, 1/s", ylabel="P90 TTFP, s", ylim=(0, 6))
-    playback.set(xlabel="offered requests, 1/s", ylabel="continuous replies")
-    sustained.set(xlabel="limit of the P90 TTFP, s", ylabel="sustained requests, 1/s", xlim=(0, None))
-    sustained.set_ylim(0, 1.15 * (capacity or sustained.get_ylim()[1]))
-    legend(latency)
-    bounds = ", ".join(
-        f"× {bound:.2f} at {target_s:g} s"
-        for target_s in TARGETS_S.values()
-        if (bound := _bound(panels, target_s)) is not None
-    )
+def _caption(panels: Panels) -> str:
+    bounds = {target_s: _bound(panels, target_s) for target_s in TARGETS_S.values()}
+    told = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in bounds.items() if bound is not None)
     return (
         "Dotted: the targets that a load has to meet to count as sustained; right, over that of the P90 TTFP, where a "
-        f"load below and one above it was measured. No policy can gain more than the line over the baseline: {bounds}. "
+        f"load below and one above it was measured. No policy can gain more than the line over the baseline: {told}. "
         "Eight GPUs; arrivals are Poisson and do not wait for replies, so both systems get the same ones."
     )
+
+
+_OVER_RATE = grid("open loop", PAIR, rate=RATES)
+_LIMITS = {engine: {limit_s: _sustained(engine, limit_s) for limit_s in SHOWN_S} for engine in PAIR}
+_MOST: dict[float, Measure] = {0.0: _capacity, SHOWN_S[0]: _capacity, SHOWN_S[-1]: _capacity}
+draw = figure(
+    TITLE,
+    lines("audio_ttfp_p90", _OVER_RATE, across={1000 * s: "" for s in TARGETS_S.values()}, ylim=(0, 6000)),
+    lines("continuity", _OVER_RATE, across={CONTINUITY: ""}),
+    lines(
+        None,
+        _LIMITS | {"what the talker can make": _MOST},
+        upright=dict.fromkeys(TARGETS_S.values(), ""),
+        xlim=(0, None),
+        xlabel="limit of the P90 TTFP, s",
+        ylabel="sustained requests, 1/s",
+    ),
+    caption=_caption,
+)

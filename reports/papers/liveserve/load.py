@@ -45,10 +45,10 @@ EXPERIMENTS = {
 }
 QUICK = {"rate": "2,10", "requests": "64"}
 
-METRICS = {
-    "continuity": "continuous replies",
-    "audio_ttfp_p90": "P90 TTFP, s",
-    "wasted_token_ratio": "wasted tokens",
+METRICS: dict[str, dict[str, Any]] = {
+    "continuity": {},
+    "audio_ttfp_p90": {},
+    "wasted_token_ratio": {"percent": (0, 0.5)},
 }
 
 
@@ -143,27 +143,22 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, len(RATES), len(METRICS), 2.6, bars=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Continuity, P90 TTFP and waste over the offered load, a row for each p."""
-    own = looks(
-        [Variant("vllm_omni"), Variant("letter"), Variant("share"), Variant("keep up"), Variant("liveserve")]
-    ).values()
-    rows = [axes[i : i + len(METRICS)] for i in range(0, len(axes), len(METRICS))]
-    for row, p in zip(rows, RATES, strict=True):
-        for panel, (metric, label) in zip(row, METRICS.items(), strict=True):
-            for variant, look in zip(VARIANTS, own, strict=True):
-                settings = {rate: _at(variant, rate, p) for rate in _rates(variant, p)}
-                line_over(panel, panels, settings, metric, look, variant)
-            panel.set(ylabel=label, xlim=(0, None))
-        row[0].set_title(f"p = {p:g}")
-        row[1].set_ylim(bottom=0)
-        in_per_cent(row[0])
-        in_per_cent(row[2], (0, 0.5))
-    for panel in rows[-1]:
-        panel.set_xlabel("offered requests, 1/s")
-    legend(axes[0])
-    return (
-        "Eight GPUs; arrivals are Poisson and do not wait, so every system gets the same ones. keep_up delays replies "
-        "that the talker could not keep up with."
-    )
+draw = figure(
+    TITLE,
+    *(
+        lines(
+            metric,
+            {variant: {rate: _at(variant, rate, p) for rate in _rates(variant, p)} for variant in VARIANTS},
+            title=f"p = {p:g}",
+            xlabel="offered requests, 1/s",
+            xlim=(0, None),
+            **axes,
+        )
+        for p in RATES
+        for metric, axes in METRICS.items()
+    ),
+    rows=len(RATES),
+    height_in=2.6,
+    caption="Eight GPUs; arrivals are Poisson and do not wait, so every system gets the same ones. keep_up delays "
+    "replies that the talker could not keep up with.",
+)

@@ -113,56 +113,52 @@ CLAIMS = {
     ),
 }
 
-COLUMNS: tuple[tuple[str, Quantity, float, int, bool], ...] = (
-    ("mean overhead, ms", mean_s, 1e3, 3, True),
-    ("P90 overhead, ms", p90_s, 1e3, 3, True),
-    ("effective RPS, 1/s", "effective_rps", 1, 3, False),
-    ("E2E P90, s", "e2e_p90", 1, 2, False),
+
+_COLUMNS: tuple[tuple[str, Quantity, float, str, dict[str, Any]], ...] = (
+    ("mean overhead, ms", mean_s, 1e3, "{:.3f}", {"xscale": "log", "xlim": (0.01, 1e3)}),
+    ("P90 overhead, ms", p90_s, 1e3, "{:.3f}", {"xscale": "log", "xlim": (0.01, 1e3)}),
+    ("effective RPS, 1/s", "effective_rps", 1, "{:.3f}", {"xmargin": 0.5}),
+    ("E2E P90, s", "e2e_p90", 1, "{:.2f}", {"xmargin": 0.5}),
 )
-"""Title, quantity, factor to the unit shown, decimals, and whether the axis is logarithmic."""
+"""Title, quantity, factor to the unit shown, form of a value, and what else its axis has."""
 
 
-@picture(TITLE, 1, len(COLUMNS), 2.4, bars=True, sharey=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """The table as bars: a column each, a row for each way to choose."""
-    own_looks = looks([Variant("liveserve"), Variant("scan"), Variant("vllm_omni")]).values()
-    for index, (own, (title, quantity, factor, decimals, log)) in enumerate(zip(axes, COLUMNS, strict=True)):
-        for y, (row, look) in enumerate(zip(ROWS, own_looks, strict=True)):
-            found = spread(_SETTINGS[row].points(panels), quantity)
-            _bar(own, y, found, factor, decimals, look)
-            if row in paper:
-                paper_marker(own, factor * paper[row][index], y + 0.36, look)
-        own.set(title=title, xscale="log" if log else "linear")
-        low, high = own.get_xlim()
-        own.set_xlim((low, 30 * high) if log else (0, 1.6 * high))
-    axes[0].set_yticks(range(len(ROWS)), list(ROWS))
-    axes[0].invert_yaxis()
-    legend(axes[0], paper_handle("paper (eight GPUs, other timers)"))
-    return (
-        f"An eviction is a call for free blocks that had to give away content; {_facts(panels)} Overheads on a "
-        "logarithmic axis. 24 callers with 40,000 tokens of context each (pressure ratio 1.6); the measured time of "
-        "every choice is charged to its step."
+def _facts(panels: Panels) -> str:
+    counts: tuple[Quantity, ...] = (
+        idle_blocks,
+        lambda point: float(point.record.manifest["cost"]["eviction"]["calls"]),
+        lambda point: float(point.record.counters.get("thinker.evict_blocks", 0)),
     )
-
-
-def _bar(axes: Any, y: int, found: Spread, factor: float, decimals: int, look: Any) -> None:
-    if found.median is None:
-        return
-    width = factor * found.median
-    axes.barh(y, width, 0.5, color=look.colour)
-    axes.errorbar(width, y, xerr=whiskers(found, factor), color="#222b36", lw=0.9)
-    end = factor * (found.high or 0)
-    axes.annotate(f"{width:.{decimals}f}", (end, y), (5, 0), textcoords="offset points", va="center")
-
-
-def _facts(panels: Mapping[str, Run]) -> str:
-    points = _SCAN.points(panels)
-    idle = spread(points, idle_blocks).median
-    calls = spread(points, lambda point: float(point.record.manifest["cost"]["eviction"]["calls"])).median
-    blocks = spread(points, lambda point: float(point.record.counters.get("thinker.evict_blocks", 0))).median
+    idle, calls, blocks = (spread(_SCAN.points(panels), count).median for count in counts)
     if idle is None or not calls or blocks is None:
         return "the scan was not measured."
     return (
         f"{calls:,.0f} of them a run, {blocks / calls:,.0f} blocks each on average. The scan looks at every idle "
         f"block, {idle:,.0f} of them."
     )
+
+
+draw = figure(
+    TITLE,
+    *(
+        bars(
+            quantity,
+            {"": _SETTINGS},
+            factor=factor,
+            marks={"": {row: values[column] for row, values in PAPER.items()}},
+            text=form,
+            rows=True,
+            title=title,
+            **axes,
+        )
+        for column, (title, quantity, factor, form, axes) in enumerate(_COLUMNS)
+    ),
+    height_in=2.4,
+    sharey=True,
+    paper="paper (eight GPUs, other timers)",
+    caption=lambda panels: (
+        f"An eviction is a call for free blocks that had to give away content; {_facts(panels)} Overheads on a "
+        "logarithmic axis. 24 callers with 40,000 tokens of context each (pressure ratio 1.6); the measured time of "
+        "every choice is charged to its step."
+    ),
+)

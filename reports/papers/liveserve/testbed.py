@@ -28,27 +28,15 @@ PAPER = {  # percentile -> engine -> s
 }
 
 
-@picture(TITLE, 1, 2 * len(PAPER), bars=True, sharey=True, width_ratios=[3, 3, 4, 4])
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """P50 and P90 TTFP over the length of prompts; the same for each reading, as bars."""
-    own_looks = engine_looks(*PAIR)
-    for (percentile, values), over, beside in zip(paper.items(), axes[:2], axes[2:], strict=True):
-        metric = f"audio_ttfp_p{percentile}"
-        for engine, look in own_looks.items():
-            settings = {n: of(LENGTH, engine, prompt_tokens=n) for n in TOKENS}
-            line_over(over, panels, settings, metric, look, engine)
-            paper_marker(over, PROMPTS["prompt_tokens"], values[engine], look)
-        over.set(title=f"P{percentile} TTFP, s", xlabel="tokens of a prompt, median", xlim=(0, None))
-        series = {
-            engine: ([spread(of(name, engine).points(panels), metric) for name in READINGS], look)
-            for engine, look in own_looks.items()
-        }
-        bars(beside, [name.replace(" ", "\n", 1) for name in READINGS], series)
-        beside.set(title=f"P{percentile} TTFP, s")
-    for own in axes:
-        own.set_ylim(bottom=0)
-    legend(axes[0], paper_handle("paper"))
-    return (
-        "c = 8, nobody interrupts. The paper's values stand at the length that all cards have. This length was chosen "
-        "with the baseline's median in view; all else follows from public runs, settings and the paper's text."
-    )
+_READ = {engine: {name.replace(" ", "\n", 1): of(name, engine) for name in READINGS} for engine in PAIR}
+_MARKS = {p: {e: {PROMPTS["prompt_tokens"]: ttfp_s} for e, ttfp_s in PAPER[p].items()} for p in PAPER}
+_OVER = grid(LENGTH, PAIR, prompt_tokens=TOKENS)
+_LENGTH: dict[str, Any] = {"xlabel": "tokens of a prompt, median", "xlim": (0, None)}
+draw = figure(
+    TITLE,
+    *(lines(f"audio_ttfp_p{p}", _OVER, marks=_MARKS[p], **_LENGTH) for p in PAPER),
+    *(bars(f"audio_ttfp_p{p}", _READ) for p in PAPER),
+    width_ratios=[3, 3, 4, 4],
+    caption="c = 8, nobody interrupts. The paper's values stand at the length that all cards have. This length was "
+    "chosen with the baseline's median in view; all else follows from public runs, settings and the paper's text.",
+)

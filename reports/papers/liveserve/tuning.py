@@ -110,12 +110,12 @@ def cheapest(tried: Mapping[str, Tried]) -> list[str]:
     return sorted(same, key=lambda ratio: abs(RATIOS[ratio][0] - RATIOS[ratio][1]))
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+@picture(TITLE, 1, len(STAGES), sharey=True)
+def draw(panels: Panels, *axes: Any) -> str | LeftOut:
     """A panel for each stage: waste, stall and their sum over the ratio, the chosen one marked."""
-    found = {stage: tried for stage in STAGES if (tried := judged(panels, stage))}
-    if not found:
-        return LeftOut("tuning", TITLE, "no point of it is finished")
-    figure, axes = sheet(1, len(found), TITLE, sharey=True)
+    found = {stage: judged(panels, stage) for stage in STAGES}
+    if not all(found.values()):
+        return LeftOut("", TITLE, "a stage has no point that is finished")
     said = []
     for (stage, tried), panel in zip(found.items(), axes, strict=True):
         xs = [list(RATIOS).index(ratio) for ratio in tried]
@@ -132,10 +132,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         alpha, beta = RATIOS[chosen]
         as_good = f", of the same cost as {', '.join(equals)}" if equals else ""
         said.append(f"{stage} {alpha:g} : {beta:g} (cost {tried[chosen].cost:.3f}{as_good})")
-    legend(axes[0])
-    used = [point for run in panels.values() for point in run.points]
-    caption = (
+    return (
         "Lower is better; the dotted line is the ratio that costs least, of equals the one nearest 1: "
-        f"{'; '.join(said)}. {made_from(used)}"
+        f"{'; '.join(said)}."
     )
-    return Picture("tuning", TITLE, figure, caption)

@@ -88,7 +88,7 @@ CLAIMS = {
 }
 
 
-def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """Left the median run of each policy; right the median unbounded run of each split: latency, and speech."""
     series = median_runs(
         panels, {engine: of(_PANEL, engine) for engine in PAIR}, engine_looks(*PAIR).values()

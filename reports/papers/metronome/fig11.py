@@ -42,18 +42,21 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, bars=True)
-def draw(panels: Panels, paper: Any, axes: Any) -> str:
-    """P50 and P90 over W."""
-    own = engine_looks("vllm_realtime", OURS)[OURS]
-    for name, marker, dashes in (("p50", "o", "-"), ("p90", "s", "--")):
-        look = Look(own.colour, marker, dashes, 1.8)
-        settings = {w: of(_PANEL, OURS, window=w) for w in WS}
-        line_over(axes, panels, settings, f"frame_latency_{name}", look, name.upper(), 1000)
-        for w, latency_s in paper.get(name, {}).items():
-            paper_marker(axes, w, 1000 * latency_s, look)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(WS, [f"{w:,}" for w in WS])
-    axes.set(xlabel="window W, tokens", ylabel="frame latency, ms", ylim=(0, None))
-    legend(axes, paper_handle("paper: P50 and P90, about 5 ms"))
-    return f"Without sessions' first frames. Here {_SHORT}."
+_OVER = {w: of(_PANEL, OURS, window=w) for w in WS}
+_COLOUR = engine_looks("vllm_realtime", OURS)[OURS].colour
+_STYLE = {"P50": Look(_COLOUR, "o", "-", 1.8), "P90": Look(_COLOUR, "s", "--", 1.8)}
+draw = figure(
+    TITLE,
+    lines(
+        None,
+        {name: {w: value(f"frame_latency_{name.lower()}", at) for w, at in _OVER.items()} for name in _STYLE},
+        style=_STYLE,
+        marks={name: PAPER[name.lower()] for name in _STYLE},
+        factor=1000,
+        doubling=WS,
+        xlabel="window W, tokens",
+        ylabel="frame latency, ms",
+    ),
+    paper="paper: P50 and P90, about 5 ms",
+    caption=f"Without sessions' first frames. Here {_SHORT}.",
+)

@@ -28,19 +28,16 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, bars=True, sharey=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-    """Median and P99 latency over N."""
-    metrics = {"P50": "frame_latency_p50", "P99 of the last half": "steady_latency_p99"}
-    for panel, (name, metric) in zip(axes, metrics.items(), strict=True):
-        for engine, look in engine_looks(*PAIR).items():
-            settings = {n: of(_PANEL, engine, sessions=n) for n in NS}
-            line_over(panel, panels, settings, metric, look, engine, 1000)
-        latency_axes(panel, finished(every(panels))[0])
-        panel.set(title=name, xlabel="sessions N", xticks=NS)
-    axes[1].set_ylabel("")
-    legend(axes[0])
-    return (
-        "Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without the "
-        "ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N."
-    )
+def _budget(axes: Any, panels: Panels) -> None:
+    latency_axes(axes, finished(every(panels))[0])
+
+
+_OVER_N = grid(_PANEL, PAIR, sessions=NS)
+draw = figure(
+    TITLE,
+    lines("frame_latency_p50", _OVER_N, title="P50", extra=_budget, yscale="log"),
+    lines("steady_latency_p99", _OVER_N, title="P99 of the last half", extra=_budget, yscale="log"),
+    sharey=True,
+    caption="Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without "
+    "the ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N.",
+)

@@ -127,7 +127,7 @@ CLAIMS = {
 }
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """A column for each N, both days pooled: latency of every run above, frames with speech below."""
     columns = {
         f"N = {n}": {

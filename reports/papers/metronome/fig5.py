@@ -59,7 +59,7 @@ CLAIMS = {
 }
 
 
-def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """The median run of each policy."""
     settings = {engine: of(_PANEL, engine) for engine in PAIR}
     return pool_and_queue(TITLE, median_runs(panels, settings, engine_looks(*PAIR).values()))

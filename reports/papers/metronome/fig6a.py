@@ -54,29 +54,25 @@ def _claims(panel: str) -> dict[str, Claim]:
 CLAIMS = _claims(_QWEN) | _claims(_MINICPM)
 
 
-@picture(TITLE, 1, 2, sharey=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
+def _filling(panel: str) -> Plot:
     """Occupancy of every run, the fit of one, saturation as measured here and in the paper."""
-    from matplotlib.lines import Line2D
 
-    hollow = {"ms": 5.5, "mfc": "white"}
-    for panel, own in zip(EXPERIMENTS, axes, strict=True):
+    def fill(axes: Any, panels: Panels) -> None:
         for engine, look in engine_looks(*PAIR).items():
-            occupancy(own, of(panel, engine).points(panels), engine, look)
-        for seconds, marker in zip(paper[panel], "so", strict=True):
-            own.plot(seconds, 1, marker, **hollow, mec=MUTED, mew=1.1, zorder=7)
-        own.axhline(1, color=MUTED, lw=0.9)
-        own.set(title=panel, xlabel="elapsed time, s")
-    in_per_cent(axes[0], (0, 1.04))
-    axes[0].set_ylabel("KV pool in use")
-    legend(
-        axes[0] if axes[0].has_data() else axes[1],
-        Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
-        Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
-        Line2D([], [], color=MUTED, marker="s", ls="none", **hollow, label="paper: predicted"),
-        Line2D([], [], color=MUTED, marker="o", ls="none", **hollow, label="paper: measured"),
-    )
-    return (
-        "Thin lines are single runs, bold ones their medians. Seeds differ in how much people are told, so in when "
-        "their pool is full; the fit and the cross are those of one run."
-    )
+            occupancy(axes, of(panel, engine).points(panels), engine, look)
+        for seconds, marker, name in zip(PAPER[panel], "so", ("predicted", "measured"), strict=True):
+            hollow = {"ms": 5.5, "mfc": "white", "mec": MUTED, "mew": 1.1, "ls": "none"}
+            axes.plot(seconds, 1, marker, **hollow, zorder=7, label=f"paper: {name}")
+        axes.plot([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)")
+        axes.plot([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured")
+
+    return own(fill, title=panel, across={1: ""}, percent=(0, 1.04), xlabel="elapsed time, s")
+
+
+draw = figure(
+    TITLE,
+    *map(_filling, EXPERIMENTS),
+    sharey=True,
+    caption="KV pool in use. Thin lines are single runs, bold ones their medians. Seeds differ in how much people are "
+    "told, so in when their pool is full; the fit and the cross are those of one run.",
+)

@@ -65,28 +65,31 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, bars=True)
-def draw(panels: Panels, paper: Any, axes: Any) -> str | LeftOut:
-    """Plateaus over N, their line and the paper's."""
-    lines = fitted(panels)
-    if not lines:
-        return LeftOut("fig6b", TITLE, "it needs plateaus at two N or more")
-    look = engine_looks("vllm_realtime", OURS)[OURS]
-    settings = {n: of(_PANEL, OURS, sessions=n) for n in NS}
-    line_over(axes, panels, settings, "pool_plateau", look, "plateau")
-    slope, start = np.median(list(lines.values()), axis=0)
-    reach = np.array([0, (1 - start) / slope])
-    through = {"color": INK, "ls": (0, (1, 2)), "label": "straight line through them"}
-    axes.plot(reach, start + slope * reach, lw=1, **through)
+def _fits(axes: Any, panels: Panels) -> None:
+    """The straight line through the plateaus, and the paper's."""
+    for slope, start in [np.median(list(found.values()), axis=0)] if (found := fitted(panels)) else []:
+        reach = (1 - start) / slope
+        through = {"color": INK, "ls": (0, (1, 2)), "label": "straight line through them"}
+        axes.plot([0, reach], [start, 1], lw=1, **through)
+        text = f"ceiling: {reach:.0f} sessions"
+        axes.annotate(text, (reach, 1), (-4, -62), textcoords="offset points", ha="right", color=INK)
     published = {"color": MUTED, "ls": (0, (5, 2)), "label": "paper: 0.2 % a session"}
-    axes.plot([0, 1 / paper["slope"]], [0, 1], lw=1, **published)
-    axes.axhline(1, color=MUTED, lw=0.9)
-    ceiling = f"ceiling: {reach[1]:.0f} sessions"
-    axes.annotate(ceiling, (reach[1], 1), (-4, -62), textcoords="offset points", ha="right", color=INK)
-    in_per_cent(axes, (0, 1.04))
-    axes.set(xlim=(0, None), xlabel="sessions N", ylabel="KV pool in use, last third of the run")
-    legend(axes)
-    return (
-        "Each session keeps at most its window, so the pool in use settles at N times a fixed share; the line says how "
-        "many sessions memory alone would carry."
-    )
+    axes.plot([0, 1 / PAPER["slope"]], [0, 1], lw=1, **published)
+
+
+draw = figure(
+    TITLE,
+    lines(
+        "pool_plateau",
+        {"plateau": {n: of(_PANEL, OURS, sessions=n) for n in NS}},
+        style={"plateau": engine_looks("vllm_realtime", OURS)[OURS]},
+        extra=_fits,
+        across={1: ""},
+        percent=(0, 1.04),
+        xlim=(0, None),
+        xlabel="sessions N",
+        ylabel="KV pool in use, last third of the run",
+    ),
+    caption="Each session keeps at most its window, so the pool in use settles at N times a fixed share; the line says "
+    "how many sessions memory alone would carry.",
+)

@@ -149,7 +149,7 @@ CLAIMS = {
 }
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """A column for each arm: admitted, cap and shed above, latency with the target below."""
     looks = engine_looks(*PAIR)
     series = {
@@ -157,4 +157,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         for panel, title in ((_ALL, "512 calls"), (_MORE, "2,048 calls"))
         for engine in (OURS, BASELINE)
     }
-    return ramps(TITLE, series, {f"{OURS},\n512 calls": paper["N*"]})
+    return ramps(TITLE, series, {f"{OURS},\n512 calls": PAPER["N*"]})

@@ -45,7 +45,7 @@ CLAIMS = {
 }
 
 
-def draw(panels: Panels, paper: Any) -> Picture | LeftOut:
+def draw(panels: Panels) -> Picture | LeftOut:
     """Latency and speech over ten minutes."""
     looks = engine_looks(*PAIR)
     return both_views(TITLE, {"": {e: (of(_PANEL, e).points(panels), look) for e, look in looks.items()}})

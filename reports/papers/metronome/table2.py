@@ -92,30 +92,24 @@ CLAIMS = {
 }
 
 
-@picture(
+def _bars(rows: Iterable[str], **axes: Any) -> Plot:
+    series: dict[str, dict[str, Measure]] = {BASELINE: {}, OURS: {}}
+    marks: dict[str, dict[str, float]] = {BASELINE: {}, OURS: {}}
+    for row in rows:
+        unbounded, name = PAPER[row][0] is None, row.replace(" (", "\n(")
+        engine = BASELINE if unbounded else OURS
+        series[engine][name] = value("pool_end" if unbounded else "pool_plateau", _at(row))
+        marks[engine][name] = PAPER[row][1]
+    shown = {engine: by_row for engine, by_row in series.items() if by_row}
+    return bars(None, shown, style=engine_looks(BASELINE, OURS), marks=marks, factor=100, tilted=True, **axes)
+
+
+draw = figure(
     TITLE,
-    1,
-    2,
-    3.3,
-    points=lambda panels: {point.point.id: point for point in every(panels)}.values(),
-    bars=True,
+    _bars(list(PAPER)[:1], ylabel="KV pool in use, %"),
+    _bars(list(PAPER)[1:], xlabel="W, S in tokens"),
+    height_in=3.3,
     width_ratios=[1, 9],
+    caption="Share of the KV pool: at the end of the run for the unbounded row, which is still filling, else the mean "
+    "of the last third. The row of the sink kernel without sinks is the same block arithmetic, so the same run.",
 )
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """A bar for each bounded row, the paper's value on it; the unbounded row beside them."""
-    looks = engine_looks(BASELINE, OURS)
-    for axes, rows in ((left, list(paper)[:1]), (right, list(paper)[1:])):
-        for x, row in enumerate(rows):
-            bound, share = paper[row]
-            look = looks[BASELINE if bound is None else OURS]
-            found = over_seeds(_at(row).points(panels), "pool_end" if bound is None else "pool_plateau")
-            bar(axes, x, found, look, 100)
-            paper_marker(axes, x, 100 * share, look)
-        axes.set_xticks(range(len(rows)), [row.replace(" (", "\n(") for row in rows], rotation=40, ha="right")
-    left.set_ylabel("KV pool in use, %")
-    right.set_xlabel("W, S in tokens")
-    left.figure.legend(handles=[paper_handle("paper")], loc="outside lower left")
-    return (
-        "Share of the KV pool: at the end of the run for the unbounded row, which is still filling, else the mean of "
-        "the last third. The row of the sink kernel without sinks is the same block arithmetic, so the same run."
-    )

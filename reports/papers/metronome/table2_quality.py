@@ -78,26 +78,20 @@ def _points(panels: Panels) -> list[Measured]:
     return [point for row in DRAWN for point in _at(row).points(panels) if finished(_at(row).points(panels))]
 
 
-@picture(TITLE, 1, 2, points=_points)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
+@picture(TITLE, 1, 2, points=_points, paper="paper", bars=True)
+def draw(panels: Panels, left: Any, right: Any) -> str:
     """Left: the question playing, by session age. Right: the fresh question and the recall."""
     rows = [row for row in DRAWN if finished(_at(row).points(panels))]
-    found = looks([Variant(_at(row).engine, (("row", row),)) for row in rows])
-    own = dict(zip(rows, found.values(), strict=True))
-    for row, look in own.items():
+    for row, look in engine_looks(*rows).items():
         aged = [by_age(point) for point in finished(_at(row).points(panels))]
         share = np.mean([found for _, found in aged], axis=0)
         left.plot(aged[0][0], share, **look.stroke, marker=look.marker, label=row)
     left.set(xlabel="session age, s", ylabel="sessions that answer the question playing")
-    series = {
-        row: ([over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")], look)
-        for row, look in own.items()
-    }
-    bars(right, ["fresh question", "recall"], series, {row: [paper[row][2]] for row in rows})
-    right.set_ylabel("sessions")
+    asked = {"fresh question": "answered_fresh", "recall": "answered_recall"}
+    series = {row: {name: value(metric, _at(row)) for name, metric in asked.items()} for row in rows}
+    marks = {row: {"fresh question": PAPER[row][2]} for row in rows}
+    bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels)
     in_per_cent(left)
-    in_per_cent(right)
-    legend(left, paper_handle("paper"))
     return (
         "W, S of each line: the tokens behind and in front that a session keeps. An answer counts when one of the "
         "question's keywords stands in what the session says while it plays; a right recall states one of its first "

@@ -154,14 +154,18 @@ def profile() -> Profile:
 
 
 def drawn(
-    title: str, quantities: Shown, caption: str, panel: str = SERVED, rates: Sequence[float] = RATES
+    title: str,
+    quantities: Mapping[str, tuple[Quantity, float]],
+    caption: str,
+    panel: str = SERVED,
+    rates: Sequence[float] = RATES,
 ) -> Draw:
     """Each quantity (with its factor) over the rate, a line for each system."""
-    lines = [
-        (engine, look, {rate: of(panel, engine, rate=rate) for rate in rates})
-        for engine, look in engine_looks(*BASELINES, OURS).items()
+    series = grid(panel, [*BASELINES, OURS], rate=rates)
+    plots = [
+        lines(quantity, series, factor=factor, ylabel=name) for name, (quantity, factor) in quantities.items()
     ]
-    return lines_over(title, "requests per second", lines, quantities, caption)
+    return figure(title, *plots, caption=caption)
 
 
 class Mg1(NamedTuple):

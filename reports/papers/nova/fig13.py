@@ -36,14 +36,14 @@ CLAIMS = {
     for rate in RATES
 }
 
-_LOOKS = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS]).values()
-draw = lines_over(
+_NAMES = {panel if panel == ADAPTIVE else f"fixed: {panel}": panel for panel in EXPERIMENTS}
+draw = figure(
     TITLE,
-    "requests per second",
-    [
-        (panel if panel == ADAPTIVE else f"fixed: {panel}", look, {rate: _at(panel, rate) for rate in RATES})
-        for panel, look in zip(EXPERIMENTS, _LOOKS, strict=True)
-    ],
-    {"mean latency, s": (E2E, 1.0)},
-    "Fixed: SMs of decode beside vision, and beside a prefill, of 84.",
+    lines(
+        E2E,
+        {name: {rate: _at(panel, rate) for rate in RATES} for name, panel in _NAMES.items()},
+        xlabel="requests per second",
+        ylabel="mean latency, s",
+    ),
+    caption="Fixed: SMs of decode beside vision, and beside a prefill, of 84.",
 )

@@ -52,7 +52,7 @@ CLAIMS = {
 
 
 @picture(TITLE, 3, 1, 1.7, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
+def draw(panels: Panels, *axes: Any) -> str:
     """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
     point = finished(at(DRAWN).points(panels))[0]
     vision, decode = steps(point, "vision"), steps(point, "decode")
@@ -69,5 +69,4 @@ def draw(panels: Panels, paper: Any, *axes: Any) -> str:
     for own, label in zip(axes, labels, strict=True):
         own.set(ylim=(0, None), ylabel=label)
     axes[2].set(xlabel="elapsed time, s", xlim=(every[0], every[-1]))
-    legend(axes[1])
     return f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."

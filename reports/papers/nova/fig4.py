@@ -70,13 +70,12 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, points=None)
-def draw(panels: Panels, paper: Any, axes: Any) -> str:
+@picture(TITLE, modelled=True)
+def draw(panels: Panels, axes: Any) -> str:
     """Time to the end of both over decode's share."""
     axes.plot([*SHARES], [together_s(sms) for sms in SHARES], color="#d55e00", label="on shares")
-    axes.axhline(paper["in turn"], color="#5d6b7c", label="in turn")
+    axes.axhline(PAPER["in turn"], color="#5d6b7c", label="in turn")
     axes.axhline(together_s(None), color="#0072b2", ls="--", label="on streams")
-    axes.axvspan(*paper["window"], color="#e69f00", alpha=0.2, label="the paper's window")
+    axes.axvspan(*PAPER["window"], color="#e69f00", alpha=0.2, label="the paper's window")
     axes.set(ylim=(0, 2.5), xlabel="SMs of decode, of 84", ylabel="s until both are done")
-    legend(axes)
     return "Modelled: 2,000 products of decode and 200 of vision."

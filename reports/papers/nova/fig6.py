@@ -58,8 +58,8 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, points=None)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
+@picture(TITLE, 1, 2, modelled=True)
+def draw(panels: Panels, left: Any, right: Any) -> str:
     """All pairs of shares with their frontier, and the shares along it."""
     ours, kept = profile(), profile().frontier(OUTPUTS)
 
@@ -75,9 +75,8 @@ def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
     left.set(xlim=(0.35, 0.78), ylim=(3.4, 5.0), ylabel="E[T_e2e], s, equation (1)")
     left.set_xlabel("requests per second, equation (4)")
     rates = [ours.throughput(*pair) for pair in kept]
-    for index, (stage, colour) in enumerate(zip(paper, STAGES, strict=False)):
+    for index, (stage, colour) in enumerate(zip(PAPER, STAGES, strict=False)):
         shares = [pair[index] for pair in kept]
         right.plot(rates, shares, color=colour, marker=".", label=f"decode's share beside {stage}")
     right.set(ylim=(0, None), ylabel="SMs of decode, of 84", xlabel="requests per second along the frontier")
-    legend(left, *right.get_legend_handles_labels()[0])
     return "Modelled; the paper's optimum is (24, 30)."

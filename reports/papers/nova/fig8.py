@@ -56,14 +56,14 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, points=None)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
+@picture(TITLE, 1, 2, modelled=True)
+def draw(panels: Panels, left: Any, right: Any) -> str:
     """The gain, and the slowdown of each."""
     for stage, colour in COLOURS.items():
         # Half of them: the paper looks at 12 to 36.
         shares = [sms for sms in getattr(profile(), stage) if sms <= 42]
         beside, found = f"decode beside {stage}", [slower(stage, sms) for sms in shares]
-        left.plot(shares, [gain(stage, sms) for sms in shares], color=colour, label=beside)
+        left.plot(shares, [gain(stage, sms) for sms in shares], color=colour)
         right.plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
         right.plot(shares, [each[1] for each in found], color=colour, ls="--", label=beside)
     for own in (left, right):
@@ -71,5 +71,4 @@ def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
         own.set_xlabel("SMs of decode, of 84")
     left.set_ylabel("work done, over in turn (Fig. 8)")
     right.set_ylabel("time, over by itself (Fig. 9)")
-    legend(right)
     return "Modelled; each stage by itself on all SMs is 1."

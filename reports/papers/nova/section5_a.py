@@ -64,21 +64,23 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, bars=True)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """A line for each rate over alpha, and over the chunk."""
-    own_looks = looks([Variant("rate", (("rate", rate),)) for rate in RATES]).values()
-    for rate, look in zip(RATES, own_looks, strict=True):
-        for own, setting, values in ((left, _alpha, ALPHAS), (right, _chunk, CHUNKS)):
-            settings = {each: setting(each, rate) for each in values}
-            line_over(own, panels, settings, E2E, look, f"{rate:g} requests/s")
-    for own, name in (
-        (left, "Nova: alpha, SMs for each further request"),
-        (right, "Chunk: tokens of a step"),
-    ):
-        own.set(yscale="log", xlabel=name, ylabel="mean latency, s")
-    left.set_xticks(ALPHAS)
-    right.set_xscale("log", base=2)
-    right.set_xticks(CHUNKS, [str(tokens) for tokens in CHUNKS])
-    legend(left)
-    return ""
+_NAMES = {f"{rate:g} requests/s": rate for rate in RATES}
+draw = figure(
+    TITLE,
+    lines(
+        E2E,
+        {name: {alpha: _alpha(alpha, rate) for alpha in ALPHAS} for name, rate in _NAMES.items()},
+        yscale="log",
+        xlabel="Nova: alpha, SMs for each further request",
+        xticks=ALPHAS,
+        ylabel="mean latency, s",
+    ),
+    lines(
+        E2E,
+        {name: {tokens: _chunk(tokens, rate) for tokens in CHUNKS} for name, rate in _NAMES.items()},
+        yscale="log",
+        doubling=CHUNKS,
+        xlabel="Chunk: tokens of a step",
+    ),
+    caption="",
+)

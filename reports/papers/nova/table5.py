@@ -54,20 +54,29 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, points=lambda panels: [p for rate in RATES for p in at(rate).points(panels)], bars=True)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """Vision and prefill of a request, and the wait for them with that of an M/G/1 queue, over the rate."""
-    own = engine_looks("measured", "M/G/1 queue")
-    shown = (
-        (left, "measured", processing_s, "processing"),
-        (right, "measured", WAIT, "waiting"),
-        (right, "M/G/1 queue", theory_s, "theory"),
-    )
-    for panel, label, quantity, published in shown:
-        line_over(panel, panels, {rate: at(rate) for rate in RATES}, quantity, own[label], label)
-        for rate, seconds in paper[published].items():
-            paper_marker(panel, rate, seconds, own[label])
-    left.set(ylim=(0, 1.6), xlabel="requests per second", ylabel="vision and prefill of a request, s")
-    right.set(yscale="log", xlabel="requests per second", ylabel="waiting for vision, s")
-    legend(right, paper_handle("paper"))
-    return "Where more come than can be served the queue has no theory."
+_OURS = {rate: at(rate) for rate in RATES}
+_AXES = {"style": engine_looks("measured", "M/G/1 queue"), "xlabel": "requests per second"}
+draw = figure(
+    TITLE,
+    lines(
+        processing_s,
+        {"measured": _OURS},
+        marks={"measured": PAPER["processing"]},
+        ylim=(0, 1.6),
+        ylabel="vision and prefill of a request, s",
+        **_AXES,
+    ),
+    lines(
+        None,
+        {
+            "measured": {rate: value(WAIT, own) for rate, own in _OURS.items()},
+            "M/G/1 queue": {rate: value(theory_s, own) for rate, own in _OURS.items()},
+        },
+        marks={"measured": PAPER["waiting"], "M/G/1 queue": PAPER["theory"]},
+        yscale="log",
+        ylabel="waiting for vision, s",
+        **_AXES,
+    ),
+    points=lambda panels: [point for own in _OURS.values() for point in own.points(panels)],
+    caption="Where more come than can be served the queue has no theory.",
+)

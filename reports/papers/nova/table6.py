@@ -149,26 +149,33 @@ def _over_bandwidth(slots: int) -> dict[float, Setting]:
     return {gb_s: _slower(slots, gb_s) for gb_s in LINKS} | {25.0: _slots(slots)}
 
 
-def _points(panels: Panels) -> list[Measured]:
-    settings = (_ALONE, *_over_bandwidth(2).values(), *_over_bandwidth(5).values())
-    return [point for setting in settings for point in setting.points(panels)]
+def _least(axes: Any, panels: Panels) -> None:
+    """Equation (8) of the pass that was measured."""
+    for pass_s in [spread(_ALONE.points(panels), _PASS).median]:
+        if pass_s is not None:
+            axes.axvline(least_gb_s(pass_s), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
 
 
-@picture(TITLE, 1, 2, points=_points, bars=True)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str | LeftOut:
-    """Draw the extra time of a pass over K, and over the bandwidth of the link."""
-    alone = _ALONE.points(panels)
-    if (left_out := none_finished(alone, TITLE)) is not None:
-        return left_out
-    look = engine_looks(OURS)[OURS]
-    added = [across_seeds(_added(_slots(k))(panels)) for k in SLOTS]
-    bars(left, [f"K = {k}" for k in SLOTS], {"here": (added, look)}, {"here": [*ADDED.values()]}, 1000)
-    left.set_ylabel("a vision pass takes longer by, ms")
-    for slots, own in zip((2, 5), engine_looks("K = 2", "K = 5").values(), strict=True):
-        line_over(right, panels, _over_bandwidth(slots), _PASS, own, f"K = {slots}")
-    raw = spread(alone, _PASS).median
-    assert raw is not None
-    right.axvline(least_gb_s(raw), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
-    right.set(ylim=(0, None), xlabel="link to the host, GB/s", ylabel="a vision pass, s")
-    legend(right, paper_handle("paper"))
-    return ""
+draw = figure(
+    TITLE,
+    bars(
+        None,
+        {"nova": {f"K = {slots}": _added(_slots(slots)) for slots in SLOTS}},
+        factor=1000,
+        marks={"nova": {f"K = {slots}": seconds for slots, seconds in ADDED.items()}},
+        ylabel="a vision pass takes longer by, ms",
+    ),
+    lines(
+        _PASS,
+        {f"K = {slots}": _over_bandwidth(slots) for slots in (2, 5)},
+        extra=_least,
+        xlabel="link to the host, GB/s",
+        ylabel="a vision pass, s",
+    ),
+    points=lambda panels: [
+        point
+        for own in (_ALONE, *_over_bandwidth(2).values(), *_over_bandwidth(5).values())
+        for point in own.points(panels)
+    ],
+    caption="",
+)

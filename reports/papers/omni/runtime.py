@@ -115,29 +115,34 @@ CLAIMS = {
     for stage, first in (("thinker", "talker"), ("talker", "vocoder"))
 }
 
-_SIDES = ((VIRTUAL, ":", 3.0), (REAL, "-", 1.4))
-_SHOWN = (("audio_ttfp_s", "TTFP, ms", 1000), ("rtf", "RTF", 1))
 
-
-@picture(TITLE, 2, len(CALLERS), 2.6)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str | LeftOut:
-    """The distributions of TTFP and RTF at each number of callers, on both sides."""
-    answered = 0
-    cells = [(metric, callers) for metric in _SHOWN for callers in CALLERS]
-    for ((column, label, factor), callers), own in zip(cells, axes, strict=True):
-        for engine, look in engine_looks(*ENGINES).items():
-            for side, line, width in _SIDES:
-                points = of(side, engine, c=callers).points(panels)
-                own_look = replace(look, line=line, width=width)
-                answered += cdf(own, points, column, own_look, f"{engine}, {side}", factor)
-        own.set(xlabel=label, xlim=(0, None))
-        own.set_title(f"{callers} calls" if callers > 1 else "1 call")
-        in_per_cent(own)
-    if not answered:
-        return LeftOut("runtime", TITLE, "no turn of these points was answered")
-    axes[0].set_ylabel("share of turns")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-    return (
-        "The share of turns whose first audio came within the time on the horizontal axis, and below whose real-time "
-        "factor was at most that: dotted in our pipeline, full in vLLM-Omni's own runtime."
-    )
+_SETTINGS = {
+    c: {f"{engine}, {side}": of(side, engine, c=c) for engine in ENGINES for side in EXPERIMENTS}
+    for c in CALLERS
+}
+_LINES = {VIRTUAL: {"line": ":", "width": 3.0}, REAL: {"line": "-", "width": 1.4}}
+_STYLE = {
+    f"{engine}, {side}": replace(look, **line)
+    for engine, look in engine_looks(*ENGINES).items()
+    for side, line in _LINES.items()
+}
+draw = figure(
+    TITLE,
+    *(
+        distribution(
+            column,
+            settings,
+            factor=factor,
+            style=_STYLE,
+            title=f"{c} call{'s' if c > 1 else ''}",
+            xlabel=label,
+        )
+        for column, label, factor in (("audio_ttfp_s", "TTFP, ms", 1000), ("rtf", "RTF", 1))
+        for c, settings in _SETTINGS.items()
+    ),
+    rows=2,
+    height_in=2.6,
+    ncols=2,
+    caption="The share of turns whose first audio came within the time on the horizontal axis, and below whose "
+    "real-time factor was at most that: dotted in our pipeline, full in vLLM-Omni's own runtime.",
+)

@@ -173,21 +173,29 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, points=None)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
-    """Requests that fit, and KV handed over, over the length of a request."""
-    lengths = (500, 1000, 2000, 4000, 8000, 16_000)
-    left.plot(lengths, [held(tokens, False) for tokens in lengths], "o-", label="full attention")
-    left.plot(lengths, [held(tokens, True) for tokens in lengths], "o-", label="OmniAttn, one pool")
-    in_parts = "OmniAttn, pool divided by β = 0.2"
-    left.plot(lengths, [divided(tokens) for tokens in lengths], "--", label=in_parts)
-    left.set(yscale="log", ylabel=f"requests in {POOL} blocks")
-    right.plot(lengths, [100 * moved(tokens) for tokens in lengths], "o-")
-    right.set(ylim=(0, 105), ylabel="KV handed over, %")
-    for own in (left, right):
-        own.set_xscale("log", base=2)
-        own.set_xlabel("tokens of a request")
-    legend(left)
-    return (
-        "30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, which serves nobody here."
-    )
+LENGTHS = (500, 1000, 2000, 4000, 8000, 16_000)
+_AXES: dict[str, Any] = {"doubling": LENGTHS, "xlabel": "tokens of a request"}
+
+
+def _held(panels: Panels) -> dict[str, dict[int, float]]:
+    ways: dict[str, Callable[[int], float]] = {
+        "full attention": lambda tokens: held(tokens, False),
+        "OmniAttn, one pool": lambda tokens: held(tokens, True),
+        "OmniAttn, pool divided by β = 0.2": divided,
+    }
+    return {way: {tokens: ask(tokens) for tokens in LENGTHS} for way, ask in ways.items()}
+
+
+draw = figure(
+    TITLE,
+    lines(None, _held, yscale="log", ylabel=f"requests in {POOL} blocks", **_AXES),
+    lines(
+        None,
+        lambda panels: {"": {tokens: moved(tokens) for tokens in LENGTHS}},
+        percent=(0, 1.05),
+        ylabel="KV handed over",
+        **_AXES,
+    ),
+    modelled=True,
+    caption="30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, which serves nobody here.",
+)

@@ -145,23 +145,20 @@ def table(
     """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: rows and columns
     of panels, and their height in inches; `rows`: name -> its panel of the card, and the paper's numbers."""
 
-    def used(panels: Panels) -> list[Measured]:
-        return [point for panel, _ in rows.values() for point in at(panel).points(panels)]
+    def plot(index: int, name: str, quantity: Quantity, unit: str) -> Plot:
+        thousands = name.endswith("tokens/s")
+        return bars(
+            quantity,
+            {"": {row: at(panel) for row, (panel, _) in rows.items()}},
+            factor=1000 if unit == "ms" else 1e-3 if thousands else 1,
+            style={"": Look("#8fb3d9", "o", "-", 1.4)},
+            marks={"": {row: published[index] for row, (_, published) in rows.items()}},
+            rows=True,
+            xlabel=f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name,
+        )
 
-    @picture(title, *shape, points=used, bars=True, sharey=True)
-    def draw(panels: Panels, paper: Any, *axes: Any) -> str:
-        look = Look("#8fb3d9", "o", "-", 1.4)
-        for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, columns.values(), strict=True)):
-            thousands = name.endswith("tokens/s")
-            factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
-            label = f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name
-            found = {row: (at(panel).points(panels), here[index]) for row, (panel, here) in rows.items()}
-            rows_beside_paper(own, found, quantity, factor, look, label)
-        axes[0].set_yticks(range(len(rows)), list(rows))
-        axes[0].invert_yaxis()
-        return caption
-
-    return draw
+    plots = [plot(index, *column[:3]) for index, column in enumerate(columns.values())]
+    return figure(title, *plots, rows=shape[0], height_in=shape[2], sharey=True, caption=caption)
 
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:

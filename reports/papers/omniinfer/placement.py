@@ -132,8 +132,8 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, points=None)
-def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
+@picture(TITLE, 1, 2, modelled=True)
+def draw(panels: Panels, left: Any, right: Any) -> str:
     """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
     width = 15
     for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
@@ -141,7 +141,6 @@ def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
         smooth = np.convolve(found, np.ones(width) / width, "valid")
         left.plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
     left.set(xlabel="minutes", ylabel="fullest die over the mean die", ylim=(1, None))
-    legend(left)
     places = np.arange(len(VARIANTS))
     loads = ((-0.2, None, "at rest", "#8793a3"), (0.2, DRIFT_S, "drifting", "#d55e00"))
     for shift, drift_s, label, colour in loads:
@@ -149,7 +148,6 @@ def draw(panels: Panels, paper: Any, left: Any, right: Any) -> str:
         right.bar(places + shift, means, 0.4, label=label, color=colour)
     right.set_xticks(places, [*VARIANTS], rotation=40, ha="right")
     right.set(ylim=(1, None), ylabel="mean over half an hour")
-    right.legend()
     return (
         "Modelled: top-8 of 256 experts by Zipf 0.55, 48 requests a die, one slot more on each die; one seed. "
         "Left: averaged over three quarters of a minute."

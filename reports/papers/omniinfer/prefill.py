@@ -107,26 +107,29 @@ def _over_rates(panel: str) -> dict[float, Setting]:
     return {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
 
 
-def _points(panels: Panels) -> list[Measured]:
-    both = (_over_rates(panel) for panel in (FITTED, STARTING))
-    return [point for settings in both for at in settings.values() for point in at.points(panels)]
-
-
-@picture(TITLE, points=_points)
-def draw(panels: Panels, paper: Any, axes: Any) -> str:
-    """TTFT over the load of an instance: ours by both times of a step, the paper's rows, and the curve through them."""
-    labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
-    for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
-        line_over(axes, panels, _over_rates(panel), ttft_s, Look(colour, "o", "-", 1.4), label)
+def _paper(axes: Any, panels: Panels) -> None:
+    """The paper's rows, and the curve through them."""
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
-    curve = {"color": "#d55e00", "ls": "--", "label": "curve through the paper's"}
-    axes.plot(along, wait / (limit - along), lw=1.0, **curve)
-    published = [row.ttft_s for row in TABLE_1]
-    axes.plot(rates(), published, "D", mfc="none", color="#d55e00", label="paper, Table 1")
-    axes.set(xlabel="requests/s an instance", ylabel="mean TTFT, s", ylim=(0, 4))
-    legend(axes)
-    return (
-        f"Modelled: six prefill instances of 16 dies behind OmniProxy, prompts alone. The curve is {wait:.2f} / "
-        f"({limit:.2f} − rate); by the code's start values an instance can do {started():.2f} a second."
+    axes.plot(
+        along, wait / (limit - along), color="#d55e00", ls="--", lw=1, label="curve through the paper's"
     )
+    dots = {"color": "#d55e00", "mfc": "none", "label": "paper, Table 1"}
+    axes.plot(rates(), [row.ttft_s for row in TABLE_1], "D", **dots)
+
+
+_SERIES = {"here, step time fitted": FITTED, "here, by the code's start values": STARTING}
+draw = figure(
+    TITLE,
+    lines(
+        ttft_s,
+        {name: _over_rates(panel) for name, panel in _SERIES.items()},
+        extra=_paper,
+        xlabel="requests/s an instance",
+        ylabel="mean TTFT, s",
+        ylim=(0, 4),
+    ),
+    caption="Modelled: six prefill instances of 16 dies behind OmniProxy, prompts alone. The curve is "
+    f"{fitted()[1]:.2f} / ({fitted()[0]:.2f} − rate); by the code's start values an instance can do {started():.2f} a "
+    "second.",
+)

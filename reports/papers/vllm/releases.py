@@ -1,19 +1,10 @@
 """The changes of vLLM's releases and their effect: the same users before the schedulers of three releases."""
 
 import hashlib
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
-from harness.experiments.experiment import Experiment
-from harness.metrics.stats import Spread, across_seeds
-from reports.claims.quantities import Measure, Quantity, Setting, Values, of, over_points
-from reports.claims.stated import claim, level
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.figures.style import engine_looks
 from reports.papers.metronome.common import DAY_2, QWEN
-from reports.runs.measured import Measured, Run
+from reports.papers.prelude import *
 
 TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
 
@@ -201,20 +192,35 @@ def table(panels: Mapping[str, Run]) -> list[list[str]]:
     return lines
 
 
-def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Each quantity over the releases, as a share of the first's."""
-    used = [point for run in panels.values() for point in run.points]
-    if len({point.params["vllm"] for point in used if point.error is None}) < 2:
-        return LeftOut("releases", TITLE, "it needs points of two releases or more")
-    figure, axes = sheet(2, 2, TITLE, 2.4, sharex=True)
-    for panel, run in panels.items():
-        looks = engine_looks(*run.experiment.engines)
-        for engine in run.experiment.engines:
-            for own, values in zip(axes, over_releases(panel, engine, run).values(), strict=True):
-                line(own, shares(values), looks[engine], f"{panel}, {engine}")
-    for own, name in zip(axes, (ANSWER, *QUANTITIES), strict=True):
-        own.set_title(name.removesuffix(", ms"), fontsize=9)
-        own.set_ylabel("% of the first release")
-    legend(axes[0])
-    caption = "Each seed in per cent of itself on the first release; where that is 0 it is left out. "
-    return Picture("releases", TITLE, figure, caption + made_from(used, bars=True))
+def _of_several(panels: Panels) -> list[Measured]:
+    """All points, if they are of two releases or more."""
+    used = every(panels)
+    return used if len({point.params["vllm"] for point in used if point.error is None}) > 1 else []
+
+
+def _shares(name: str) -> Callable[[Panels], Series]:
+    return lambda panels: {
+        f"{panel}, {engine}": shares(over_releases(panel, engine, run)[name])
+        for panel, run in panels.items()
+        for engine in run.experiment.engines
+    }
+
+
+draw = figure(
+    TITLE,
+    *(
+        lines(
+            None,
+            _shares(name),
+            title=name.removesuffix(", ms"),
+            ylabel="% of the first release",
+            ylim=(None, None),
+        )
+        for name in (ANSWER, *QUANTITIES)
+    ),
+    rows=2,
+    height_in=2.4,
+    sharex=True,
+    points=_of_several,
+    caption="Each seed in per cent of itself on the first release; where that is 0 it is left out.",
+)

@@ -7,6 +7,7 @@ that leaves as many requests under way on average (0.89 of c in May). Texts for 
 
 from pathlib import Path
 
+from reports.figures.drawing import identity, plain_log
 from reports.papers.prelude import *
 from workloads.files.yaml_file import read_yaml
 
@@ -192,32 +193,23 @@ _AXES = {
 _COLOURS = "#999999", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
 
 
-@picture(TITLE, 1, 4)
-def draw(panels: Panels, paper: Any, *axes: Any) -> str:
+@picture(TITLE, 1, 4, ncols=5)
+def draw(panels: Panels, *axes: Any) -> str:
     """Predicted over measured; what was fitted is hollow."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     colours = dict(zip([run["server"] for run in PAPER], _COLOURS, strict=True))
     for axis, (title, names) in zip(axes, _AXES.items(), strict=True):
-        reach = max(row.measured for row in ROWS if row.name in names)
+        ends = [row.measured for row in ROWS if row.name in names]
         for row in ROWS:
             ours = across_seeds(row.ours(panels)).median if row.name in names else None
-            if ours is None:
-                continue
-            reach, colour = max(reach, ours), colours[row.run["server"]]
-            face = "none" if row.fitted else colour
-            axis.plot(row.measured, ours, "o", ms=5, mec=colour, mfc=face)
-        ends = np.array([0.5 * min(row.measured for row in ROWS if row.name in names), 1.2 * reach])
-        axis.plot(ends, ends, color=INK, lw=0.9, zorder=1)
-        axis.fill_between(ends, 0.9 * ends, 1.1 * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
+            if ours is not None:
+                ends, colour = [*ends, ours], colours[row.run["server"]]
+                axis.plot(row.measured, ours, "o", ms=5, mec=colour, mfc="none" if row.fitted else colour)
+        identity(axis, 0.5 * min(ends), 1.2 * max(ends))
         axis.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel="predicted")
         for each in (axis.xaxis, axis.yaxis):
-            each.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 100 * ends[0] else (1,)))
-            each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            each.set_minor_formatter(NullFormatter())
+            plain_log(each)
     for run in PAPER:
         axes[0].plot([], [], "o", color=colours[run["server"]], label=run["label"])
-    axes[0].figure.legend(loc="outside lower left", ncols=5)
     return (
         "Each point is one public run, a mean or a median of it. Hollow: a constant was fitted to this load; filled: "
         "predicted. Grey: within 10 %."

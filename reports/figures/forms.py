@@ -1,0 +1,460 @@
+"""The forms of a card's figure: lines, bars, stacked bars and distributions, each on one pair of axes.
+
+    draw = figure(
+        TITLE,
+        lines("continuity", grid("load", PAIR, c=[8, 16]), marks={"liveserve": {16: 0.875}}),
+        caption="Higher is better.",
+    )
+
+A series says by x, or by group of bars, where a quantity is measured: a setting, a measure, or a number that needs no
+run. It has the look of the engine of its name unless `style` has another. `marks` are published values, in the
+quantity's own unit; `factor` leads from that to the unit shown. A metric names its axis and its unit itself, and so
+does a parameter of `AXES`.
+
+Further names of a form are those of `matplotlib.axes.Axes.set`, and these:
+
+    percent     (from, to): values are a share, in per cent
+    doubling    values of the x axis, each twice the one before: a logarithmic axis with these ticks
+    tilted      whether names of groups are written aslant
+    whole       whether x is a count
+    margins     room beside the values, as shares of both axes
+    across      level -> name of a dotted line across the axes; "" for none
+    upright     the same of a vertical one
+
+An axis of y begins at 0 unless it is logarithmic or `ylim` says otherwise. What no form can show is drawn by a function
+of the axes and the card's runs, `own`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.metrics.stats import Spread, across_seeds
+from reports.claims.quantities import Measure, Panels, Quantity, Setting, of, spread
+from reports.figures.drawing import in_per_cent, line, plain_log, sheet, whole_numbers
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
+from reports.figures.style import INK, MUTED, Look, engine_looks
+from reports.runs.measured import Measured
+from reports.tables.columns import FRAMES, column_for, columns, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Draw = Callable[[Panels], Picture | LeftOut]
+"""Drawing function of a card: takes its runs by panel."""
+Shown = Setting | Sequence[Measured] | Measure | Spread | float
+"""Where a number is measured: points of a setting, or these; a measure of it; or the number itself."""
+Series = Mapping[str, Mapping[Any, Shown]]
+"""Label -> x, or group -> where it is measured."""
+Marks = Mapping[str, Mapping[Any, float | None]]
+"""Label -> x, or group -> the published value; None where there is none."""
+Styles = Mapping[str, Look]
+Fill = Callable[["Axes", Panels], int | None]
+"""Draws on axes; returns how many values it found, None where it does not count."""
+AXES = {
+    "c": "callers at once, c",
+    "p": "probability of a barge-in, p",
+    "rate": "offered requests, 1/s",
+    "sessions": "sessions N",
+}
+"""Parameter -> what its axis is called."""
+MOST_TICKS = 7
+"""Values of a parameter that are all named on its axis."""
+
+
+class Grid(dict[str, Mapping[Any, Setting]]):
+    """A series over values of a parameter; `axes` are the names of its axis."""
+
+    axes: Mapping[str, Any]
+
+
+def grid(panel: str, engines: Iterable[str], **axis: Sequence[Any]) -> Grid:
+    """These engines of a panel over the values of one parameter."""
+    ((name, values),) = axis.items()
+    found = Grid({engine: {x: of(panel, engine, **{name: x}) for x in values} for engine in engines})
+    ticks = {"xticks": list(values)} if len(values) <= MOST_TICKS else {}
+    found.axes = {"xlabel": AXES[name], **ticks} if name in AXES else {}
+    return found
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One pair of axes of a figure."""
+
+    fill: Fill
+    settings: Sequence[Setting] | None = None
+    """Where it is measured; None: at every point of the card."""
+    spans: bool = False
+    """Whether it has bars over the seeds."""
+    marked: bool = False
+    """Whether it has published values."""
+
+
+def every(panels: Panels) -> list[Measured]:
+    """The points of all panels."""
+    return [point for run in panels.values() for point in run.points]
+
+
+def figure(
+    title: str,
+    *plots: Plot,
+    caption: str | Callable[[Panels], str],
+    rows: int = 1,
+    height_in: float = 3.1,
+    points: Callable[[Panels], Iterable[Measured]] | None = None,
+    **more: Any,
+) -> Draw:
+    """A card's `draw`: plots row by row, a legend of what is named on any of them, and a caption.
+
+    `points`: those that the figure is made from, where they are not those of its plots; `more`: see `picture`.
+    """
+    columns = -(-len(plots) // rows)
+    used = points or partial(_measured, plots)
+    marked = [plot for plot in plots if plot.marked]
+    names = {"paper": more.pop("paper", "paper") if marked else "", "bars": any(plot.spans for plot in plots)}
+
+    @picture(title, rows, columns, height_in, points=used, **names, **more)
+    def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
+        for unused in axes[len(plots) :]:
+            unused.remove()
+        counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=False)]
+        if not any(count is None or count for count in counts):
+            return LeftOut("", title, "nothing of it was measured")
+        _once(axes[: len(plots)], columns)
+        return caption if isinstance(caption, str) else caption(panels)
+
+    return draw
+
+
+def picture(
+    title: str,
+    rows: int = 1,
+    columns: int = 1,
+    height_in: float = 3.1,
+    *,
+    points: Callable[[Panels], Iterable[Measured]] = every,
+    modelled: bool = False,
+    bars: bool = False,
+    paper: str = "",
+    ncols: int = 4,
+    name: str = "",
+    **shared: Any,
+) -> Callable[[Callable[..., str | LeftOut]], Draw]:
+    """A card's `draw` from a function that fills rows × columns axes with its runs, and returns the caption.
+
+    The caption ends with the points that the figure is made from, `points`, and says of `bars` that they span seeds.
+    There is no figure where none of these is finished. `modelled`: it shows a model that needs no runs. `paper` names
+    published values in the legend, `name` a picture that is no card's; `shared`: sharex, sharey and width_ratios of
+    matplotlib.
+    """
+
+    def decorate(fill: Callable[..., str | LeftOut]) -> Draw:
+        def draw(panels: Panels) -> Picture | LeftOut:
+            used = [] if modelled else list(points(panels))
+            if not modelled and all(point.error is not None for point in used):
+                return LeftOut(name, title, "no point of it is finished")
+            drawn, axes = sheet(rows, columns, title, height_in, **shared)
+            caption = fill(panels, *axes)
+            if isinstance(caption, LeftOut):
+                return replace(caption, name=name)
+            named: dict[str, Any] = {}
+            for own in drawn.axes:
+                for handle, label in zip(*own.get_legend_handles_labels(), strict=True):
+                    named.setdefault(label, handle)
+            if paper:
+                named[paper] = paper_handle(paper)
+            if named:
+                drawn.legend(named.values(), named.keys(), loc="outside lower left", ncols=ncols)
+            made = "" if modelled else made_from(used, bars)
+            return Picture(name, title, drawn, f"{caption} {made}".strip())
+
+        return draw
+
+    return decorate
+
+
+def own(fill: Fill, *, settings: Sequence[Setting] | None = None, spans: bool = False, **axes: Any) -> Plot:
+    """Axes that a card draws itself."""
+
+    def draw(on: Axes, panels: Panels) -> int | None:
+        found = fill(on, panels)
+        _dress(on, **axes)
+        return found
+
+    return Plot(draw, settings, spans)
+
+
+def lines(
+    quantity: Quantity | None,
+    series: Series | Callable[[Panels], Series],
+    *,
+    against: Quantity | None = None,
+    factor: float | None = None,
+    style: Styles | None = None,
+    marks: Marks | None = None,
+    beside: Callable[[Any], str] | None = None,
+    extra: Fill | None = None,
+    **axes: Any,
+) -> Plot:
+    """A quantity over x, or against another quantity: medians with bars over the seeds. `beside` writes x at the
+    markers, of more than two lines at the last ones of all but the first; `extra` adds to it."""
+    factor, named = _shown(quantity, factor, "y")
+    x_factor, x_named = _shown(against, None, "x") if against is not None else (1.0, {})
+    known_axes = named | (x_named or getattr(series, "axes", {})) | axes
+
+    def fill(on: Axes, panels: Panels) -> int:
+        given = series(panels) if callable(series) else series
+        looks, count = style or engine_looks(*given), 0
+        for index, (label, by_x) in enumerate(given.items()):
+            found = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
+            across = against and {x: _spread(at, against, panels) for x, at in by_x.items()}
+            places = line(on, found, looks[label], label, factor, across, x_factor)
+            named = list(places)[0 if index == 0 or len(given) == 2 else -1 :] if beside else []
+            for x in named:
+                side = {"ha": "left", "va": "top"} if index else {"ha": "right", "va": "bottom"}
+                away, how = (6, -5) if index else (-6, 5), {"fontsize": 8, "color": looks[label].colour}
+                on.annotate(beside(x), places[x], away, textcoords="offset points", **side, **how)
+            count += len(places)
+            for x, value in (marks or {}).get(label, {}).items():
+                if value is not None:
+                    paper_marker(on, x, factor * value, looks[label])
+        if extra is not None:
+            extra(on, panels)
+        _dress(on, **known_axes)
+        return count
+
+    return Plot(fill, _settings(series), True, bool(marks))
+
+
+def bars(
+    quantity: Quantity | None,
+    series: Series | Callable[[Panels], Series],
+    *,
+    factor: float | None = None,
+    style: Styles | None = None,
+    marks: Marks | None = None,
+    text: str = "",
+    rows: bool = False,
+    extra: Fill | None = None,
+    **axes: Any,
+) -> Plot:
+    """A cluster of bars for each group, a bar for each series, with its bar over the seeds. `text` formats the value
+    at its end; `rows`: bars lie, the first group on top."""
+    factor, named = _shown(quantity, factor, "x" if rows else "y")
+
+    def fill(on: Axes, panels: Panels) -> int:
+        given = series(panels) if callable(series) else series
+        looks, count = style or engine_looks(*given), 0
+        groups = list(dict.fromkeys(group for by_group in given.values() for group in by_group))
+        width = 0.8 / len(given)
+        for index, (label, by_group) in enumerate(given.items()):
+            shift, name = (index - (len(given) - 1) / 2) * width, label
+            for group, at in by_group.items():
+                found, place = _spread(at, quantity, panels), groups.index(group) + shift
+                if found.median is not None:
+                    _bar(on, place, found, looks[label], factor, 0.9 * width, name, text, rows)
+                    count, name = count + 1, None
+            for group, value in (marks or {}).get(label, {}).items():
+                if value is not None:
+                    place = (groups.index(group) + shift, factor * value)
+                    paper_marker(on, *(reversed(place) if rows else place), looks[label])
+        _ticks(on, groups, rows)
+        if extra is not None:
+            extra(on, panels)
+        _dress(on, upwards=not rows, **named | axes)
+        return count
+
+    return Plot(fill, _settings(series), True, bool(marks))
+
+
+def stacked(
+    parts: Mapping[str, tuple[Quantity, str]],
+    groups: Mapping[str, Setting],
+    *,
+    factor: float = 1,
+    marks: Mapping[str, float] | None = None,
+    **axes: Any,
+) -> Plot:
+    """A bar for each group, of parts one on the other, its sum above: label of a part -> its quantity and colour.
+    Medians over the seeds."""
+
+    def fill(on: Axes, panels: Panels) -> int:
+        sums, names = [0.0] * len(groups), list(groups)
+        for label, (quantity, colour) in parts.items():
+            found = [spread(at.points(panels), quantity).median or 0 for at in groups.values()]
+            heights = [factor * each for each in found]
+            on.bar(range(len(groups)), heights, 0.6, bottom=sums, color=colour, label=label)
+            sums = [foot + height for foot, height in zip(sums, heights, strict=True)]
+        for place, total in enumerate(sums):
+            on.annotate(
+                f"{total:.0f}", (place, total), (0, 3), textcoords="offset points", ha="center", weight="bold"
+            )
+        for group, value in (marks or {}).items():
+            paper_marker(on, names.index(group) + 0.38, factor * value, engine_looks(group)[group])
+        _ticks(on, names, False)
+        _dress(on, **axes)
+        return sum(total > 0 for total in sums)
+
+    return Plot(fill, tuple(groups.values()), False, bool(marks))
+
+
+def distribution(
+    values: str | Callable[[Measured], np.ndarray],
+    series: Mapping[str, Setting | Sequence[Measured]],
+    *,
+    factor: float = 1,
+    style: Styles | None = None,
+    marks: Marks | None = None,
+    **axes: Any,
+) -> Plot:
+    """The share of values up to x, pooled over finished points. `values`: a column of the request table over turns with
+    a spoken reply, of which those that were never answered keep the share below 1; or what to read off a point.
+    `marks`: by percentile."""
+
+    def fill(on: Axes, panels: Panels) -> int:
+        looks, count = style or engine_looks(*series), 0
+        for label, at in series.items():
+            points = at.points(panels) if isinstance(at, Setting) else at
+            read = [_values(point, values) for point in points if point.error is None]
+            pooled = np.concatenate([*read, np.empty(0)])
+            known = factor * np.sort(pooled[~np.isnan(pooled)])
+            count += known.size
+            if known.size:
+                share = np.arange(1, known.size + 1) / pooled.size
+                on.step(known, share, where="post", **looks[label].stroke, label=label)
+            for percentile, value in (marks or {}).get(label, {}).items():
+                if value is not None:
+                    paper_marker(on, factor * value, percentile / 100, looks[label])
+        _dress(on, **{"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes)
+        return count
+
+    return Plot(fill, _settings({"": series}), False, bool(marks))
+
+
+def _once(axes: Sequence[Axes], columns: int) -> None:
+    """An axis is named at the left of its row and at the foot of its column where all there have one name."""
+    across, up = [own.get_xlabel() for own in axes], [own.get_ylabel() for own in axes]
+    for index, own in enumerate(axes):
+        if index % columns and up[index] == up[index - 1]:
+            own.set_ylabel("")
+        if index + columns < len(axes) and across[index] == across[index + columns]:
+            own.set_xlabel("")
+
+
+def _measured(plots: Iterable[Plot], panels: Panels) -> list[Measured]:
+    """The points of these plots, each once."""
+    found: dict[str, Measured] = {}
+    for plot in plots:
+        points = (
+            every(panels) if plot.settings is None else [p for at in plot.settings for p in at.points(panels)]
+        )
+        found |= {point.point.id: point for point in points}
+    return list(found.values())
+
+
+def _settings(series: Series | Callable[[Panels], Series]) -> tuple[Setting, ...] | None:
+    """Where all of a series is measured; None where that is not known."""
+    shown = () if callable(series) else [at for by_x in series.values() for at in by_x.values()]
+    known = tuple(at for at in shown if isinstance(at, Setting))
+    return None if callable(series) or len(known) < len(shown) else known
+
+
+def _spread(at: Shown, quantity: Quantity | None, panels: Panels) -> Spread:
+    if isinstance(at, Setting | Sequence):
+        assert quantity is not None, "points alone are no number"
+        return spread(at if isinstance(at, Sequence) else at.points(panels), quantity)
+    if isinstance(at, Spread):
+        return at
+    return across_seeds(at(panels) if callable(at) else {0: at})
+
+
+def _shown(quantity: Quantity | None, factor: float | None, axis: str) -> tuple[float, dict[str, Any]]:
+    """From a quantity's unit to the one shown, and how a metric names its axis; what is no metric does not."""
+    if not isinstance(quantity, str) or factor is not None:
+        return factor or 1.0, {}
+    column = column_for(quantity, [*columns(spoken=True), *FRAMES])
+    named = {f"{axis}label": f"{spoken(column)}, {column.unit}".rstrip(", ")}
+    if column.unit.startswith("%") and axis == "y":
+        return 1.0, {f"{axis}label": spoken(column), "percent": (0, 1)}
+    return column.factor, named | ({"xlim": (0, None)} if axis == "x" else {})
+
+
+def _values(point: Measured, values: str | Callable[[Measured], np.ndarray]) -> np.ndarray:
+    if callable(values):
+        return values(point)
+    return point.requests.loc[point.requests["spoken"], values].to_numpy(float)
+
+
+def _bar(
+    axes: Axes,
+    place: float,
+    found: Spread,
+    look: Look,
+    factor: float,
+    width: float,
+    label: str | None,
+    text: str,
+    lying: bool,
+) -> None:
+    height = factor * (found.median or 0)
+    ends, (x, y) = whiskers(found, factor), (height, place) if lying else (place, height)
+    (axes.barh if lying else axes.bar)(place, height, width, color=look.colour, label=label, zorder=2)
+    axes.errorbar(x, y, **{"xerr" if lying else "yerr": ends}, color=INK, lw=0.9, zorder=3)
+    if text:
+        high = factor * (found.high or 0)
+        at, away = ((high, place), (5, 0)) if lying else ((place, high), (0, 4))
+        how = {"ha": "left", "va": "center"} if lying else {"ha": "center", "va": "bottom"}
+        axes.annotate(text.format(height), at, away, textcoords="offset points", **how)
+
+
+def _ticks(axes: Axes, groups: Sequence[Any], rows: bool) -> None:
+    names = [str(group) for group in groups]
+    if not rows:
+        axes.set_xticks(range(len(names)), names)
+        return
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def _dress(
+    axes: Axes,
+    *,
+    percent: tuple[float, float] | None = None,
+    doubling: Sequence[float] = (),
+    tilted: bool = False,
+    whole: bool = False,
+    margins: tuple[float, float] | None = None,
+    across: Mapping[float, str] | None = None,
+    upright: Mapping[float, str] | None = None,
+    upwards: bool = True,
+    **named: Any,
+) -> None:
+    """What a form's further names say. `upwards`: values are on the y axis."""
+    if doubling:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(doubling, [f"{x:,g}" for x in doubling])
+    for level, name in (across or {}).items():
+        axes.axhline(level, color=MUTED, lw=0.9, ls=(0, (2, 3)), zorder=1, label=name or None)
+    for place, name in (upright or {}).items():
+        axes.axvline(place, color=MUTED, lw=0.9, ls=(0, (2, 3)), zorder=1, label=name or None)
+    if margins is not None:
+        axes.margins(*margins)
+    if tilted:
+        axes.tick_params("x", rotation=40)
+    axes.set(**named)
+    for axis, scale in ((axes.xaxis, "xscale"), (axes.yaxis, "yscale")):
+        if named.get(scale) == "log":
+            plain_log(axis)
+    if whole:
+        whole_numbers(axes.xaxis)
+    if percent is not None:
+        in_per_cent(axes, percent)
+    elif upwards and "ylim" not in named and axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+    elif not upwards and "xlim" not in named and axes.get_xscale() == "linear":
+        axes.set_xlim(left=0)
