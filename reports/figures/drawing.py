@@ -91,11 +91,15 @@ def identity(axes: Axes, low: float, high: float, within: float = 0.10) -> None:
 
 
 def plain_log(axis: Axis) -> None:
-    """A logarithmic axis whose ticks are written without powers: 1, 2, 5, 10, or powers of ten alone on a long one."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """A logarithmic axis whose ticks are round numbers without powers: 1, 2, 5, powers of ten alone on a long axis, and
+    even steps on one that is less than a decade long."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
+    even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
+    axis.set_major_locator(
+        even if high < 4 * low else LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5))
+    )
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
 

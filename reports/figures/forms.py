@@ -107,6 +107,7 @@ def figure(
     rows: int = 1,
     height_in: float = 3.1,
     points: Callable[[Panels], Iterable[Measured]] | None = None,
+    paper: str = "paper",
     **more: Any,
 ) -> Draw:
     """A card's `draw`: plots row by row, a legend of what is named on any of them, and a caption.
@@ -115,10 +116,11 @@ def figure(
     """
     columns = -(-len(plots) // rows)
     used = points or partial(_measured, plots)
-    marked = [plot for plot in plots if plot.marked]
-    names = {"paper": more.pop("paper", "paper") if marked else "", "bars": any(plot.spans for plot in plots)}
+    published, spans = any(plot.marked for plot in plots), any(plot.spans for plot in plots)
 
-    @picture(title, rows, columns, height_in, points=used, **names, **more)
+    @picture(
+        title, rows, columns, height_in, points=used, bars=spans, paper=paper if published else "", **more
+    )
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
         for unused in axes[len(plots) :]:
             unused.remove()
@@ -228,7 +230,7 @@ def lines(
         _dress(on, **known_axes)
         return count
 
-    return Plot(fill, _settings(series), True, bool(marks))
+    return Plot(fill, _settings(series), True, _marked(marks))
 
 
 def bars(
@@ -269,7 +271,7 @@ def bars(
         _dress(on, upwards=not rows, **named | axes)
         return count
 
-    return Plot(fill, _settings(series), True, bool(marks))
+    return Plot(fill, _settings(series), True, _marked(marks))
 
 
 def stacked(
@@ -333,7 +335,7 @@ def distribution(
         _dress(on, **{"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes)
         return count
 
-    return Plot(fill, _settings({"": series}), False, bool(marks))
+    return Plot(fill, _settings({"": series}), False, _marked(marks))
 
 
 def _once(axes: Sequence[Axes], columns: int) -> None:
@@ -355,6 +357,10 @@ def _measured(plots: Iterable[Plot], panels: Panels) -> list[Measured]:
         )
         found |= {point.point.id: point for point in points}
     return list(found.values())
+
+
+def _marked(marks: Marks | None) -> bool:
+    return any(value is not None for by_x in (marks or {}).values() for value in by_x.values())
 
 
 def _settings(series: Series | Callable[[Panels], Series]) -> tuple[Setting, ...] | None:
