@@ -53,7 +53,7 @@ def ramps(
     }
     if not first:
         return LeftOut(NAME, title, "no point of it is finished")
-    figure, axes = sheet(2, len(first), title, 2.7, sharex=True, sharey="row")
+    figure, axes = sheet(2 * len(first), title, 2.7, len(first), sharex=True, sharey="row")
     above, below = axes[: len(first)], axes[len(first) :]
     for (label, (point, look)), upper, lower in zip(first.items(), above, below, strict=True):
         sessions(upper, point, look)
@@ -73,7 +73,7 @@ def ramps(
     above[0].set_ylim(bottom=0)
     for panel in [*above[1:], *below[1:]]:
         panel.set_ylabel("")
-    legend(above[0])
+    legend(figure)
     used = [point for point, _ in first.values()]
     caption = (
         "Above, sessions that were let in and, all told, turned away; the cap is the controller's. Sessions last to "

@@ -36,7 +36,7 @@ SHOWN_QUANTILE = 0.995
 def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture:
     """Tables as `harness.calibration.fidelity_report.load_tables` reads them."""
     title = f"Fidelity of virtual time: {report.model} on {report.device}"
-    figure, panels = sheet(len(report.loads), 3, title, 3.3)
+    figure, panels = sheet(3 * len(report.loads), title, 3.3)
     for index, load in enumerate(report.loads):
         axes = panels[3 * index : 3 * index + 3]
         here = requests.query("load == @load.share")

@@ -12,8 +12,9 @@ import pandas as pd
 from harness.endpoints.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
 from reports.claims.published import Published
+from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
-from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
 
@@ -48,14 +49,14 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "no finished point has a log of who spoke when")
     kept = {session_of(path) for point in shown for path in saved_calls(point)}
     session = _chosen(spoken, kept)
-    figure, axes = panels(len(shown), title, 2.0, columns=1)
+    figure, axes = sheet(len(shown), title, 2.0, 1, sharex=True, sharey=True)
     colours = looks(run.variants)
     drawn: set[str] = set()
     for point, panel in zip(shown, axes, strict=True):
         drawn |= _call(panel, point, session, colours[point.variant].colour)
         panel.set_title(point.variant.label, color=colours[point.variant].colour, weight="bold")
     axes[-1].set_xlabel("time since the user began to speak, s")
-    figure.legend(handles=_legend(drawn), loc="outside lower left", ncols=5)
+    legend(figure, *_legend(drawn), ncols=5)
     caption = (
         "The user's microphone above, what is heard of the agent below; red is where the agent sounds while the user "
         "speaks to it. A triangle is where the server told that a turn is over, a cross where it cut its reply. "

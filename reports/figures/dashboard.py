@@ -44,7 +44,7 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
 
     `note` joins the caption.
     """
-    figure, axes = sheet(2, len(columns), title, 2.75, sharex=True)
+    figure, axes = sheet(2 * len(columns), title, 2.75, len(columns), sharex=True)
     above, below = axes[: len(columns)], axes[len(columns) :]
     used: list[Measured] = []
     for (name, series), upper, lower in zip(columns.items(), above, below, strict=True):
@@ -63,12 +63,7 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         lower.set(xlim=(0, finished(here)[0].params["duration_s"]))
     if not finished(used):
         return LeftOut(NAME, title, "no point of it is finished")
-    first, *others = [axes for axes in above if axes.has_data()]
-    named = dict(zip(*reversed(first.get_legend_handles_labels()), strict=True))
-    for axes in others:
-        named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | named
-    drawn = first.get_legend_handles_labels()[1]
-    legend(first, *(handle for label, handle in named.items() if label not in drawn))
+    legend(figure)
     caption = (
         "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; tick dispatched to "
         "tick returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "

@@ -25,15 +25,20 @@ MOST_MARKED = 15
 
 
 def sheet(
-    rows: int, columns: int, title: str, height_in: float = 3.1, **shared: Any
+    count: int, title: str, height_in: float = 3.1, columns: int = 3, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of rows × columns axes, row by row; `shared` is sharex, sharey and width_ratios of matplotlib."""
+    """A figure with `count` axes in rows of at most `columns`, each row `height_in` high; `shared`: sharex, sharey and
+    width_ratios of matplotlib."""
     from matplotlib.figure import Figure
 
+    columns = min(count, columns)
+    rows = -(-count // columns)
     figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
     axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    for unused in axes[count:]:
+        unused.remove()
     figure.suptitle(title, x=0.012, ha="left", wrap=True)
-    return figure, axes
+    return figure, axes[:count]
 
 
 def line(
@@ -70,10 +75,15 @@ def joining(points: int) -> dict[str, Any]:
     return {"ls": "none"} if points < 3 else {"marker": ""} if points > MOST_MARKED else {}
 
 
-def legend(axes: Axes, *more: Any, ncols: int = 4) -> None:
-    """One legend below all panels: what `axes` has, and further handles such as `paper_handle()`."""
-    handles, _ = axes.get_legend_handles_labels()
-    axes.figure.legend(handles=[*handles, *more], loc="outside lower left", ncols=ncols)
+def legend(figure: Figure, *more: Any, ncols: int = 4, **how: Any) -> None:
+    """One legend below all panels: what has a name on any of them, each name once, and further handles."""
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    named |= {handle.get_label(): handle for handle in more}
+    if named:
+        figure.legend(named.values(), named.keys(), loc="outside lower left", ncols=ncols, **how)
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -93,15 +103,22 @@ def identity(axes: Axes, low: float, high: float, within: float = 0.10) -> None:
 def plain_log(axis: Axis) -> None:
     """A logarithmic axis whose ticks are round numbers without powers: 1, 2, 5, powers of ten alone on a long axis, and
     even steps on one that is less than a decade long."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
     even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
     axis.set_major_locator(
         even if high < 4 * low else LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5))
     )
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    plain(axis)
     axis.set_minor_formatter(NullFormatter())
+
+
+def plain(axis: Axis) -> None:
+    """Numbers as people write them: 0.5, 20, 350,000."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def in_per_cent(axes: Axes, values: Iterable[float] = (0, 1)) -> None:

@@ -36,7 +36,7 @@ import numpy as np
 
 from harness.metrics.stats import Spread, across_seeds
 from reports.claims.quantities import Measure, Panels, Quantity, Setting, of, spread
-from reports.figures.drawing import in_per_cent, line, plain_log, sheet, whole_numbers
+from reports.figures.drawing import in_per_cent, legend, line, plain_log, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.figures.style import INK, MUTED, Look, engine_looks
 from reports.runs.measured import Measured
@@ -122,12 +122,10 @@ def figure(
         title, rows, columns, height_in, points=used, bars=spans, paper=paper if published else "", **more
     )
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
-        for unused in axes[len(plots) :]:
-            unused.remove()
-        counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=False)]
+        counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=True)]
         if not any(count is None or count for count in counts):
             return LeftOut("", title, "nothing of it was measured")
-        _once(axes[: len(plots)], columns)
+        _once(axes, columns)
         return caption if isinstance(caption, str) else caption(panels)
 
     return draw
@@ -135,9 +133,9 @@ def figure(
 
 def picture(
     title: str,
-    rows: int = 1,
-    columns: int = 1,
+    count: int = 1,
     height_in: float = 3.1,
+    columns: int = 4,
     *,
     points: Callable[[Panels], Iterable[Measured]] = every,
     modelled: bool = False,
@@ -147,7 +145,7 @@ def picture(
     name: str = "",
     **shared: Any,
 ) -> Callable[[Callable[..., str | LeftOut]], Draw]:
-    """A card's `draw` from a function that fills rows × columns axes with its runs, and returns the caption.
+    """A card's `draw` from a function that fills `count` axes with its runs, and returns the caption.
 
     The caption ends with the points that the figure is made from, `points`, and says of `bars` that they span seeds.
     There is no figure where none of these is finished. `modelled`: it shows a model that needs no runs. `paper` names
@@ -160,18 +158,11 @@ def picture(
             used = [] if modelled else list(points(panels))
             if not modelled and all(point.error is not None for point in used):
                 return LeftOut(name, title, "no point of it is finished")
-            drawn, axes = sheet(rows, columns, title, height_in, **shared)
+            drawn, axes = sheet(count, title, height_in, columns, **shared)
             caption = fill(panels, *axes)
             if isinstance(caption, LeftOut):
                 return replace(caption, name=name)
-            named: dict[str, Any] = {}
-            for own in drawn.axes:
-                for handle, label in zip(*own.get_legend_handles_labels(), strict=True):
-                    named.setdefault(label, handle)
-            if paper:
-                named[paper] = paper_handle(paper)
-            if named:
-                drawn.legend(named.values(), named.keys(), loc="outside lower left", ncols=ncols)
+            legend(drawn, *([paper_handle(paper)] if paper else []), ncols=ncols)
             made = "" if modelled else made_from(used, bars)
             return Picture(name, title, drawn, f"{caption} {made}".strip())
 

@@ -15,6 +15,7 @@ import pandas as pd
 from harness.metrics import kv_pool
 from harness.metrics.frame_table import DELIVERED
 from harness.metrics.wall import BUCKET_S, bucket_latencies
+from reports.figures.drawing import plain
 from reports.figures.style import HEALTHY, INK, MUTED, Look
 from reports.runs.measured import Measured
 
@@ -104,14 +105,12 @@ LOWEST_MS, ABOVE = 0.2, 3.5
 
 def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
     """A log axis in ms, with the budget and the cap of the wait as lines, `named` or not."""
-    from matplotlib.ticker import FuncFormatter
-
     budget_ms, cap = 1000 * point.params["frame_s"], point.params.get("wait_cap")
     levels = [(budget_ms, "deadline B", (6, 2), 3)]
     if cap is not None:  # of somebody's endpoint nobody knows it
         levels.append((budget_ms * cap, "wait cap", (2, 2), -10))
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain(axes.yaxis)
     for level, name, dashes, place in levels:
         axes.axhline(level, color=MUTED, lw=0.9, ls=(0, dashes), zorder=1)
         if named:

@@ -9,9 +9,10 @@ from typing import Any
 
 from harness.metrics.request_table import COMPLETED
 from reports.claims.published import Published
+from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns
-from reports.figures.style import INK, MUTED, SPEECH, looks, panels
+from reports.figures.style import INK, MUTED, SPEECH, looks
 from reports.runs.measured import Run, Variant
 from reports.tables.labels import setting
 
@@ -35,7 +36,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if not whole:
         return LeftOut(NAME, title, f"no reply at {setting(where)} was heard to its end in every variant")
     chosen = max(whole, key=_speech_s)
-    figure, axes = panels(len(run.variants), title, 3.5)
+    figure, axes = sheet(len(run.variants), title, 3.5, sharex=True, sharey=True)
     look = looks(run.variants)
     read_off: dict[str, dict[Variant, float]] = {GENERATION: {}, PLAYBACK: {}}
     for (variant, own), panel in zip(look.items(), axes, strict=True):
@@ -59,7 +60,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         )  # fmt: skip
         panel.set_xlabel("time since the user's turn ended, s")
     axes[0].set(ylabel="speech, s", xlim=(0, None), ylim=(0, None))
-    figure.legend(handles=_legend(), loc="outside lower left", ncols=5)
+    legend(figure, *_legend(), ncols=5)
     caption = (
         "The shaded area is speech that is generated and not yet heard: the work that an interruption would "
         "waste. A curve above the dashed one is ahead of the listener; where it meets it, the listener "

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from reports.claims.published import Published
+from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
-from reports.figures.style import MUTED, STAGES, panels
+from reports.figures.style import MUTED, STAGES
 from reports.runs.measured import Measured, Run
 from reports.runs.placement import deployment_of, place
 from reports.tables.labels import setting
@@ -44,7 +45,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     deployment = deployment_of(points[0].point)
     sms = deployment.gpu.sms if deployment else 0
     divided = all(SMS in steps and steps[SMS].notna().any() for _, steps in tables.values())
-    figure, axes = panels(len(tables), TITLE, 2.2 if divided else 0.7 + 0.35 * len(stages), columns=1)
+    height_in = 2.2 if divided else 0.7 + 0.35 * len(stages)
+    figure, axes = sheet(len(tables), TITLE, height_in, 1, sharex=True, sharey=True)
     for (variant, (gpu, steps)), panel in zip(tables.items(), axes, strict=True):
         within = steps.loc[(steps["t_s"] < end_s) & (steps["t_s"] + steps["dt_s"] > begin_s)]
         if divided:
@@ -53,7 +55,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             _in_lanes(panel, within, begin_s, looks)
         panel.set(title=f"{variant.label}, {gpu}", xlim=(0, end_s - begin_s))
     axes[-1].set_xlabel(f"time since {begin_s:.1f} s, s")
-    figure.legend(handles=_legend(looks if divided else {}), loc="outside lower left", ncols=5)
+    legend(figure, *_legend(looks if divided else {}), ncols=5)
     high = "its height is the SMs that it ran on" if divided else "steps of a stage follow one another"
     caption = (
         f"Each bar is one step of the engine; {high}. Shown is the GPU that the most stages share, among those the "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
-from reports.figures.drawing import few_loads, load_colours, sheet
+from reports.figures.drawing import few_loads, legend, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.live.live_record import all_of
 from reports.runs.answer import Finished
@@ -24,7 +24,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if not any(row.documents for row in rows):
         return LeftOut(NAME, TITLE, "no point with documents beside counts")
     users = user_columns(points)
-    figure, panels = sheet(1, len(users), TITLE, 3.3)
+    figure, panels = sheet(len(users), TITLE, 3.3, len(users))
     cells = few_loads(list(dict.fromkeys(row.cell for row in rows)))
     for column, panel in zip(users, panels, strict=True):
         for cell, colour in zip(cells, load_colours(len(cells)), strict=True):
@@ -41,7 +41,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             for x, y, documents in known:
                 panel.annotate(str(documents), (x, y), (5, 5), textcoords="offset points", fontsize=9)
         panel.set(xlabel="batch tokens per second", ylabel=f"{column.heading}, {column.unit}", ylim=(0, None))
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    legend(figure)
     caption = (
         "Numbers at the markers are documents in flight; the same users called beside each, and 0 is what they get "
         f"alone. Medians over seeds. {all_of(counted)}"

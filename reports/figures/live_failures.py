@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from reports.claims.published import Published
-from reports.figures.drawing import few_loads, load_colours, sheet
+from reports.figures.drawing import few_loads, legend, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.live.live_record import all_of, failures_by_reason, loads
 from reports.runs.measured import Run
@@ -25,7 +25,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     every = loads(run)
     shown = few_loads(range(len(every)))
     drawn = [row for row in rows if any(row["counts"][index] for index in shown)][:_REASONS]
-    figure, (axes,) = sheet(1, 1, title, 1.1 + 0.32 * len(drawn))
+    figure, (axes,) = sheet(1, title, 1.1 + 0.32 * len(drawn))
     left, place = np.zeros(len(drawn)), np.arange(len(drawn))
     for index, colour in zip(shown, load_colours(len(shown)), strict=True):
         counts = np.array([row["counts"][index] for row in drawn])
@@ -41,7 +41,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     axes.margins(x=0.08)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel("failed turns")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    legend(figure)
     more = f" {len(rows) - len(drawn)} rarer reasons are in the table." if len(rows) > len(drawn) else ""
     used = [point for index in shown for point in every[index].points]
     caption = (

@@ -75,11 +75,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     names = chosen(table)
     if not names:
         return LeftOut(NAME, title, "the endpoint never answered, or nothing that it said moved")
-    rows = -(-len(names) // _COLUMNS)
     where = ", ".join(filter(None, [load.variant.label, setting(dict(load.cell)), f"seed {point.seed}"]))
-    figure, axes = sheet(rows, min(_COLUMNS, len(names)), f"{title}, {where}", 1.75, sharex=True)
-    for unused in axes[len(names) :]:
-        unused.remove()
+    figure, axes = sheet(len(names), f"{title}, {where}", 1.75, _COLUMNS, sharex=True)
     for index, name in enumerate(names):
         _panel(axes[index], table, name)
         _silences(axes[index], table)

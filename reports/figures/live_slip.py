@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.claims.published import Published
-from reports.figures.drawing import few_loads, load_colours, sheet
+from reports.figures.drawing import few_loads, legend, load_colours, plain, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED
 from reports.live.live_record import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
@@ -29,7 +29,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     shown = few_loads([load for load in loads(run) if slips_s(load.points).size])
     if not shown:
         return LeftOut(NAME, title, "nothing was sent")
-    figure, (axes,) = sheet(1, 1, title, 3.4)
+    figure, (axes,) = sheet(1, title, 3.4)
     least = 1.0
     for load, colour in zip(shown, load_colours(len(shown)), strict=True):
         slips = slips_s(load.points)
@@ -46,7 +46,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
                     max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5
                 )
     _axes(axes, slip_limit_s([point for load in shown for point in load.points]), least)
-    figure.legend(handles=_handles(axes), loc="outside lower left", ncols=4)
+    floor = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
+    axes.plot([], [], **floor, label="floor: null server")
+    legend(figure)
     used = [point for load in shown for point in load.points]
     caption = (
         "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) that left later "
@@ -76,14 +78,6 @@ def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
         "P99", (0.995, 0.01), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
         fontsize=8, color=MUTED, ha="right",
     )  # fmt: skip
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain(axes.xaxis)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     axes.set(xlabel="send slip, ms (log scale)", ylabel="share of messages sent later")
-
-
-def _handles(axes: Axes) -> list:
-    from matplotlib.lines import Line2D
-
-    handles, _ = axes.get_legend_handles_labels()
-    floor = Line2D([], [], marker="o", ms=6, mfc="white", mec=MUTED, ls="none", label="floor: null server")
-    return [*handles, floor]

@@ -32,9 +32,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if run.frames or not any(len(point.all_requests) for point in shown.values()):
         return LeftOut(NAME, title, "no live point has turns")
     where = setting(dict(next(iter(shown)).cell))
-    figure, axes = sheet(
-        2, len(shown), f"{title}, {where}" if where else title, 2.6, sharex=True, sharey="row"
-    )
+    title = f"{title}, {where}" if where else title
+    figure, axes = sheet(2 * len(shown), title, 2.6, len(shown), sharex=True, sharey="row")
     above, below = axes[: len(shown)], axes[len(shown) :]
     look = looks(run.variants)
     for (load, point), upper, lower in zip(shown.items(), above, below, strict=True):
@@ -50,7 +49,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         lower.set_xlabel("elapsed time, s")
     above[0].set_ylabel(f"{wait}, ms (log scale)")
     below[0].set_ylabel("sessions")
-    legend(above[0], *below[0].get_legend_handles_labels()[0])
+    legend(figure)
     caption = (
         f"Above, a dot for each turn that was answered, at the end of its user's speech; lines are P50 and P90 over "
         f"{BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. Below, sessions on "

@@ -38,7 +38,7 @@ def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
     used: list[Measured] = [point for points, _ in series.values() for point in points]
     if not finished(used):
         return LeftOut(NAME, title, "no point of it is finished")
-    figure, (upper, lower) = sheet(2, 1, title, 2.6, sharex=True)
+    figure, (upper, lower) = sheet(2, title, 2.6, 1, sharex=True)
     for label, (points, look) in series.items():
         occupancy(upper, points, label, look)
         curves(lower, points, running, look, label)
@@ -55,7 +55,7 @@ def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
         Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
         Line2D([], [], color=MUTED, lw=1.2, ls=(0, (4, 2)), label="waiting (one run)"),
     ]
-    legend(upper, *handles)
+    legend(figure, *handles)
     caption = (
         "Above, the share of KV blocks in use, each second. The dotted line is fitted to the first minute below 60 %; "
         "where it meets 100 % the pool was predicted to be full, and the cross says when it was. Below, requests that "

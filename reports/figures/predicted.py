@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.truth.truth_report import Report
-from reports.figures.drawing import identity, plain_log, sheet
+from reports.figures.drawing import identity, legend, plain_log, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import MUTED
 
@@ -31,7 +31,7 @@ BAND = 0.10
 def draw(report: Report, requests: pd.DataFrame) -> Picture:
     """`requests`: as `harness.truth.truth_report.store` keeps them."""
     title = "Virtual time held against real servers"
-    figure, grid = sheet(1, 3, title, 3.2)
+    figure, grid = sheet(3, title, 3.2)
     for axes, (name, (label, factor, unit)) in zip(grid, LATENCIES.items(), strict=True):
         pairs = {
             kind: requests.loc[requests["saturated"] == (kind == "saturated")].dropna(
@@ -47,8 +47,7 @@ def draw(report: Report, requests: pd.DataFrame) -> Picture:
         told = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
         points["in sum"] = factor * np.array(told, float).reshape(-1, 2)
         _panel(axes, points, label, unit)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=3, markerscale=1.6)
+    legend(figure, ncols=3, markerscale=1.6)
     return Picture("truth", title, figure, _caption(report))
 
 

@@ -27,7 +27,7 @@ def draw(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
     fitted = profile.stages[stage]
     cells = _cells(samples)
     title = f"Step times of {profile.model}, {stage}: measured against fitted"
-    figure, (top_left, top_right, left, right) = sheet(2, 2, title, 2.65)
+    figure, (top_left, top_right, left, right) = sheet(4, title, 2.65, 2)
     for axes, form in ((top_left, CONSERVE), (top_right, SEGMENTED)):
         _residuals(axes, cells, form, "tokens")
         error = fitted.forms[form].held_out

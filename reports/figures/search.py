@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.slo.search import Search, Searches
 from harness.slo.targets import scale
 from reports.claims.published import Published
-from reports.figures.drawing import joining, sheet
+from reports.figures.drawing import joining, legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
 from reports.figures.targets import target_panel
@@ -56,10 +56,10 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             )
             for variant, (own, each) in zip(variants, pairs, strict=True)
         ]
-    figure, axes = sheet(1, len(question.targets), title, 3.4, sharex=True)
+    figure, axes = sheet(len(question.targets), title, 3.4, len(question.targets), sharex=True)
     for index, panel in enumerate(axes):
         _panel(panel, searches, index, pairs)
-    figure.legend(handles=handles, loc="outside lower left", ncols=5 if question.counts else 2)
+    legend(figure, *handles, ncols=5 if question.counts else 2)
     return Picture(NAME, title, figure, caption)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from reports.runs.measured import Variant
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, SPEECH, BROKEN, HEALTHY = "#222b36", "#5d6b7c", "#8793a3", "#b3003c", "#00884f"
@@ -128,17 +127,3 @@ def style() -> AbstractContextManager[None]:
     import matplotlib.style
 
     return matplotlib.style.context(str(files("reports.figures") / "rehearsal.mplstyle"))
-
-
-def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` axes in rows of at most `columns`, each row `height_in` high."""
-    from matplotlib.figure import Figure
-
-    columns = min(count, columns)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten().tolist()
-    for unused in axes[count:]:
-        unused.remove()
-    figure.suptitle(title, x=0.012, ha="left", wrap=True)
-    return figure, axes[:count]

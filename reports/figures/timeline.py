@@ -11,9 +11,10 @@ import numpy as np
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.request_table import BARGED_IN, COMPLETED
 from reports.claims.published import Published
+from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
-from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
+from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks
 from reports.runs.measured import Run, Variant
 from reports.tables.labels import setting
 
@@ -43,11 +44,11 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if cut:
         title += ": a user interrupts"
     look = looks(run.variants)
-    figure, axes = panels(len(look), title, 1.75, columns=1)
+    figure, axes = sheet(len(look), title, 1.75, 1, sharex=True, sharey=True)
     for (variant, own), panel in zip(look.items(), axes, strict=True):
         _lanes(panel, chosen, variant, own, _LIVE_LANES if run.live else _LANES)
     axes[-1].set_xlabel("time since the user began to speak, s")
-    figure.legend(handles=_legend(bool(cut), run.live), loc="outside lower left", ncols=4)
+    legend(figure, *_legend(bool(cut), run.live))
     hatched = "Of thinker and talker, the hatched part was generated and never heard. " if cut else ""
     between = "Between two bars of a stage the engine served others or held this request back."
     if run.live:

@@ -9,17 +9,9 @@ import numpy as np
 from scipy import stats
 from scipy.special import gamma as gamma_function
 
+from reports.figures.drawing import legend, plain, plain_log, sheet
 from reports.figures.picture import LeftOut, Picture
-from reports.traces.trace_figures import (
-    LAW,
-    Shown,
-    grid,
-    logarithmic,
-    plain,
-    probabilities,
-    survival,
-    thinned,
-)
+from reports.traces.trace_figures import LAW, Shown, probabilities, survival, thinned
 from workloads.distributions.arrivals import weibull_shape
 from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.statistics.describe import scheduled
@@ -63,7 +55,7 @@ def arrivals(traces: Sequence[Shown]) -> Picture | LeftOut:
     first = times[traces[0].label]
     if rate(first) is None:
         return LeftOut("arrivals", ARRIVALS, "all its arrivals are at one instant")
-    figure, (total, counts) = grid(2, ARRIVALS, 2.3, 1)
+    figure, (total, counts) = sheet(2, ARRIVALS, 2.3, 1)
     total.sharex(counts)
     window_s = _window(max(t[-1] - t[0] for t in times.values()), len(first))
     for one in traces:
@@ -105,7 +97,7 @@ def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
     times = [scheduled(one.trace) for one in traces]
     if any(rate(t) is None or len(t) < 3 for t in times):
         return LeftOut("gaps", GAPS, "fewer than three arrivals at different instants")
-    figure, (tail, quantiles, windows) = grid(3, GAPS, 3.2, 3)
+    figure, (tail, quantiles, windows) = sheet(3, GAPS, 3.2, 3)
     label, law = _law(traces[0].trace, times[0])
     for one, t in zip(traces, times, strict=True):
         tail.step(*survival(np.diff(t)), where="pre", color=one.colour, label=one.label)
@@ -130,8 +122,8 @@ def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
     low, high = windows.get_ylim()
     windows.set_ylim(min(low, 0.5), max(high, 2))
     for axis in (tail.yaxis, quantiles.xaxis, quantiles.yaxis, windows.xaxis, windows.yaxis):
-        logarithmic(axis)
-    figure.legend(*tail.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+        plain_log(axis)
+    legend(figure, ncols=3)
     return Picture("gaps", GAPS, figure, _caption(times[0], label, law, name))
 
 

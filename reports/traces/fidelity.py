@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reports.figures.drawing import plain_log, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.traces.numbers import short
 from reports.traces.page import write_page
-from reports.traces.trace_figures import LAW, OURS, grid, logarithmic, probabilities
+from reports.traces.trace_figures import LAW, OURS, probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +75,7 @@ def chance(one: Comparison) -> float:
 
 def _draw(workload: str, comparisons: Sequence[Comparison]) -> Picture:
     title = f"{workload}: quantiles, real and ours"
-    figure, panels = grid(len(comparisons), title, 2.9, 3)
+    figure, panels = sheet(len(comparisons), title, 2.9, 3)
     for one, panel in zip(comparisons, panels, strict=True):
         _quantiles(panel, one)
     for panel in panels[::3]:
@@ -104,7 +105,7 @@ def _quantiles(panel: Axes, one: Comparison) -> None:
     ends = [min(real.min(), ours.min()), max(real.max(), ours.max())]
     panel.plot(ends, ends, color=LAW, lw=0.9, ls=(0, (4, 3)))
     if logarithmic_axes:
-        logarithmic(panel.xaxis)
-        logarithmic(panel.yaxis)
+        plain_log(panel.xaxis)
+        plain_log(panel.yaxis)
     panel.set_title(f"{one.column}: KS {one.ks:.3f}, {verdict(one.ks)}", fontsize=9)
     panel.set_xlabel(f"quantile of {one.source}{f', {one.unit}' if one.unit else ''}")

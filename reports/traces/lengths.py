@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reports.figures.drawing import legend, plain_log, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.traces.numbers import short
-from reports.traces.trace_figures import Shown, grid, logarithmic
+from reports.traces.trace_figures import Shown
 from workloads.statistics.describe import quantities
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     same = [f"{LABELS[name]} {short(float(values[0][name][0]))}" for name in known if name not in names]
     if not names:
         return LeftOut(NAME, TITLE, f"nothing differs: {'; '.join(same)}")
-    figure, panels = grid(len(names), TITLE, 2.15, 3)
+    figure, panels = sheet(len(names), TITLE, 2.15, 3)
     for name, panel in zip(names, panels, strict=True):
         _histogram(panel, [one[name] for one in values], traces, name)
         panel.set_xlabel(LABELS[name])
@@ -52,7 +53,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
         from matplotlib.patches import Patch
 
         handles = [Patch(color=one.colour, label=one.label) for one in traces]
-        figure.legend(handles=handles, loc="outside lower left", ncols=2)
+        legend(figure, *handles, ncols=2)
     caption = (
         "Share of turns (of sessions for their turns; of turns that have one, for speech, pauses and "
         "interruptions) in bins of equal width on a logarithmic axis; values of 0 are left out. "
@@ -75,7 +76,7 @@ def _histogram(panel: Axes, samples: Sequence[np.ndarray], traces: Sequence[Show
             panel.axvline(float(np.percentile(sample, quantile)), color=one.colour, lw=1.1, ls=dashes)
     if name != "turns_per_session" or known.max() > LINEAR:
         panel.set_xscale("log")
-        logarithmic(panel.xaxis)
+        plain_log(panel.xaxis)
     median, tail = np.percentile(samples[0], (50, 99)).tolist()
     panel.set_title(f"P50 {short(median)}, P99 {short(tail)}", fontsize=9)
     panel.set_ylim(bottom=0)

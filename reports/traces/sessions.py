@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reports.figures.drawing import legend, plain, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, SPEECH
-from reports.traces.trace_figures import OURS, Shown, grid, plain
+from reports.traces.trace_figures import OURS, Shown
 from workloads.transforms.nominal import nominal
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     count = int(lanes[rows].max()) + 1
     if timeline.end_s[rows].max() == timeline.start_s[rows].min():
         return LeftOut(NAME, TITLE, "its first sessions are typed and sent at one instant")
-    figure, (panel,) = grid(1, TITLE, 0.6 + 0.19 * max(count, 6), 1)
+    figure, (panel,) = sheet(1, TITLE, 0.6 + 0.19 * max(count, 6), 1)
     spoken, voiced = columns["audio_s"][rows] > 0, columns["reply_audio_s"][rows] > 0
     start, said, end = (values[rows] for values in (timeline.start_s, timeline.said_s, timeline.end_s))
     cut, lane = timeline.interrupted[rows], lanes[rows]
@@ -45,7 +46,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     margin = 0.01 * (edge - start.min())
     panel.set_xlim(start.min() - margin, edge + margin)
     panel.grid(axis="y", visible=False)
-    figure.legend(handles=_legend(spoken, voiced, cut), loc="outside lower left", ncols=4)
+    legend(figure, *_legend(spoken, voiced, cut))
     caption = (
         f"The {count} sessions that arrive first, on the nominal timeline: the server answers at once, and a "
         "reply takes as long as it plays. Real replies come later, and with them what follows by a pause. "

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, SPEECH
-from reports.traces.trace_figures import OURS, Shown, grid
+from reports.traces.trace_figures import OURS, Shown
 from workloads.audio.vad import RATE, segments_of
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
@@ -35,7 +36,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     except UserError as error:
         return LeftOut(NAME, TITLE, str(error).rstrip("."))
     origin = timeline.start_s[rows[0]]
-    figure, (panel,) = grid(1, TITLE, 2.6, 1)
+    figure, (panel,) = sheet(1, TITLE, 2.6, 1)
     peak = max(float(np.abs(pcm.astype(float)).max()) for pcm in sound) or 1.0
     for row, pcm, stretches, event in zip(rows, sound, heard, beside, strict=True):
         begin, said, end = (
@@ -58,9 +59,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
             panel.axvline(end, color=BROKEN, lw=1.4, ls=(0, (4, 2)), label="user interrupts")
     panel.set(xlabel="time since the session began, s", ylabel="amplitude", ylim=(-1.4, 1.35))
     panel.set(xlim=(-0.2, float(timeline.end_s[rows[-1]] - origin) + 0.2), yticks=[])
-    handles, labels = panel.get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
-    figure.legend(once.values(), once.keys(), loc="outside lower left", ncols=4)
+    legend(figure)
     return Picture(NAME, TITLE, figure, _caption(trace, columns, rows))
 
 

@@ -7,7 +7,7 @@ import pytest
 from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import Picture
-from reports.figures.style import NAMES, name_systems, named, panels, style
+from reports.figures.style import NAMES, name_systems, named, style
 from reports.figures.svg import save
 
 
@@ -22,11 +22,11 @@ def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
 
 def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
     with style():
-        figure, (axes,) = sheet(1, 1, "liveserve against vllm_omni")
+        figure, (axes,) = sheet(1, "liveserve against vllm_omni")
         axes.plot([0, 1], [0, 1], label="pf_limit")
         axes.set_xticks([0, 1], ["chunked", "0.5"])
         axes.set_title("nova")
-        legend(axes)
+        legend(figure)
         name_systems(figure)
         figure.canvas.draw()
     assert figure.get_suptitle() == "LiveServe against vLLM-Omni"
@@ -37,7 +37,7 @@ def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
 
 def test_a_title_of_any_length_is_whole() -> None:
     with style():
-        for figure, _ in (sheet(1, 2, "a long title " * 12), panels(2, "a long title " * 12, 3.0)):
+        for figure, _ in (sheet(2, "a long title " * 12), sheet(2, "a long title " * 12, columns=1)):
             figure.canvas.draw()
             (title,) = [text for text in figure.texts if text.get_text().startswith("a long")]
             assert title.get_window_extent().x1 <= figure.bbox.x1
@@ -46,11 +46,11 @@ def test_a_title_of_any_length_is_whole() -> None:
 def test_dollar_signs_begin_no_mathematics_and_powers_stay_powers(tmp_path: Path) -> None:
     words = r"quota $5 \frac{ of $6 \bad exceeded"
     with style():
-        figure, (axes,) = sheet(1, 1, words)
+        figure, (axes,) = sheet(1, words)
         axes.set(xscale="log", xlim=(1, 1e4), xlabel=words)
         axes.set_yticks([0, 1], [words, "$x$"])
         axes.plot([1, 10], [0, 1], label=words)
-        legend(axes)
+        legend(figure)
         save(Picture("a", "a", figure, ""), tmp_path)
         assert all(label.get_parse_math() for label in axes.get_xticklabels())
         assert not any(label.get_parse_math() for label in axes.get_yticklabels())
@@ -64,5 +64,5 @@ def test_a_picture_replaces_a_link_and_writes_through_none(tmp_path: Path, name:
     folder.mkdir()
     (folder / name).symlink_to(victim)
     with style():
-        save(Picture("a", "a", sheet(1, 1, "a")[0], ""), folder)
+        save(Picture("a", "a", sheet(1, "a")[0], ""), folder)
     assert victim.read_text() == "mine" and not (folder / name).is_symlink()

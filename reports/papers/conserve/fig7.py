@@ -62,7 +62,7 @@ def _first(panels: Panels) -> dict[str, Measured]:
     return {engine: points[0] for engine, points in found.items() if points}
 
 
-@picture(TITLE, 3, 1, points=lambda panels: _first(panels).values())
+@picture(TITLE, 3, columns=1, points=lambda panels: _first(panels).values())
 def draw(panels: Panels, *axes: Any) -> str:
     """The first seed: TTFT and P99 time between tokens of each online request, and all tokens computed."""
     first = _first(panels)

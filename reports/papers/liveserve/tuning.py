@@ -110,7 +110,7 @@ def cheapest(tried: Mapping[str, Tried]) -> list[str]:
     return sorted(same, key=lambda ratio: abs(RATIOS[ratio][0] - RATIOS[ratio][1]))
 
 
-@picture(TITLE, 1, len(STAGES), sharey=True)
+@picture(TITLE, len(STAGES), sharey=True)
 def draw(panels: Panels, *axes: Any) -> str | LeftOut:
     """A panel for each stage: waste, stall and their sum over the ratio, the chosen one marked."""
     found = {stage: judged(panels, stage) for stage in STAGES}

@@ -78,7 +78,7 @@ def _points(panels: Panels) -> list[Measured]:
     return [point for row in DRAWN for point in _at(row).points(panels) if finished(_at(row).points(panels))]
 
 
-@picture(TITLE, 1, 2, points=_points, paper="paper", bars=True)
+@picture(TITLE, 2, points=_points, paper="paper", bars=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
     """Left: the question playing, by session age. Right: the fresh question and the recall."""
     rows = [row for row in DRAWN if finished(_at(row).points(panels))]

@@ -51,7 +51,7 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 3, 1, 1.7, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)
+@picture(TITLE, 3, 1.7, 1, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)
 def draw(panels: Panels, *axes: Any) -> str:
     """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
     point = finished(at(DRAWN).points(panels))[0]

@@ -58,7 +58,7 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, modelled=True)
+@picture(TITLE, 2, modelled=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
     """All pairs of shares with their frontier, and the shares along it."""
     ours, kept = profile(), profile().frontier(OUTPUTS)

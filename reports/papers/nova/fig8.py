@@ -56,7 +56,7 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, modelled=True)
+@picture(TITLE, 2, modelled=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
     """The gain, and the slowdown of each."""
     for stage, colour in COLOURS.items():

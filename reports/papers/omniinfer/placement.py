@@ -132,7 +132,7 @@ CLAIMS = {
 }
 
 
-@picture(TITLE, 1, 2, modelled=True)
+@picture(TITLE, 2, modelled=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
     """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
     width = 15

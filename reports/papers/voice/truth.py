@@ -193,7 +193,7 @@ _AXES = {
 _COLOURS = "#999999", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
 
 
-@picture(TITLE, 1, 4, ncols=5)
+@picture(TITLE, 4, ncols=5)
 def draw(panels: Panels, *axes: Any) -> str:
     """Predicted over measured; what was fitted is hollow."""
     colours = dict(zip([run["server"] for run in PAPER], _COLOURS, strict=True))
