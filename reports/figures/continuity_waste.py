@@ -9,7 +9,6 @@ from typing import Any
 from reports.claims.published import Published, along
 from reports.figures.forms import Plot, figure, lines
 from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over
-from reports.figures.throughput import COLUMNS
 from reports.runs.measured import Run
 from reports.tables.labels import setting, short
 
@@ -89,7 +88,7 @@ def _over_axis(
         title,
         *map(plot, range(len(chosen))),
         name=name,
-        rows=-(-len(chosen) // COLUMNS),
+        columns=3,
         height_in=3.0,
         points=lambda _: [point for here in used for point in here],
         paper="paper (other deployment)",

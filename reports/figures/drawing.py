@@ -61,11 +61,12 @@ def line(
     if places:
         how = look.joined | joining(len(places))
         axes.plot(*zip(*places.values(), strict=True), **how, label=label, zorder=4)
-    for x, place in places.items() if len(places) <= MOST_MARKED else ():
+    several = [x for x in places if known[x].n > 1 and len(places) <= MOST_MARKED]
+    for x in several:
         ends = {"yerr": whiskers(known[x], factor)}
         if across is not None:
             ends["xerr"] = whiskers(across[x], across_factor)
-        axes.errorbar(*place, **ends, color=look.colour, lw=0.9, alpha=0.7, zorder=3)
+        axes.errorbar(*places[x], **ends, color=look.colour, lw=0.9, alpha=0.7, zorder=3)
     return places
 
 

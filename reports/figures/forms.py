@@ -104,23 +104,21 @@ def figure(
     title: str,
     *plots: Plot,
     caption: str | Callable[[Panels], str],
-    rows: int = 1,
+    columns: int = 0,
     height_in: float = 3.1,
     points: Callable[[Panels], Iterable[Measured]] | None = None,
     paper: str = "paper",
     **more: Any,
 ) -> Draw:
-    """A card's `draw`: plots row by row, a legend of what is named on any of them, and a caption.
+    """A card's `draw`: plots in rows of `columns` (0: in one), a legend of what is named on any of them, and a caption.
 
     `points`: those that the figure is made from, where they are not those of its plots; `more`: see `picture`.
     """
-    columns = -(-len(plots) // rows)
+    columns = columns or len(plots)
     used = points or partial(_measured, plots)
     published, spans = any(plot.marked for plot in plots), any(plot.spans for plot in plots)
 
-    @picture(
-        title, rows, columns, height_in, points=used, bars=spans, paper=paper if published else "", **more
-    )
+    @picture(title, len(plots), height_in, columns, points=used, bars=spans, paper=paper * published, **more)
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
         counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=True)]
         if not any(count is None or count for count in counts):
@@ -401,7 +399,8 @@ def _bar(
     height = factor * (found.median or 0)
     ends, (x, y) = whiskers(found, factor), (height, place) if lying else (place, height)
     (axes.barh if lying else axes.bar)(place, height, width, color=look.colour, label=label, zorder=2)
-    axes.errorbar(x, y, **{"xerr" if lying else "yerr": ends}, color=INK, lw=0.9, zorder=3)
+    if found.n > 1:
+        axes.errorbar(x, y, **{"xerr" if lying else "yerr": ends}, color=INK, lw=0.9, zorder=3)
     if text:
         high = factor * (found.high or 0)
         at, away = ((high, place), (5, 0)) if lying else ((place, high), (0, 4))

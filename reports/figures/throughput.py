@@ -11,8 +11,6 @@ from reports.runs.measured import Run
 from reports.tables.labels import setting, short
 
 NAME = "throughput_latency"
-COLUMNS = 3
-"""Panels beside one another."""
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
@@ -51,7 +49,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         title,
         *map(plot, range(len(chosen))),
         name=NAME,
-        rows=-(-len(chosen) // COLUMNS),
+        columns=3,
         height_in=3.2,
         points=lambda _: [point for here in used for point in here],
         caption=caption,

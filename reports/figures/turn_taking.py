@@ -53,7 +53,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     )
     title = ", ".join(filter(None, [title, setting(where)]))
     plots = [plot(*each) for each in (DELAYS | RATES).items()]
-    shown = figure(title, *plots, name=NAME, rows=2, height_in=2.7, points=lambda _: used, caption=caption)
+    shown = figure(title, *plots, name=NAME, columns=3, height_in=2.7, points=lambda _: used, caption=caption)
     return shown({})
 
 

@@ -113,7 +113,7 @@ def test_two_points_are_not_joined(tmp_path: Path, loads: list[int], style_of_li
     (variant, *_), axes = run.variants, Figure().subplots()
     spreads = {c: over_seeds(run.at(variant, c=c), "audio_ttfp_p50") for c in loads}
     line(axes, spreads, looks(run.variants)[variant], "one")
-    assert axes.lines[-1].get_linestyle() == style_of_line and axes.lines[-1].get_marker() != "None"
+    assert axes.lines[0].get_linestyle() == style_of_line and axes.lines[0].get_marker() != "None"
 
 
 @pytest.mark.parametrize("high", [3, 5, 12, 17, 40, 260])

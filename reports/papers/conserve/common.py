@@ -279,7 +279,7 @@ def drawn(
 
     plots = [plot(row, *metric) for row in loads for metric in METRICS]
     return figure(
-        title, *plots, rows=len(loads), points=used, caption=lambda panels: f"{caption} {told(used(panels))}"
+        title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {told(used(panels))}"
     )
 
 

@@ -189,7 +189,7 @@ def _bars(column: str, metric: str, factor: float, label: str) -> Plot:
 draw = figure(
     TITLE,
     *(_bars(column, *shown) for column, shown in zip(("ttft", "tbt", "tps"), METRICS, strict=True)),
-    rows=3,
+    columns=1,
     height_in=2.6,
     points=_points,
     paper="paper (other deployment)",

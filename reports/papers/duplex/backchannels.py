@@ -90,7 +90,7 @@ draw = figure(
         lines(quantity, _over, factor=factor, title=title, xlabel="replies with a backchannel", **axes)
         for title, (quantity, factor, axes) in SHOWN.items()
     ),
-    rows=2,
+    columns=3,
     height_in=2.3,
     caption="32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then.",
 )

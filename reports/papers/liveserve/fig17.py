@@ -132,7 +132,7 @@ def _over_unaware(pool: str) -> Plot:
 draw = figure(
     TITLE,
     *(plot for pool in POOLS for plot in (_timeline(pool), _over_unaware(pool))),
-    rows=2,
+    columns=2,
     height_in=2.7,
     caption="One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not "
     "counted. Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV "

@@ -157,7 +157,7 @@ draw = figure(
         for p in RATES
         for metric, axes in METRICS.items()
     ),
-    rows=len(RATES),
+    columns=len(METRICS),
     height_in=2.6,
     caption="Eight GPUs; arrivals are Poisson and do not wait, so every system gets the same ones. keep_up delays "
     "replies that the talker could not keep up with.",

@@ -140,7 +140,7 @@ draw = figure(
         for column, label, factor in (("audio_ttfp_s", "TTFP, ms", 1000), ("rtf", "RTF", 1))
         for c, settings in _SETTINGS.items()
     ),
-    rows=2,
+    columns=len(CALLERS),
     height_in=2.6,
     ncols=2,
     caption="The share of turns whose first audio came within the time on the horizontal axis, and below whose "

@@ -158,7 +158,7 @@ def table(
         )
 
     plots = [plot(index, *column[:3]) for index, column in enumerate(columns.values())]
-    return figure(title, *plots, rows=shape[0], height_in=shape[2], sharey=True, caption=caption)
+    return figure(title, *plots, columns=shape[1], height_in=shape[2], sharey=True, caption=caption)
 
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:

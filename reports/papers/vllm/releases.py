@@ -218,7 +218,7 @@ draw = figure(
         )
         for name in (ANSWER, *QUANTITIES)
     ),
-    rows=2,
+    columns=2,
     height_in=2.4,
     sharex=True,
     points=_of_several,
