@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.claims.published import Published, along
 from reports.figures.forms import Plot, figure, lines
-from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over
+from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over, points_of
 from reports.runs.measured import Run
 from reports.tables.labels import setting, short
 
@@ -60,11 +60,9 @@ def _over_axis(
 ) -> Picture | LeftOut:
     """Draw a share over `axis`, a panel for each of the `chosen` parameters."""
     metric = {"continuity": "continuity", "wasted_tokens": "wasted_token_ratio"}[name]
-    shown = [over(run, axis, **params) for params in chosen]
-    used = [[p for by_x in series.values() for points in by_x.values() for p in points] for series in shown]
 
-    def plot(index: int) -> Plot:
-        params = chosen[index]
+    def plot(params: Mapping[str, Any]) -> Plot:
+        series = over(run, axis, **params)
         published = along(paper, metric, axis, {each: params[each] for each in ("c", "p") if each in params})
         marks = {
             variant.label: {
@@ -73,26 +71,19 @@ def _over_axis(
             for variant in run.variants
             if run.leads(variant)
         }
-        title = ", ".join(filter(None, [setting(params), counts(used[index], metric, counted_as)]))
+        title = ", ".join(filter(None, [setting(params), counts(points_of(series), metric, counted_as)]))
         ticks = sorted({*run.values(axis), *(x for x, _ in published)})
-        high = max([p.value(metric) or 0 for p in used[index]], default=0)
+        high = max([p.value(metric) or 0 for p in points_of(series)], default=0)
         top = 1.0 if high > 0.55 else max(0.1, 1.15 * high)
         more: dict[str, Any] = {
             "xticks": ticks,
             "xticklabels": [short(x) for x in ticks],
             "percent": (0, top),
         }
-        return lines(metric, shown[index], style=labelled(run), marks=marks, title=title, **names, **more)
+        return lines(metric, series, style=labelled(run), marks=marks, title=title, **names, **more)
 
-    return figure(
-        title,
-        *map(plot, range(len(chosen))),
-        name=name,
-        columns=3,
-        height_in=3.0,
-        points=lambda _: [point for here in used for point in here],
-        paper="paper (other deployment)",
-        caption=caption,
-        sharex=True,
-        sharey=True,
-    )({})
+    plots, shared = [plot(params) for params in chosen], {"sharex": True, "sharey": True}
+    there = "paper (other deployment)"
+    return figure(title, *plots, name=name, columns=3, height_in=3.0, paper=there, caption=caption, **shared)(
+        {}
+    )

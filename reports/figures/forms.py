@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,8 +86,8 @@ class Plot:
     """One pair of axes of a figure."""
 
     fill: Fill
-    settings: Sequence[Setting] | None = None
-    """Where it is measured; None: at every point of the card."""
+    points: Callable[[Panels], list[Measured]]
+    """The points that it is made from."""
     spans: bool = False
     """Whether it has bars over the seeds."""
     marked: bool = False
@@ -115,7 +114,7 @@ def figure(
     `points`: those that the figure is made from, where they are not those of its plots; `more`: see `picture`.
     """
     columns = columns or len(plots)
-    used = points or partial(_measured, plots)
+    used = points or (lambda panels: [point for plot in plots for point in plot.points(panels)])
     published, spans = any(plot.marked for plot in plots), any(plot.spans for plot in plots)
 
     @picture(title, len(plots), height_in, columns, points=used, bars=spans, paper=paper * published, **more)
@@ -169,7 +168,7 @@ def picture(
     return decorate
 
 
-def own(fill: Fill, *, settings: Sequence[Setting] | None = None, spans: bool = False, **axes: Any) -> Plot:
+def own(fill: Fill, **axes: Any) -> Plot:
     """Axes that a card draws itself."""
 
     def draw(on: Axes, panels: Panels) -> int | None:
@@ -177,7 +176,7 @@ def own(fill: Fill, *, settings: Sequence[Setting] | None = None, spans: bool = 
         _dress(on, **axes)
         return found
 
-    return Plot(draw, settings, spans)
+    return Plot(draw, every)
 
 
 def lines(
@@ -219,7 +218,7 @@ def lines(
         _dress(on, **known_axes)
         return count
 
-    return Plot(fill, _settings(series), True, _marked(marks))
+    return Plot(fill, _points(series), True, _marked(marks))
 
 
 def bars(
@@ -260,7 +259,7 @@ def bars(
         _dress(on, upwards=not rows, **named | axes)
         return count
 
-    return Plot(fill, _settings(series), True, _marked(marks))
+    return Plot(fill, _points(series), True, _marked(marks))
 
 
 def stacked(
@@ -291,7 +290,7 @@ def stacked(
         _dress(on, **axes)
         return sum(total > 0 for total in sums)
 
-    return Plot(fill, tuple(groups.values()), False, bool(marks))
+    return Plot(fill, _points({"": groups}), False, bool(marks))
 
 
 def distribution(
@@ -310,8 +309,7 @@ def distribution(
     def fill(on: Axes, panels: Panels) -> int:
         looks, count = style or engine_looks(*series), 0
         for label, at in series.items():
-            points = at.points(panels) if isinstance(at, Setting) else at
-            read = [_values(point, values) for point in points if point.error is None]
+            read = [_values(point, values) for point in _at(at, panels) if point.error is None]
             pooled = np.concatenate([*read, np.empty(0)])
             known = factor * np.sort(pooled[~np.isnan(pooled)])
             count += known.size
@@ -324,7 +322,7 @@ def distribution(
         _dress(on, **{"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes)
         return count
 
-    return Plot(fill, _settings({"": series}), False, _marked(marks))
+    return Plot(fill, _points({"": series}), False, _marked(marks))
 
 
 def _once(axes: Sequence[Axes], columns: int) -> None:
@@ -337,32 +335,27 @@ def _once(axes: Sequence[Axes], columns: int) -> None:
             own.set_xlabel("")
 
 
-def _measured(plots: Iterable[Plot], panels: Panels) -> list[Measured]:
-    """The points of these plots, each once."""
-    found: dict[str, Measured] = {}
-    for plot in plots:
-        points = (
-            every(panels) if plot.settings is None else [p for at in plot.settings for p in at.points(panels)]
-        )
-        found |= {point.point.id: point for point in points}
-    return list(found.values())
-
-
 def _marked(marks: Marks | None) -> bool:
     return any(value is not None for by_x in (marks or {}).values() for value in by_x.values())
 
 
-def _settings(series: Series | Callable[[Panels], Series]) -> tuple[Setting, ...] | None:
-    """Where all of a series is measured; None where that is not known."""
-    shown = () if callable(series) else [at for by_x in series.values() for at in by_x.values()]
-    known = tuple(at for at in shown if isinstance(at, Setting))
-    return None if callable(series) or len(known) < len(shown) else known
+def _points(series: Series | Callable[[Panels], Series]) -> Callable[[Panels], list[Measured]]:
+    """The points that a series is measured at; those of the whole card where that is not known."""
+    shown = [] if callable(series) else [at for by_x in series.values() for at in by_x.values()]
+    if callable(series) or not all(isinstance(at, Setting | Sequence) for at in shown):
+        return every
+    return lambda panels: [point for at in shown for point in _at(at, panels)]
+
+
+def _at(at: Shown, panels: Panels) -> Sequence[Measured]:
+    assert isinstance(at, Setting | Sequence), "a number has no points"
+    return at.points(panels) if isinstance(at, Setting) else at
 
 
 def _spread(at: Shown, quantity: Quantity | None, panels: Panels) -> Spread:
     if isinstance(at, Setting | Sequence):
         assert quantity is not None, "points alone are no number"
-        return spread(at if isinstance(at, Sequence) else at.points(panels), quantity)
+        return spread(_at(at, panels), quantity)
     if isinstance(at, Spread):
         return at
     return across_seeds(at(panels) if callable(at) else {0: at})

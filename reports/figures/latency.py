@@ -33,9 +33,6 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         f"Distribution of the {what}, {setting(fixed) or 'all turns'}",
         *plots,
         name=NAME,
-        points=lambda _: [
-            p for where in chosen.values() for variant in run.variants for p in run.at(variant, **where)
-        ],
         paper="paper: P50, P90, P95 (other deployment)",
         caption="Further left is better. A curve gives the share of turns answered within the time on the horizontal "
         "axis, counted from the scheduled end of the user's turn; the dotted line is at 90 %. Turns are pooled over "

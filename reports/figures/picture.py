@@ -74,6 +74,11 @@ def over(run: Run, axis: str, **params: Any) -> dict[str, dict[Any, list[Measure
     }
 
 
+def points_of(series: Mapping[str, Mapping[Any, Iterable[Measured]]]) -> list[Measured]:
+    """The points of such a series."""
+    return [point for by_x in series.values() for points in by_x.values() for point in points]
+
+
 def labelled(run: Run) -> dict[str, Look]:
     """The look of each variant of a run, by its label."""
     return {variant.label: look for variant, look in looks(run.variants).items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from reports.claims.published import Published
 from reports.figures.forms import Plot, figure, lines
-from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over
+from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over, points_of
 from reports.runs.measured import Run
 from reports.tables.labels import setting, short
 
@@ -20,20 +21,16 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if axis is None:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
     chosen = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
-    shown = [over(run, axis, **params) for params in chosen]
-    used = [
-        [point for by_load in series.values() for points in by_load.values() for point in points]
-        for series in shown
-    ]
 
-    def plot(index: int) -> Plot:
+    def plot(params: dict[str, Any]) -> Plot:
+        series = over(run, axis, **params)
         return lines(
             "completed_rps",
-            shown[index],
+            series,
             against=metric,
             style=labelled(run),
             beside=lambda load: f"{axis}={short(load)}",
-            title=", ".join(filter(None, [setting(chosen[index]), counts(used[index], metric, "turns")])),
+            title=", ".join(filter(None, [setting(params), counts(points_of(series), metric, "turns")])),
             xlim=(None, None),
             margins=(0.2, 0.14),
             ylabel="completed turns, 1/s",
@@ -45,14 +42,5 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     )
     if axis == "c":
         caption += " The loop is closed: users who are answered or who listen longer also ask later."
-    return figure(
-        title,
-        *map(plot, range(len(chosen))),
-        name=NAME,
-        columns=3,
-        height_in=3.2,
-        points=lambda _: [point for here in used for point in here],
-        caption=caption,
-        sharex=True,
-        sharey=True,
-    )({})
+    plots, shared = [plot(params) for params in chosen], {"sharex": True, "sharey": True}
+    return figure(title, *plots, name=NAME, columns=3, height_in=3.2, caption=caption, **shared)({})

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.claims.published import Published
 from reports.figures.forms import Plot, figure, lines
-from reports.figures.picture import LeftOut, Picture, at, labelled, over
+from reports.figures.picture import LeftOut, Picture, at, labelled, over, points_of
 from reports.runs.measured import Run
 from reports.tables.labels import setting, short
 
@@ -33,7 +33,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if axis is None:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
     where, series = at(run, (axis,)), over(run, axis)
-    used = [point for by_load in series.values() for points in by_load.values() for point in points]
+    used = points_of(series)
 
     def plot(metric: str, heading: str) -> Plot:
         n = [point.count(metric) for point in used if point.error is None]
@@ -53,7 +53,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     )
     title = ", ".join(filter(None, [title, setting(where)]))
     plots = [plot(*each) for each in (DELAYS | RATES).items()]
-    shown = figure(title, *plots, name=NAME, columns=3, height_in=2.7, points=lambda _: used, caption=caption)
+    shown = figure(title, *plots, name=NAME, columns=3, height_in=2.7, caption=caption)
     return shown({})
 
 
@@ -83,15 +83,5 @@ def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         f"Nearer to the lower left corner is better. A marker is a value of {axis}, which stands beside it: who waits "
         "longer before a silence is an end cuts into fewer hesitations and answers every turn later."
     )
-    used = [
-        p
-        for series in by_load.values()
-        for by_x in series.values()
-        for points in by_x.values()
-        for p in points
-    ]
-    title = f"{title}, by {axis}"
-    shared: dict[str, Any] = {"sharex": True, "sharey": True}
-    return figure(title, *plots, name=TRADE, height_in=3.5, points=lambda _: used, caption=caption, **shared)(
-        {}
-    )
+    title, shared = f"{title}, by {axis}", {"sharex": True, "sharey": True}
+    return figure(title, *plots, name=TRADE, height_in=3.5, caption=caption, **shared)({})
