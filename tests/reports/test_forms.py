@@ -1,0 +1,153 @@
+"""The forms of figures on scripted points, and every card's figure where nothing was measured."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reports.cards import card as cards
+from reports.claims.quantities import of, ratio, value
+from reports.figures.forms import Plot, bars, distribution, figure, grid, lines, own, stacked
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+
+PAIR = ["vllm_omni", "liveserve"]
+LOADS = [2, 8, 16]
+MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8", "omniinfer-attention-memory", "omniinfer-placement"}
+"""Cards whose figures ask a model and need no runs."""
+
+
+class Point(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def point(engine: str, c: int, seed: int, error: str | None = None) -> Any:
+    """The metric is c, twice that of the second engine, and a tenth more for each seed; one turn in two is answered."""
+    known = (c if engine == PAIR[0] else 2 * c) * (1 + seed / 10)
+    waits = pd.DataFrame({"audio_ttfp_s": [known / 10, np.nan], "spoken": [True, True]})
+    return Point(
+        point=SimpleNamespace(engine=engine, id=f"{engine}-{c}-{seed}"),
+        params={"c": c},
+        seed=seed,
+        error=error,
+        value=lambda name: None if error or name == "unknown" else known,
+        requests=waits,
+    )
+
+
+def panels(error: str | None = None) -> dict[str, Any]:
+    points = [point(engine, c, seed, error) for engine in PAIR for c in LOADS for seed in (0, 1, 2)]
+    return {"load": SimpleNamespace(points=points), "other": SimpleNamespace(points=[point("x", 1, 7)])}
+
+
+def drawn(*plots: Plot, caption: str = "A caption.", **more: Any) -> Picture:
+    with style():
+        found = figure("title", *plots, caption=caption, **more)(panels())
+    assert isinstance(found, Picture)
+    return found
+
+
+def named(picture: Picture) -> list[str]:
+    return [text.get_text() for text in picture.figure.legends[0].get_texts()]
+
+
+def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> None:
+    picture = drawn(
+        lines("completed_rps", grid("load", PAIR, c=LOADS), marks={"liveserve": {16: 40.0, 8: None}})
+    )
+    (axes,) = picture.figure.axes
+    first, second = (line for line in axes.lines if line.get_label() in PAIR)
+    assert list(first.get_xdata()) == LOADS and np.allclose(first.get_ydata(), [2.2, 8.8, 17.6])
+    assert np.allclose(second.get_ydata(), [4.4, 17.6, 35.2])
+    assert axes.get_xlabel() == "callers at once, c" and axes.get_ylabel() == "completed, 1/s"
+    assert [list(line.get_xydata()[0]) for line in axes.lines if line.get_markerfacecolor() == "white"] == [
+        [16, 40]
+    ]
+    assert axes.get_ylim()[0] == 0 and named(picture) == [*PAIR, "paper"]
+
+
+def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> None:
+    picture = drawn(*(lines(name, grid("load", PAIR, c=LOADS)) for name in ("continuity", "audio_ttfp_p90")))
+    share, wait = picture.figure.axes
+    assert share.get_ylim() == pytest.approx((0, 1.02)) and share.yaxis.get_major_formatter()(0.5) == "50 %"
+    assert wait.get_ylabel() == "P90 TTFP, ms" and max(wait.lines[0].get_ydata()) == pytest.approx(17_600)
+
+
+def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
+    series = {"one": {c: of("load", "liveserve", c=c) for c in LOADS}}
+    picture = drawn(lines("completed_rps", series, against="effective_rps", beside=str))
+    (axes,) = picture.figure.axes
+    assert np.allclose(axes.lines[0].get_xydata(), [[x, x] for x in (4.4, 17.6, 35.2)])
+    assert [text.get_text() for text in axes.texts] == [
+        "2",
+        "8",
+        "16",
+    ] and axes.get_xlabel() == "effective, 1/s"
+
+
+def test_bars_stand_in_clusters_and_lie_in_rows() -> None:
+    gain = {"c = 2": ratio("x", of("load", "liveserve", c=2), to=of("load", "vllm_omni", c=2))}
+    series = {"vllm_omni": {"c = 2": 1.0, "c = 8": 2.0}, "liveserve": gain}
+    standing, lying = drawn(
+        bars(None, series, marks={"liveserve": {"c = 8": 3.0}}), bars(None, series, rows=True, text="{:.1f}")
+    ).figure.axes
+    assert [bar.get_height() for bar in standing.patches] == pytest.approx([1, 2, 2])
+    assert [label.get_text() for label in standing.get_xticklabels()] == ["c = 2", "c = 8"]
+    (mark,) = [line for line in standing.lines if line.get_markerfacecolor() == "white"]
+    assert list(mark.get_xydata()[0]) == pytest.approx([1.2, 3.0])
+    assert [bar.get_width() for bar in lying.patches] == pytest.approx([1, 2, 2])
+    assert [text.get_text() for text in lying.texts] == ["1.0", "2.0", "2.0"] and lying.yaxis_inverted()
+
+
+def test_stacked_bars_add_up() -> None:
+    parts = {"wait": (lambda point: 1.0, "red"), "work": ("completed_rps", "blue")}
+    groups = {f"c = {c}": of("load", "vllm_omni", c=c) for c in LOADS[:2]}
+    (axes,) = drawn(stacked(parts, groups, factor=10, marks={"c = 8": 9.0})).figure.axes
+    assert [bar.get_y() for bar in axes.patches[2:]] == [10, 10]
+    assert [text.get_text() for text in axes.texts] == ["32", "98"]
+    assert list(axes.lines[0].get_xydata()[0]) == pytest.approx([1.38, 90])
+
+
+def test_a_distribution_ends_at_the_share_that_was_answered() -> None:
+    series = {"vllm_omni": of("load", "vllm_omni", c=2)}
+    (axes,) = drawn(distribution("audio_ttfp_s", series, marks={"vllm_omni": {50: 0.3}})).figure.axes
+    steps, mark = axes.lines
+    assert np.allclose(steps.get_xydata(), [[0.2, 1 / 6], [0.22, 2 / 6], [0.24, 3 / 6]])
+    assert list(mark.get_xydata()[0]) == [0.3, 0.5]
+
+
+def test_the_caption_ends_with_the_points_that_are_shown() -> None:
+    here = of("load", "liveserve", c=8)
+    assert drawn(lines("completed_rps", {"a": {8: here}})).caption.startswith(
+        "A caption. Made from 3 points, seeds 0"
+    )
+    everywhere = drawn(lines(None, {"a": {8: value("completed_rps", here)}})).caption
+    assert "Made from 19 points, seeds 0, 1, 2, 7" in everywhere and "bars span" in everywhere
+
+
+def test_axes_of_a_row_are_named_once_and_own_axes_are_as_the_others() -> None:
+    def fill(axes: Any, _: Any) -> None:
+        axes.plot([0, 1], [3, 4], label="mine")
+
+    picture = drawn(*(own(fill, ylabel="y", across={5: "bound"}) for _ in range(3)), columns=2)
+    left, right, below = picture.figure.axes
+    assert [axes.get_ylabel() for axes in (left, right, below)] == ["y", "", "y"]
+    assert named(picture) == ["mine", "bound"] and left.get_ylim()[0] == 0
+
+
+def test_there_is_no_figure_without_a_finished_point_or_a_value() -> None:
+    at = {"a": {8: of("load", "liveserve", c=8)}}
+    with style():
+        failed = figure("t", lines("completed_rps", at), caption="")(panels("it failed"))
+        unknown = figure("t", lines("unknown", at), caption="")(panels())
+    assert isinstance(failed, LeftOut) and failed.reason == "no point of it is finished"
+    assert isinstance(unknown, LeftOut) and unknown.reason == "nothing of it was measured"
+
+
+@pytest.mark.parametrize("name", [name for name in cards.index() if name not in MODELLED])
+def test_a_card_has_no_figure_of_nothing(name: str) -> None:
+    draw = cards.figures()[name].draw
+    with style():
+        assert draw is None or isinstance(draw({}), LeftOut)
