@@ -29,7 +29,6 @@ from reports.figures import (
     headline,
     latency,
     live_batch,
-    live_failures,
     live_scrape,
     live_slip,
     live_time,
@@ -96,7 +95,6 @@ LIVE_PICTURES: tuple[Draw, ...] = (
     search.draw,
     live_time.draw,
     live_slip.draw,
-    live_failures.draw,
     live_scrape.draw,
 )
 """Besides, of runs over real sockets."""

@@ -33,7 +33,7 @@ from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
+PICTURES = ["live_over_time", "send_slip", "server_metrics"]
 
 
 @pytest.fixture(scope="module")
