@@ -7,9 +7,9 @@
     )
 
 A series says by x, or by group of bars, where a quantity is measured: a setting, a measure, or a number that needs no
-run. It has the look of the engine of its name unless `style` has another. `marks` are published values, in the
-quantity's own unit; `factor` leads from that to the unit shown. A metric names its axis and its unit itself, and so
-does a parameter of `AXES`.
+run. It has the look of the engine of its name unless `style` has another. `marks` are published values. Quantities are
+in s, 1/s or shares, and the name of an axis ends with the unit shown, as in "P90 TTFP, ms" and "tokens, 1000/s". A
+metric names its axis itself, and so does a parameter of `AXES`.
 
 Further names of a form are those of `matplotlib.axes.Axes.set`, and these:
 
@@ -184,7 +184,6 @@ def lines(
     series: Series | Callable[[Panels], Series],
     *,
     against: Quantity | None = None,
-    factor: float | None = None,
     style: Styles | None = None,
     marks: Marks | None = None,
     beside: Callable[[Any], str] | None = None,
@@ -193,9 +192,8 @@ def lines(
 ) -> Plot:
     """A quantity over x, or against another quantity: medians with bars over the seeds. `beside` writes x at the
     markers, of more than two lines at the last ones of all but the first; `extra` adds to it."""
-    factor, named = _shown(quantity, factor, "y")
-    x_factor, x_named = _shown(against, None, "x") if against is not None else (1.0, {})
-    known_axes = named | (x_named or getattr(series, "axes", {})) | axes
+    axes = _shown(quantity, "y") | (_shown(against, "x") or getattr(series, "axes", {})) | axes
+    factor, across_factor = _factor(axes, "ylabel"), _factor(axes, "xlabel") if against is not None else 1.0
 
     def fill(on: Axes, panels: Panels) -> int:
         given = series(panels) if callable(series) else series
@@ -203,7 +201,7 @@ def lines(
         for index, (label, by_x) in enumerate(given.items()):
             found = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
             across = against and {x: _spread(at, against, panels) for x, at in by_x.items()}
-            places = line(on, found, looks[label], label, factor, across, x_factor)
+            places = line(on, found, looks[label], label, factor, across, across_factor)
             named = list(places)[0 if index == 0 or len(given) == 2 else -1 :] if beside else []
             for x in named:
                 side = {"ha": "left", "va": "top"} if index else {"ha": "right", "va": "bottom"}
@@ -215,7 +213,7 @@ def lines(
                     paper_marker(on, x, factor * value, looks[label])
         if extra is not None:
             extra(on, panels)
-        _dress(on, **known_axes)
+        _dress(on, **axes)
         return count
 
     return Plot(fill, _points(series), True, _marked(marks))
@@ -225,7 +223,6 @@ def bars(
     quantity: Quantity | None,
     series: Series | Callable[[Panels], Series],
     *,
-    factor: float | None = None,
     style: Styles | None = None,
     marks: Marks | None = None,
     text: str = "",
@@ -235,7 +232,9 @@ def bars(
 ) -> Plot:
     """A cluster of bars for each group, a bar for each series, with its bar over the seeds. `text` formats the value
     at its end; `rows`: bars lie, the first group on top."""
-    factor, named = _shown(quantity, factor, "x" if rows else "y")
+    side = "x" if rows else "y"
+    axes = _shown(quantity, side) | axes
+    factor = _factor(axes, f"{side}label")
 
     def fill(on: Axes, panels: Panels) -> int:
         given = series(panels) if callable(series) else series
@@ -256,7 +255,7 @@ def bars(
         _ticks(on, groups, rows)
         if extra is not None:
             extra(on, panels)
-        _dress(on, upwards=not rows, **named | axes)
+        _dress(on, upwards=not rows, **axes)
         return count
 
     return Plot(fill, _points(series), True, _marked(marks))
@@ -266,12 +265,12 @@ def stacked(
     parts: Mapping[str, tuple[Quantity, str]],
     groups: Mapping[str, Setting],
     *,
-    factor: float = 1,
     marks: Mapping[str, float] | None = None,
     **axes: Any,
 ) -> Plot:
     """A bar for each group, of parts one on the other, its sum above: label of a part -> its quantity and colour.
     Medians over the seeds."""
+    factor = _factor(axes, "ylabel")
 
     def fill(on: Axes, panels: Panels) -> int:
         sums, names = [0.0] * len(groups), list(groups)
@@ -297,7 +296,6 @@ def distribution(
     values: str | Callable[[Measured], np.ndarray],
     series: Mapping[str, Setting | Sequence[Measured]],
     *,
-    factor: float = 1,
     style: Styles | None = None,
     marks: Marks | None = None,
     **axes: Any,
@@ -305,6 +303,8 @@ def distribution(
     """The share of values up to x, pooled over finished points. `values`: a column of the request table over turns with
     a spoken reply, of which those that were never answered keep the share below 1; or what to read off a point.
     `marks`: by percentile."""
+    axes = {"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes
+    factor = _factor(axes, "xlabel")
 
     def fill(on: Axes, panels: Panels) -> int:
         looks, count = style or engine_looks(*series), 0
@@ -319,7 +319,7 @@ def distribution(
             for percentile, value in (marks or {}).get(label, {}).items():
                 if value is not None:
                     paper_marker(on, factor * value, percentile / 100, looks[label])
-        _dress(on, **{"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes)
+        _dress(on, **axes)
         return count
 
     return Plot(fill, _points({"": series}), False, _marked(marks))
@@ -361,15 +361,23 @@ def _spread(at: Shown, quantity: Quantity | None, panels: Panels) -> Spread:
     return across_seeds(at(panels) if callable(at) else {0: at})
 
 
-def _shown(quantity: Quantity | None, factor: float | None, axis: str) -> tuple[float, dict[str, Any]]:
-    """From a quantity's unit to the one shown, and how a metric names its axis; what is no metric does not."""
-    if not isinstance(quantity, str) or factor is not None:
-        return factor or 1.0, {}
+def _shown(quantity: Quantity | None, side: str) -> dict[str, Any]:
+    """What a metric calls the axis of that side; what is no metric does not say."""
+    if not isinstance(quantity, str):
+        return {}
     column = column_for(quantity, [*columns(spoken=True), *FRAMES])
-    named = {f"{axis}label": f"{spoken(column)}, {column.unit}".rstrip(", ")}
-    if column.unit.startswith("%") and axis == "y":
-        return 1.0, {f"{axis}label": spoken(column), "percent": (0, 1)}
-    return column.factor, named | ({"xlim": (0, None)} if axis == "x" else {})
+    if column.unit.startswith("%"):
+        share = {"percent": (0, 1)} if side == "y" else {}
+        return {f"{side}label": spoken(column)} | share
+    return {f"{side}label": f"{spoken(column)}, {column.unit}".rstrip(", ")} | (
+        {"xlim": (0, None)} if side == "x" else {}
+    )
+
+
+def _factor(axes: Mapping[str, Any], label: str) -> float:
+    """From the unit of quantities to that with which the name of an axis ends."""
+    unit = axes.get(label, "").rpartition(", ")[2].partition(" ")[0]
+    return 1e-3 if unit.startswith("1000") else {"ms": 1000.0, "%": 100.0}.get(unit, 1.0)
 
 
 def _values(point: Measured, values: str | Callable[[Measured], np.ndarray]) -> np.ndarray:

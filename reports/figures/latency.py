@@ -59,7 +59,6 @@ def _plot(run: Run, paper: Sequence[Published], load: Any, where: Mapping[str, A
     return distribution(
         waits,
         series,
-        factor=1000,
         style=labelled(run),
         marks=marks,
         across={0.9: ""},

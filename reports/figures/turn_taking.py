@@ -38,7 +38,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     def plot(metric: str, heading: str) -> Plot:
         n = [point.count(metric) for point in used if point.error is None]
         heading = f"{heading}, n = {min(n, default=0):,} to {max(n, default=0):,}"
-        unit: dict[str, Any] = {"factor": 1000, "ylabel": "ms"} if metric in DELAYS else {"percent": (0, 1)}
+        unit: dict[str, Any] = {"ylabel": "ms"} if metric in DELAYS else {"ylabel": "", "percent": (0, 1)}
         return lines(metric, series, style=labelled(run), title=heading, **unit | ends)
 
     ends: dict[str, Any] = {

@@ -104,9 +104,9 @@ def test_bars_stand_in_clusters_and_lie_in_rows() -> None:
 def test_stacked_bars_add_up() -> None:
     parts = {"wait": (lambda point: 1.0, "red"), "work": ("completed_rps", "blue")}
     groups = {f"c = {c}": of("load", "vllm_omni", c=c) for c in LOADS[:2]}
-    (axes,) = drawn(stacked(parts, groups, factor=10, marks={"c = 8": 9.0})).figure.axes
-    assert [bar.get_y() for bar in axes.patches[2:]] == [10, 10]
-    assert [text.get_text() for text in axes.texts] == ["32", "98"]
+    (axes,) = drawn(stacked(parts, groups, ylabel="time, ms", marks={"c = 8": 0.09})).figure.axes
+    assert [bar.get_y() for bar in axes.patches[2:]] == [1000, 1000]
+    assert [text.get_text() for text in axes.texts] == ["3200", "9800"]
     assert list(axes.lines[0].get_xydata()[0]) == pytest.approx([1.38, 90])
 
 

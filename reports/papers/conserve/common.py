@@ -242,9 +242,9 @@ def tokens_per_s(point: Measured) -> float | None:
 SYSTEMS = (ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
 STYLE: Mapping[str, Look] = {NAMES[engine]: look for engine, look in engine_looks(*SYSTEMS).items()}
 METRICS = (
-    (TTFT, 1, "P99 TTFT of online requests, s"),
-    (TBT, 1000, "P99 TBT of online requests, ms"),
-    (TPS, 1e-3, "offline tokens, 1000/s"),
+    (TTFT, "P99 TTFT of online requests, s"),
+    (TBT, "P99 TBT of online requests, ms"),
+    (TPS, "offline tokens, 1000/s"),
 )
 
 
@@ -264,14 +264,14 @@ def drawn(
     """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: title -> the load's name for
     each value of the axis."""
 
-    def plot(row: str, metric: str, factor: float, label: str) -> Plot:
+    def plot(row: str, metric: str, label: str) -> Plot:
         names = loads[row]
         series = {
             NAMES[e]: {x: by_gpu(metric, name, e) for x, name in names.items()} for e in with_batch(metric)
         }
         label = f"{row}\n{label}" if row and metric == TTFT else label
         ticks: dict[str, Any] = {"doubling": [*names]} if log else {"xticks": [*names]}
-        return lines(metric, series, factor=factor, style=STYLE, xlabel=axis, ylabel=label, **ticks)
+        return lines(metric, series, style=STYLE, xlabel=axis, ylabel=label, **ticks)
 
     def used(panels: Panels) -> list[Measured]:
         names = [name for by_x in loads.values() for name in by_x.values()]

@@ -121,7 +121,7 @@ def _tokens(scale: float, engine: str) -> Measure:
 
 def _attained(which: str) -> Plot:
     series = {NAMES[e]: {s: value(kept(which, _LIMITS, s), _at(s, e)) for s in SCALES} for e in SYSTEMS}
-    return lines(None, series, style=STYLE, factor=100, ylabel=f"{which.upper()} within the SLO, %", **_SCALE)
+    return lines(None, series, style=STYLE, ylabel=f"{which.upper()} within the SLO, %", **_SCALE)
 
 
 _SCALE = {"xlabel": "scale of the SLO"}
@@ -129,7 +129,7 @@ _TOKENS = {NAMES[e]: {s: _tokens(s, e) for s in SCALES} for e in with_batch(TPS)
 draw = figure(
     TITLE,
     *map(_attained, ATTAINED),
-    lines(None, _TOKENS, style=STYLE, factor=1e-3, ylabel="offline tokens, 1000/s", **_SCALE),
+    lines(None, _TOKENS, style=STYLE, ylabel="offline tokens, 1000/s", **_SCALE),
     points=_points,
     caption=lambda panels: (
         "TTFT over requests, TBT over tokens. The paper: 86 % at 1.0, more than 99 % above, flat baselines. "

@@ -93,7 +93,6 @@ draw = figure(
     distribution(
         shares,
         {name.upper(): at(name, OURS) for name in ("8b", "14b")},
-        factor=100,
         xlabel="copying, % of its step's time",
         ylabel="share of the steps that read prompts",
     ),

@@ -124,7 +124,6 @@ draw = figure(
     lines(
         left_s,
         {OURS: _OVER},
-        factor=1000,
         across={1000 * PAPER["preempted_s"]: ""},
         ylabel="until the batch has left, longest, ms",
         **_AXES,
@@ -132,7 +131,6 @@ draw = figure(
     lines(
         None,
         {OURS: {every: _added(every) for every in EVERY}},
-        factor=100,
         across={100 * PAPER["share"]: ""},
         ylabel="time added to a token, %",
         **_AXES,

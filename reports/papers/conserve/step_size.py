@@ -111,12 +111,12 @@ CLAIMS = {
 }
 
 
-def _bars(named: Mapping[str, str], label: str, factor: float = 1) -> Plot:
+def _bars(named: Mapping[str, str], label: str) -> Plot:
     """A group for each number, a bar for each step size, the paper's value on it."""
     sizes = {f"{size:,}": _measures(size) for size in _LIMITS}
     series = {size: {text: measures[key] for key, text in named.items()} for size, measures in sizes.items()}
     marks = {size: {text: PAPER[key] for key, text in named.items()} for size in sizes}
-    return bars(None, series, marks=marks, factor=factor, ylabel=label)
+    return bars(None, series, marks=marks, ylabel=label)
 
 
 _RATIOS = {
@@ -128,7 +128,7 @@ _CONSERVE = {"ours": "P99 TTFT over\nOnline-Only's", "share": "tokens/s over\nth
 draw = figure(
     TITLE,
     _bars(_RATIOS, "ratio (over Online-Only's; over Sarathi-P's)"),
-    _bars({"before": "Sarathi-P", "after": "with the scheduler"}, "P99 TBT, ms", 1000),
+    _bars({"before": "Sarathi-P", "after": "with the scheduler"}, "P99 TBT, ms"),
     _bars(_CONSERVE, "ConServe: ratio"),
     points=lambda panels: [p for name in _NAMES.values() for p in at(name, SARATHI).points(panels)],
     caption="Bars: tokens of a step. Three of the five numbers to the left want 8,192; 73 ms, less than 4,096; no size "

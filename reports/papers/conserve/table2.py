@@ -172,7 +172,7 @@ def _points(panels: Panels) -> list[Measured]:
     return [point for engine in _ENGINES for s in SHAPES for point in _at(s, engine).points(panels)]
 
 
-def _bars(column: str, metric: str, factor: float, label: str) -> Plot:
+def _bars(column: str, metric: str, label: str) -> Plot:
     """A cluster for each set."""
     engines = [engine for engine in _ENGINES if engine in with_batch(metric)]
     series = {
@@ -183,7 +183,7 @@ def _bars(column: str, metric: str, factor: float, label: str) -> Plot:
         for e in engines
     }
     marks = {NAMES[e]: {t: PAPER[s][column][_ENGINES.index(e)] for s, t in _SETS.items()} for e in engines}
-    return bars(None, series, style=STYLE, marks=marks, factor=factor, ylabel=label, yscale="log")
+    return bars(None, series, style=STYLE, marks=marks, ylabel=label, yscale="log")
 
 
 draw = figure(

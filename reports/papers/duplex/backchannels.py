@@ -68,15 +68,15 @@ CLAIMS = {
     ),
 }
 
-SHOWN: dict[str, tuple[Quantity, float, dict[str, Any]]] = {
-    "preloads begun": (counter("preload_issued"), 1, {}),
-    "blocks loaded for no turn": (counter("preload_false_blocks"), 1, {}),
-    "blocks evicted": (counter("evict_blocks"), 1, {}),
-    "TTFP P90, ms": ("audio_ttfp_p90", 1000, {}),
-    "false interruptions": ("false_interruption", 1, {"percent": (0, 1)}),
-    "wasted tokens": ("wasted_token_ratio", 1, {"percent": (0, 1)}),
+SHOWN: dict[str, tuple[Quantity, dict[str, Any]]] = {
+    "preloads begun": (counter("preload_issued"), {}),
+    "blocks loaded for no turn": (counter("preload_false_blocks"), {}),
+    "blocks evicted": (counter("evict_blocks"), {}),
+    "P90 TTFP, ms": ("audio_ttfp_p90", {}),
+    "false interruptions": ("false_interruption", {"percent": (0, 1)}),
+    "wasted tokens": ("wasted_token_ratio", {}),
 }
-"""Title -> quantity, factor, and what else its axes have."""
+"""Name -> quantity, and what else its axes have."""
 
 
 def _over(panels: Panels) -> dict[str, dict[float, Setting]]:
@@ -87,8 +87,8 @@ def _over(panels: Panels) -> dict[str, dict[float, Setting]]:
 draw = figure(
     TITLE,
     *(
-        lines(quantity, _over, factor=factor, title=title, xlabel="replies with a backchannel", **axes)
-        for title, (quantity, factor, axes) in SHOWN.items()
+        lines(quantity, _over, ylabel=name, xlabel="replies with a backchannel", **axes)
+        for name, (quantity, axes) in SHOWN.items()
     ),
     columns=3,
     height_in=2.3,

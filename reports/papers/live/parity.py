@@ -82,14 +82,13 @@ draw = figure(
         distribution(
             "audio_ttfp_s",
             {side: by_engine[engine] for side, by_engine in _BY_SIDE.items()},
-            factor=1000,
             style=_STYLE,
             title=engine,
             xlabel="TTFP, ms",
         )
         for engine in ENGINES
     ),
-    bars("wasted_token_ratio", _BY_SIDE, style=_STYLE, factor=100, title="wasted tokens, %"),
+    bars("wasted_token_ratio", _BY_SIDE, style=_STYLE),
     height_in=3.2,
     caption=lambda panels: (
         "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "

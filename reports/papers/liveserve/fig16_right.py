@@ -170,7 +170,6 @@ draw = figure(
     stacked(
         {name: (part(name, TARGET), colour) for name, colour in PARTS.items()},
         {_LINES[name]: of(name, engine) for name, (engine, _) in BREAKDOWN.items()},
-        factor=1000,
         marks={_LINES[name]: row["ttft"] for name, row in PAPER.items()},
         ylabel="text TTFT, ms",
         ylim=(0, 1150 * PAPER[BASE]["ttft"]),
@@ -178,7 +177,6 @@ draw = figure(
     bars(
         None,
         {"": {name: value(part("KV reload", session), at) for name, (at, session) in _CASES.items()}},
-        factor=1000,
         text="{:.0f}",
         rows=True,
         title="what preload (LRU eviction) leaves",

@@ -54,7 +54,7 @@ CLAIMS = {
 }
 
 
-def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str, factor: float = 1) -> Plot:
+def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str) -> Plot:
     """Quantities by what they are called, each in the look of an engine."""
     look = engine_looks("vllm_omni", "liveserve", "vllm_omni_wo")
     return lines(
@@ -64,7 +64,6 @@ def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str, factor: f
             for label, (quantity, _) in shown.items()
         },
         style={label: look[engine] for label, (_, engine) in shown.items()},
-        factor=factor,
         xlabel="c, requests under way",
         xticks=CS,
         ylabel=ylabel,
@@ -78,8 +77,7 @@ draw = figure(
             "evicted": (evicted, "vllm_omni"),
             "loaded again, by a waiting turn": ("reloaded_blocks", "liveserve"),
         },
-        "KV blocks, thousands a run",
-        1e-3,
+        "KV blocks, 1000 a run",
     ),
     _over_load({"P90 end-to-end, all turns": ("e2e_p90", "vllm_omni")}, "P90 end-to-end, s"),
     _over_load(

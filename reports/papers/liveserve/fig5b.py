@@ -83,7 +83,7 @@ _AXES: dict[str, Any] = {
 }
 draw = figure(
     TITLE,
-    lines(reload_s, _sizes, factor=1000, extra=_link, **_AXES),
+    lines(reload_s, _sizes, extra=_link, **_AXES),
     caption="A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then "
     "the first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
     "the modelled link (PCIe 5 x16, large copies), alone and unshared.",

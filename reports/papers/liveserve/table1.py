@@ -114,13 +114,14 @@ CLAIMS = {
 }
 
 
-_COLUMNS: tuple[tuple[str, Quantity, float, str, dict[str, Any]], ...] = (
-    ("mean overhead, ms", mean_s, 1e3, "{:.3f}", {"xscale": "log", "xlim": (0.01, 1e3)}),
-    ("P90 overhead, ms", p90_s, 1e3, "{:.3f}", {"xscale": "log", "xlim": (0.01, 1e3)}),
-    ("effective RPS, 1/s", "effective_rps", 1, "{:.3f}", {"xmargin": 0.5}),
-    ("E2E P90, s", "e2e_p90", 1, "{:.2f}", {"xmargin": 0.5}),
+_OVERHEAD = {"xscale": "log", "xlim": (0.01, 1e3)}
+_COLUMNS: tuple[tuple[str, Quantity, str, dict[str, Any]], ...] = (
+    ("mean overhead, ms", mean_s, "{:.3f}", _OVERHEAD),
+    ("P90 overhead, ms", p90_s, "{:.3f}", _OVERHEAD),
+    ("effective RPS, 1/s", "effective_rps", "{:.3f}", {"xmargin": 0.5}),
+    ("E2E P90, s", "e2e_p90", "{:.2f}", {"xmargin": 0.5}),
 )
-"""Title, quantity, factor to the unit shown, form of a value, and what else its axis has."""
+"""Name, quantity, form of a value, and what else its axis has."""
 
 
 def _facts(panels: Panels) -> str:
@@ -144,14 +145,13 @@ draw = figure(
         bars(
             quantity,
             {"": _SETTINGS},
-            factor=factor,
             marks={"": {row: values[column] for row, values in PAPER.items()}},
             text=form,
             rows=True,
-            title=title,
+            xlabel=name,
             **axes,
         )
-        for column, (title, quantity, factor, form, axes) in enumerate(_COLUMNS)
+        for column, (name, quantity, form, axes) in enumerate(_COLUMNS)
     ),
     height_in=2.4,
     sharey=True,

@@ -52,7 +52,6 @@ draw = figure(
         {name: {w: value(f"frame_latency_{name.lower()}", at) for w, at in _OVER.items()} for name in _STYLE},
         style=_STYLE,
         marks={name: PAPER[name.lower()] for name in _STYLE},
-        factor=1000,
         doubling=WS,
         xlabel="window W, tokens",
         ylabel="frame latency, ms",

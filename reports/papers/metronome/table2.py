@@ -101,12 +101,20 @@ def _bars(rows: Iterable[str], **axes: Any) -> Plot:
         series[engine][name] = value("pool_end" if unbounded else "pool_plateau", _at(row))
         marks[engine][name] = PAPER[row][1]
     shown = {engine: by_row for engine, by_row in series.items() if by_row}
-    return bars(None, shown, style=engine_looks(BASELINE, OURS), marks=marks, factor=100, tilted=True, **axes)
+    return bars(
+        None,
+        shown,
+        style=engine_looks(BASELINE, OURS),
+        marks=marks,
+        tilted=True,
+        ylabel="KV pool in use, %",
+        **axes,
+    )
 
 
 draw = figure(
     TITLE,
-    _bars(list(PAPER)[:1], ylabel="KV pool in use, %"),
+    _bars(list(PAPER)[:1]),
     _bars(list(PAPER)[1:], xlabel="W, S in tokens"),
     height_in=3.3,
     width_ratios=[1, 9],

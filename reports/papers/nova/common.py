@@ -155,16 +155,14 @@ def profile() -> Profile:
 
 def drawn(
     title: str,
-    quantities: Mapping[str, tuple[Quantity, float]],
+    quantities: Mapping[str, Quantity],
     caption: str,
     panel: str = SERVED,
     rates: Sequence[float] = RATES,
 ) -> Draw:
-    """Each quantity (with its factor) over the rate, a line for each system."""
+    """Each quantity over the rate, a line for each system."""
     series = grid(panel, [*BASELINES, OURS], rate=rates)
-    plots = [
-        lines(quantity, series, factor=factor, ylabel=name) for name, (quantity, factor) in quantities.items()
-    ]
+    plots = [lines(quantity, series, ylabel=name) for name, quantity in quantities.items()]
     return figure(title, *plots, caption=caption)
 
 

@@ -161,7 +161,6 @@ draw = figure(
     bars(
         None,
         {"nova": {f"K = {slots}": _added(_slots(slots)) for slots in SLOTS}},
-        factor=1000,
         marks={"nova": {f"K = {slots}": seconds for slots, seconds in ADDED.items()}},
         ylabel="a vision pass takes longer by, ms",
     ),

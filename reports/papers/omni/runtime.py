@@ -132,12 +132,11 @@ draw = figure(
         distribution(
             column,
             settings,
-            factor=factor,
             style=_STYLE,
             title=f"{c} call{'s' if c > 1 else ''}",
             xlabel=label,
         )
-        for column, label, factor in (("audio_ttfp_s", "TTFP, ms", 1000), ("rtf", "RTF", 1))
+        for column, label in (("audio_ttfp_s", "TTFP, ms"), ("rtf", "RTF"))
         for c, settings in _SETTINGS.items()
     ),
     columns=len(CALLERS),

@@ -146,15 +146,13 @@ def table(
     of panels, and their height in inches; `rows`: name -> its panel of the card, and the paper's numbers."""
 
     def plot(index: int, name: str, quantity: Quantity, unit: str) -> Plot:
-        thousands = name.endswith("tokens/s")
         return bars(
             quantity,
             {"": {row: at(panel) for row, (panel, _) in rows.items()}},
-            factor=1000 if unit == "ms" else 1e-3 if thousands else 1,
             style={"": Look("#8fb3d9", "o", "-", 1.4)},
             marks={"": {row: published[index] for row, (_, published) in rows.items()}},
             rows=True,
-            xlabel=f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name,
+            xlabel=f"{name}, {unit}" if unit else name.replace("tokens/s", "tokens, 1000/s"),
         )
 
     plots = [plot(index, *column[:3]) for index, column in enumerate(columns.values())]

@@ -213,7 +213,7 @@ draw = figure(
             None,
             _shares(name),
             title=name.removesuffix(", ms"),
-            ylabel="% of the first release",
+            ylabel="per cent of the first release",
             ylim=(None, None),
         )
         for name in (ANSWER, *QUANTITIES)
