@@ -54,3 +54,26 @@ from reports.figures.picture import LeftOut, Picture, paper_marker
 from reports.figures.shared_turns import ReplyLog
 from reports.figures.style import INK, MUTED, STAGES, Look, engine_looks, looks
 from reports.runs.measured import Measured, Run, Variant
+
+
+def experiment(
+    name: str,
+    engines: Iterable[str],
+    workload: str,
+    settings: Mapping[str, Any],
+    seeds: Iterable[int] = range(3),
+    timeout_s: float = 900,
+    device: str = "virtual",
+    **axes: Iterable[Any],
+) -> Experiment:
+    """These engines with these settings; `axes` are what is varied, in place of a setting of that name."""
+    return Experiment(
+        name=name,
+        engines=list(engines),
+        workload=workload,
+        device=device,
+        set={key: settings[key] for key in settings if key not in axes},
+        grid={key: list(axis) for key, axis in axes.items()},
+        seeds=list(seeds),
+        timeout_s=timeout_s,
+    )

@@ -25,7 +25,6 @@ NAMES = {
     OURS: "ConServe",
 }
 
-SEEDS = [0, 1, 2]
 ALONE, BOTH, APART, BOUND = "online alone", "with batch", "prefill apart", "bound"
 
 TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
@@ -113,9 +112,8 @@ def load(
 
 def alone(name: str, **changes: Any) -> Experiment:
     """The online trace by itself."""
-    return _experiment(
-        f"conserve-{_slug(name)}", [ONLINE_ONLY], {**_FIXED, "documents": 0, **_online(changes)}
-    )
+    fixed = {**_FIXED, "documents": 0, **_online(changes)}
+    return experiment(f"conserve-{_slug(name)}", [ONLINE_ONLY], "co_serving", fixed)
 
 
 def both(
@@ -130,38 +128,24 @@ def both(
     limits = {"ttft_slo_s": round(scale * slo[0], 4), "tbt_slo_s": round(scale * slo[1], 4)}
     limits = limits if OURS in engines else {}
     fixed = {**_FIXED, "pool": POOL, **limits, **_online(changes)}
-    return _experiment(f"conserve-{_slug(name)}", engines, fixed, grid)
+    return experiment(f"conserve-{_slug(name)}", engines, "co_serving", fixed, **(grid or {}))
 
 
 def best_non_preemptive(name: str, **changes: Any) -> Experiment:
     """Non-Preemptive with steps of `BOUND_TOKENS`."""
     fixed = {**_FIXED, "pool": POOL, "max_num_batched_tokens": BOUND_TOKENS, **_online(changes)}
-    return _experiment(f"conserve-{_slug(name)}-bound", [NON_PREEMPTIVE], fixed)
+    return experiment(f"conserve-{_slug(name)}-bound", [NON_PREEMPTIVE], "co_serving", fixed)
 
 
 def prefill_apart(name: str, **changes: Any) -> Experiment:
     """DistServe-P, a prefill instance for each decode instance: of Llama-3.1-70B, on four GPUs each, a DGX has no room
     for another ratio, and of the 8B's none leaves more to the batch on a GPU without online tails of seconds."""
     fixed = {**_FIXED, "pool": POOL, **_online(changes)}
-    return _experiment(f"conserve-{_slug(name)}-apart", [DISTSERVE], fixed)
+    return experiment(f"conserve-{_slug(name)}-apart", [DISTSERVE], "co_serving", fixed)
 
 
 def _online(changes: dict[str, Any]) -> dict[str, Any]:
     return changes if "online" in changes else {**SYNTHETIC, **changes}
-
-
-def _experiment(
-    name: str, engines: Sequence[str], fixed: dict[str, Any], grid: dict[str, list[Any]] | None = None
-) -> Experiment:
-    return Experiment(
-        name=name,
-        engines=list(engines),
-        workload="co_serving",
-        set={key: value for key, value in fixed.items() if key not in (grid or {})},
-        grid=grid or {},
-        seeds=SEEDS,
-        timeout_s=900,
-    )
 
 
 _PANELS = {ONLINE_ONLY: ALONE, DISTSERVE: APART}

@@ -12,7 +12,7 @@ RATES = [0.0, 0.5, 1.0]
 GATES = {"every sound cuts": 0.0, "1 s of speech cuts": 1.0}
 OVER = "backchannels"
 EXPERIMENTS = {
-    OVER: experiment(
+    OVER: duplex(
         "backchannels",
         ["liveserve"],
         {
@@ -27,7 +27,8 @@ EXPERIMENTS = {
             "background_speech": 0,
             "noise": 0,
         },
-        {"backchannels": RATES, "min_duration_s": list(GATES.values())},
+        backchannels=RATES,
+        min_duration_s=list(GATES.values()),
     )
 }
 """One kind of event alone. 32 calls share 4,096 tokens of KV, so that who listens loses history to who is answered."""

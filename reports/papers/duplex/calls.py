@@ -8,7 +8,7 @@ TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls s
 ENGINES = ["vllm_omni", "liveserve"]
 CALLS = [1, 16, 64]
 OVER = "calls"
-EXPERIMENTS = {OVER: experiment("calls", ENGINES, {"p": 0.3, "hesitations": 0.5}, {"c": CALLS})}
+EXPERIMENTS = {OVER: duplex("calls", ENGINES, {"p": 0.3, "hesitations": 0.5}, c=CALLS)}
 QUICK = {"sessions": "16", "c": "1,16"}
 
 

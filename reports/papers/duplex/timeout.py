@@ -15,9 +15,9 @@ SETTINGS = {"hesitations": 0.6}
 VAD, SEMANTIC = "server_vad", "semantic"
 
 EXPERIMENTS = {
-    VAD: experiment("timeout", [ENGINE], SETTINGS, {"c": CALLS, "silence_duration_ms": TIMEOUTS_MS}),
-    SEMANTIC: experiment(
-        "timeout", [ENGINE], {**SETTINGS, "turn_detection": SEMANTIC}, {"c": CALLS, "eagerness": EAGERNESS}
+    VAD: duplex("timeout", [ENGINE], SETTINGS, c=CALLS, silence_duration_ms=TIMEOUTS_MS),
+    SEMANTIC: duplex(
+        "timeout", [ENGINE], {**SETTINGS, "turn_detection": SEMANTIC}, c=CALLS, eagerness=EAGERNESS
     ),
 }
 QUICK = {"sessions": "16", "silence_duration_ms": "200,1000"}

@@ -115,24 +115,7 @@ MIXED: dict[str, Any] = {
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
 
-def experiment(
-    name: str,
-    engines: Sequence[str],
-    workload: str,
-    settings: Mapping[str, Any],
-    timeout_s: float = 600,
-    **axes: Any,
-) -> Experiment:
-    """People who speak in turns, over the seeds that all cards have; `axes` are what it varies."""
-    return Experiment(
-        name=name,
-        engines=list(engines),
-        workload=workload,
-        set={name: value for name, value in settings.items() if name not in axes},
-        grid=axes,
-        seeds=SEEDS,
-        timeout_s=timeout_s,
-    )
+experiment = partial(experiment, seeds=SEEDS, timeout_s=600)
 
 
 def reply_log(point: Measured) -> ReplyLog | None:

@@ -76,20 +76,15 @@ STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; tha
 
 
 def calls(
-    name: str, engines: Sequence[str], grid: dict[str, list[Any]] | None = None, **changes: Any
+    name: str,
+    engines: Sequence[str],
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    seeds: Iterable[int] = SEEDS,
+    **changes: Any,
 ) -> Experiment:
     """Five-minute calls to Qwen3-Omni in the regime of day 2, where nothing else is said."""
-    seeds = changes.pop("seeds", SEEDS)
     fixed = {"deployment": QWEN, "duration_s": 300.0, **DAY_2, **changes}
-    return Experiment(
-        name=name,
-        engines=list(engines),
-        workload="metronome",
-        set={key: value for key, value in fixed.items() if key not in (grid or {})},
-        grid=grid or {},
-        seeds=seeds,
-        timeout_s=900,
-    )
+    return experiment(name, engines, "metronome", fixed, seeds, **(grid or {}))
 
 
 def _walled(point: Measured) -> np.ndarray:

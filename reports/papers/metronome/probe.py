@@ -12,11 +12,5 @@ GIVE = ("checkpoint", "questions")
 
 def probe(name: str, engines: list[str], **settings: Any) -> Experiment:
     """Spoken questions to the thinker, on one seed as in the paper; a session that grows too long ends by itself."""
-    return Experiment(
-        name=name,
-        engines=engines,
-        workload="questions",
-        set={"deployment": QWEN, "on_max_len": "finish_one", **settings},
-        seeds=[0],
-        timeout_s=3600,
-    )
+    fixed = {"deployment": QWEN, "on_max_len": "finish_one", **settings}
+    return experiment(name, engines, "questions", fixed, seeds=[0], timeout_s=3600)

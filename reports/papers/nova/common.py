@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 OURS, CHUNKED, STREAMS, LIMIT = "nova", "chunked", "multi_stream", "pf_limit"
 BASELINES = (LIMIT, CHUNKED, STREAMS)
 RATES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-SEEDS = [0, 1, 2]
 LOAD: dict[str, Any] = {
     "deployment": "cogagent_a6000",
     "requests": 500,
@@ -32,27 +31,17 @@ LOAD: dict[str, Any] = {
 SERVED = "served"
 
 
-def experiment(
-    name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any
-) -> Experiment:
+def gui(name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any) -> Experiment:
     """These engines at these rates; `changes` are settings beside the load, lists of them further axes."""
-    fixed = LOAD | {key: value for key, value in changes.items() if not isinstance(value, list)}
-    grid = {key: value for key, value in changes.items() if isinstance(value, list)}
-    return Experiment(
-        name=f"nova-{name}",
-        engines=list(engines),
-        workload="gui",
-        set=fixed if len(rates) > 1 else fixed | {"rate": rates[0]},
-        grid=grid | ({"rate": list(rates)} if len(rates) > 1 else {}),
-        seeds=SEEDS,
-        timeout_s=900,
-    )
+    axes = {key: value for key, value in changes.items() if isinstance(value, list)}
+    rate = {"rate": list(rates)} if len(rates) > 1 else {}
+    return experiment(f"nova-{name}", engines, "gui", LOAD | {"rate": rates[0]} | changes, **axes, **rate)
 
 
 ALONE = "alone"
-ALONE_ONLY = {ALONE: experiment(ALONE, [OURS], [0.001], requests=20)}
+ALONE_ONLY = {ALONE: gui(ALONE, [OURS], [0.001], requests=20)}
 """Requests that nobody is beside: what stages take by themselves, and cards of what the model says of two at once."""
-EVERYBODY = {SERVED: experiment("served", [*BASELINES, OURS])}
+EVERYBODY = {SERVED: gui("served", [*BASELINES, OURS])}
 """Figs. 10 to 12 and Table V: four systems at six rates."""
 
 

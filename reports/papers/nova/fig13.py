@@ -8,8 +8,8 @@ RATES = (0.4, 0.6, 0.8)
 FIXED = ((18, 18), (24, 30), (36, 36))
 """SMs of decode beside vision and beside prefill: fewer, the paper's defaults, more. [chosen]"""
 ADAPTIVE = "adaptive"
-EXPERIMENTS = {ADAPTIVE: experiment("adaptive", [OURS], RATES)} | {
-    f"{v}, {p}": experiment(
+EXPERIMENTS = {ADAPTIVE: gui("adaptive", [OURS], RATES)} | {
+    f"{v}, {p}": gui(
         f"fixed-{v}-{p}", [OURS], RATES, adaptive=False, decode_sms_vision=v, decode_sms_prefill=p
     )
     for v, p in FIXED

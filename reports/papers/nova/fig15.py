@@ -7,7 +7,7 @@ TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, 
 RATES = (0.4, 0.8)
 PANEL = "rtx 4090"
 EXPERIMENTS = {
-    PANEL: experiment(
+    PANEL: gui(
         "4090",
         [*BASELINES, OURS],
         RATES,

@@ -8,9 +8,9 @@ RATES = (0.4, 0.6, 0.8)
 ALPHAS, CHUNKS, BEST = (2, 4, 6, 8), (64, 128, 256, 512), 128
 CHUNKING = "chunks"
 EXPERIMENTS = {
-    f"alpha = {alpha}": experiment(f"alpha-{alpha}", [OURS], RATES, alpha_vision=alpha, alpha_prefill=alpha)
+    f"alpha = {alpha}": gui(f"alpha-{alpha}", [OURS], RATES, alpha_vision=alpha, alpha_prefill=alpha)
     for alpha in ALPHAS
-} | {CHUNKING: experiment(CHUNKING, [CHUNKED], RATES, chunk_tokens=[*CHUNKS])}
+} | {CHUNKING: gui(CHUNKING, [CHUNKED], RATES, chunk_tokens=[*CHUNKS])}
 QUICK = {"requests": "120"}
 
 

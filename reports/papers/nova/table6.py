@@ -14,12 +14,10 @@ LINKS = {
 }
 """GB/s of the link to the host -> the factor on the 25 GB/s of the deployment that makes it."""
 EXPERIMENTS = ALONE_ONLY | {
-    "alone, slots": experiment("slots", [OURS], [0.001], requests=20, vision_slots=[*SLOTS]),
-    SLOWER: experiment(
-        "slots-slower", [OURS], [0.001], requests=20, vision_slots=[2, 5], scale=[*LINKS.values()]
-    ),
-    RAW: experiment("raw", [OURS], [0.7]),
-    SLOTTED: experiment("offloaded", [OURS], [0.7], vision_slots=[*SLOTS]),
+    "alone, slots": gui("slots", [OURS], [0.001], requests=20, vision_slots=[*SLOTS]),
+    SLOWER: gui("slots-slower", [OURS], [0.001], requests=20, vision_slots=[2, 5], scale=[*LINKS.values()]),
+    RAW: gui("raw", [OURS], [0.7]),
+    SLOTTED: gui("offloaded", [OURS], [0.7], vision_slots=[*SLOTS]),
 }
 QUICK = {"requests": "60"}
 

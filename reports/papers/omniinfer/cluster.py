@@ -88,7 +88,6 @@ def closed_loop(requests: pd.DataFrame, ramp: float = RAMP) -> ClosedLoop | None
 
 
 ENGINE = "omniinfer"
-SEEDS = [0, 1, 2]
 
 INPUT, OUTPUT = 3200, 1180
 """Mean tokens: section 6.1 says about 3,500 and 1,000, and Table 2's columns (E2E, TTFT, TPOT, OTT, TTT) follow from
@@ -159,7 +158,7 @@ def table(
     return figure(title, *plots, columns=shape[1], height_in=shape[2], sharey=True, caption=caption)
 
 
-def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
+def cluster(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
     """A cluster (`6p8_1d32`) with so many requests in flight; `settings` of the system."""
     load = {
         "deployment": f"deepseek_r1_{shape}",
@@ -173,14 +172,8 @@ def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) ->
         "stream_interval": 64,
         "expert_skew": SKEW,
     }
-    return Experiment(
-        name=f"omniinfer-{shape}-{in_flight}{suffix}",
-        engines=[ENGINE],
-        workload="novel",
-        set=load | settings,
-        seeds=SEEDS,
-        timeout_s=3600,
-    )
+    name = f"omniinfer-{shape}-{in_flight}{suffix}"
+    return experiment(name, [ENGINE], "novel", load | settings, timeout_s=3600)
 
 
 def at(panel: str) -> Setting:

@@ -6,16 +6,14 @@ their seeds.
 
 from reports.papers.prelude import *
 
-SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"
 
 SEED_RUNS = {
-    SEEDED: Experiment(
-        name="omniinfer-seeds",
-        engines=[ENGINE],
-        workload="poisson",
-        set={"deployment": "moe_tiny", "rate": 1.0, "requests": 4, "reply": "text", "modality": "text"},
-        seeds=SEEDS,
+    SEEDED: experiment(
+        "omniinfer-seeds",
+        [ENGINE],
+        "poisson",
+        {"deployment": "moe_tiny", "rate": 1.0, "requests": 4, "reply": "text", "modality": "text"},
     )
 }
 SHORT = {"requests": "2"}

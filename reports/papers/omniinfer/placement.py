@@ -137,14 +137,14 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
     width = 15
     for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
-        found = followed(variant, DRIFT_S, SEEDS[0]).imbalance
+        found = followed(variant, DRIFT_S, 0).imbalance
         smooth = np.convolve(found, np.ones(width) / width, "valid")
         left.plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
     left.set(xlabel="minutes", ylabel="fullest die over the mean die", ylim=(1, None))
     places = np.arange(len(VARIANTS))
     loads = ((-0.2, None, "at rest", "#8793a3"), (0.2, DRIFT_S, "drifting", "#d55e00"))
     for shift, drift_s, label, colour in loads:
-        means = [mean(variant, drift_s, SEEDS[0]) for variant in VARIANTS]
+        means = [mean(variant, drift_s, 0) for variant in VARIANTS]
         right.bar(places + shift, means, 0.4, label=label, color=colour)
     right.set_xticks(places, [*VARIANTS], rotation=40, ha="right")
     right.set(ylim=(1, None), ylabel="mean over half an hour")

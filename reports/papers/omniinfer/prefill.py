@@ -48,24 +48,16 @@ def started() -> float:
 
 
 def _open(suffix: str, rate: list[int], **settings: Any) -> Experiment:
-    return Experiment(
-        name=f"omniinfer-prefill-{suffix}",
-        engines=[ENGINE],
-        workload="novel",
-        set={
-            "deployment": f"deepseek_r1_{SHAPE}",
-            "requests": 6000,
-            "input_mean": INPUT,
-            "output_mean": 2,  # decode has nothing to do
-            "playback": "none",
-            "turn_timeout_s": 900,
-            **OMNIPROXY,
-            **settings,
-        },
-        grid={"rate": list(rate)},
-        seeds=SEEDS,
-        timeout_s=900,
-    )
+    load = {
+        "deployment": f"deepseek_r1_{SHAPE}",
+        "requests": 6000,
+        "input_mean": INPUT,
+        "output_mean": 2,  # decode has nothing to do
+        "playback": "none",
+        "turn_timeout_s": 900,
+        **OMNIPROXY,
+    }
+    return experiment(f"omniinfer-prefill-{suffix}", [ENGINE], "novel", load | settings, rate=rate)
 
 
 UNSCALED = f"thinker.prefill.step_scale={1 / 1.47:.4f}"

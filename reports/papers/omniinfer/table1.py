@@ -37,7 +37,7 @@ PAPER = (
     Row("6p8_1d32", 48, 572, 2.196, 0.052),
     Row("8p8_1d64", 24, 481, 2.822, 0.037),
 )
-EXPERIMENTS = {row.panel: experiment(row.shape, row.in_flight, **ALL) for row in PAPER}
+EXPERIMENTS = {row.panel: cluster(row.shape, row.in_flight, **ALL) for row in PAPER}
 QUICK = {"requests": "10752"}
 
 COLUMNS: Columns = {

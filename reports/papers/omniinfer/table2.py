@@ -61,11 +61,11 @@ PAPER: dict[str, tuple[float, ...]] = {
 EXPERIMENTS = {
     FULL: table1.EXPERIMENTS[FULL],
     **{
-        panel: experiment("6p8_1d32", IN_FLIGHT, f"-without-{panel}", **ALL | less)
+        panel: cluster("6p8_1d32", IN_FLIGHT, f"-without-{panel}", **ALL | less)
         for panel, less in WITHOUT.items()
     },
-    DRIFT: experiment("6p8_1d32", IN_FLIGHT, "-drift", **ALL | DRIFTS),
-    STILL: experiment("6p8_1d32", IN_FLIGHT, "-drift-still", **ALL | DRIFTS, rebalance=False),
+    DRIFT: cluster("6p8_1d32", IN_FLIGHT, "-drift", **ALL | DRIFTS),
+    STILL: cluster("6p8_1d32", IN_FLIGHT, "-drift-still", **ALL | DRIFTS, rebalance=False),
 }
 
 _FROM_TPOT = "follows from the time per token"

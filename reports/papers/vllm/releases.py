@@ -63,15 +63,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     ),
 }
 EXPERIMENTS = {
-    panel: Experiment(
-        name=f"vllm-releases-{panel.replace(' ', '-')}",
-        engines=engines,
-        workload=workload,
-        set=settings,
-        grid={"vllm": RELEASES},
-        seeds=[0, 1, 2],
-        timeout_s=900,
-    )
+    panel: experiment(f"vllm-releases-{panel.replace(' ', '-')}", engines, workload, settings, vllm=RELEASES)
     for panel, (engines, workload, settings) in _PANELS.items()
 }
 QUICK = {"requests": "30"}
