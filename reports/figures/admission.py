@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from reports.claims.published import Published
 from reports.figures.dashboard import busiest
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 NAME = "admission"
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "Admission: who was let in, and the latency that decided it"
     if not any(controlled(point) for point in finished(run.points)):
         return LeftOut(NAME, title, "nobody was turned away and no controller was on")

@@ -11,7 +11,6 @@ import pandas as pd
 
 from harness.endpoints.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
-from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks
@@ -39,7 +38,7 @@ _BESIDE = {
 _TOLD = {"committed": ("v", INK), "stopped": ("X", BROKEN)}
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "One call, both channels"
     finished = [run.at(variant, **at(run, (), c=run.top)) for variant in run.variants[:MOST]]
     points = [next((point for point in found if point.error is None), None) for found in finished]

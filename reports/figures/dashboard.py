@@ -7,7 +7,6 @@ Figures 1 and 4b).
 from collections.abc import Mapping, Sequence
 
 from harness.experiments.experiment import Experiment
-from reports.claims.published import Published
 from reports.claims.quantities import Panels, of
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.forms import Draw
@@ -24,7 +23,7 @@ Series = Mapping[str, tuple[Sequence[Measured], Look]]
 """Label -> the runs of one policy, and how it is drawn."""
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     where = busiest(run)
     series = {
         variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()

@@ -4,11 +4,9 @@ The same picture as LiveServe's Fig. 15 right. What is generated far ahead of pl
 interrupts.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from harness.metrics.request_table import COMPLETED
-from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns
@@ -25,7 +23,7 @@ _DELIVERED = {"color": INK, "lw": 0.9}
 _HEARD = {"color": MUTED, "lw": 1.6, "ls": (0, (5, 2))}
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "Generation against playback of one long reply"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")

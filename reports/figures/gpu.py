@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.style import MUTED, STAGES
@@ -28,7 +27,7 @@ _READS, _DECODES = 1.0, 0.45
 """Opacity of a step that computes prompts, and of one that only decodes."""
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     if run.live:
         return LeftOut(NAME, TITLE, "over sockets nobody sees the steps of a server")
     where = at(run, (), c=run.top)

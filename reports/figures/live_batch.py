@@ -1,9 +1,6 @@
 """The cost of batch to users: their P99, or continuity, over the tokens per second of the documents served with
 them."""
 
-from collections.abc import Sequence
-
-from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
 from reports.figures.drawing import few_loads, legend, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
@@ -16,7 +13,7 @@ NAME = "batch_cost"
 TITLE = "What batch costs the users"
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     counted = [point for point in run.points if point.error is None]
     points = [Finished(p.point.engine, p.params, p.seed, p.values) for p in counted]
     axes = [axis for axis, _ in run.cells[0]]

@@ -6,13 +6,12 @@ Shown are series that are known to matter, ours and vLLM's, and then any other t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from reports.claims.published import Published
 from reports.figures.drawing import few_loads, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, MUTED
@@ -64,7 +63,7 @@ _APART_S = 0.5
 _PANELS, _COLUMNS, _LINES = 9, 3, 5
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "What the server said of itself"
     scraped = [load for load in busiest(run) if any(map(_scraped, load.points))]
     if not scraped:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.claims.published import Published
 from reports.figures.drawing import few_loads, legend, load_colours, plain, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED
@@ -24,7 +22,7 @@ _POINTS = 2000
 """Points of a curve; more cannot be seen."""
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "Send slip: how much later than scheduled the generator sent"
     shown = few_loads([load for load in loads(run) if slips_s(load.points).size])
     if not shown:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from harness.metrics.request_table import FAILED
-from reports.claims.published import Published
 from reports.figures.drawing import legend, plain_log, sheet, whole_numbers
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
@@ -25,7 +23,7 @@ BUCKET_S = 5.0
 _COLUMNS = 3
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     wait = "TTFP" if run.spoken else "TTFT"
     title = f"The run as it went: {wait}, sessions, failures"
     shown = {load: one(load.points) for load in busiest(run)[:_COLUMNS]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.claims.published import Published
 from reports.figures.dashboard import Series, bold, busiest
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "kv_pool"
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     if run.live:
         return LeftOut(NAME, "KV pool over time", "over sockets nobody sees a server's pool")
     where = busiest(run)

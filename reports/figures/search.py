@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.slo.search import Search, Searches
 from harness.slo.targets import scale
-from reports.claims.published import Published
 from reports.figures.drawing import joining, legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
@@ -27,7 +26,7 @@ _ONE = Look(INK, "o", "-", 1.4)
 """The look of the only search at an endpoint."""
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     searches = load_search(run)
     if searches is None or not searches.points:
         if run.live:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from reports.claims.published import Published
 from reports.figures.forms import Plot, figure, lines
 from reports.figures.picture import LeftOut, Picture, at, counts, labelled, over, points_of
 from reports.runs.measured import Run
@@ -14,7 +12,7 @@ from reports.tables.labels import setting, short
 NAME = "throughput_latency"
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     metric, wait = ("audio_ttfp_p90", "TTFP") if run.spoken else ("ttft_p90", "TTFT")
     title = f"Throughput against P90 {wait} as the load grows"
     axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)

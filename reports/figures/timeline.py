@@ -10,7 +10,6 @@ import numpy as np
 
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.request_table import BARGED_IN, COMPLETED
-from reports.claims.published import Published
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
@@ -31,7 +30,7 @@ _LIVE_LANES = ("playback", "received", "user")
 _HEIGHT = 0.62
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "One session, moment by moment"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from reports.claims.published import Published
 from reports.figures.forms import Plot, figure, lines
 from reports.figures.picture import LeftOut, Picture, at, labelled, over, points_of
 from reports.runs.measured import Run
@@ -27,7 +25,7 @@ PATIENCE = ("silence_duration_ms", "eagerness", "turn_detection", "min_duration_
 DELAY, RATE = "end_of_turn_delay_p50", "takeover"
 
 
-def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def draw(run: Run) -> Picture | LeftOut:
     title = "Turn-taking over the number of calls"
     axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
     if axis is None:
@@ -57,7 +55,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     return shown({})
 
 
-def trade(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+def trade(run: Run) -> Picture | LeftOut:
     """Draw the costs and gains of a server's patience: the delay at the end of a turn against cutting into
     hesitations."""
     title = "End-of-turn delay against takeover at hesitations"
