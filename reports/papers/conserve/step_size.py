@@ -10,7 +10,6 @@ TITLE = (
 _LIMITS = {2048: (0.158, 0.0529), 4096: (0.153, 0.0994), 8192: (0.142, 0.1019)}
 """Online-Only's P99 TTFT and TBT with such steps, s: as `common.SLO`."""
 
-
 _NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMITS}
 
 
@@ -39,7 +38,6 @@ PAPER = {
     "ours": 1.25,
     "share": 0.823,
 }
-
 
 _BOUND = largest(*(value(TPS, at(_NAMES[size], NON_PREEMPTIVE)) for size in (BOUND_TOKENS, 8192)))
 """The optimal offline throughput, as in the other cards."""

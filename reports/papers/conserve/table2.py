@@ -164,7 +164,6 @@ CLAIMS = {
     **slo_check("all", SLO["70b chat"]),
 }
 
-
 _SETS = {"mixed": "mixed", "dureader": "DuReader", "multinews": "MultiNews", "vcsum": "VCSUM"}
 
 

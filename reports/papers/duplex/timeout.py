@@ -66,7 +66,6 @@ CLAIMS = {
     ),
 }
 
-
 _NAMES = {c: f"{c} call{'s' if c > 1 else ''}" for c in CALLS}
 _SERIES = {
     **{f"{VAD}, {_NAMES[c]}": {f"{ms} ms": _at(c, ms) for ms in TIMEOUTS_MS} for c in CALLS},

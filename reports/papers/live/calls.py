@@ -68,5 +68,4 @@ CLAIMS = {
     if (metric, engine) != ("wall_s", "metronome")  # it has none
 }
 
-
 draw = views_by_engine(TITLE, EXPERIMENTS, ENGINES)

@@ -114,7 +114,6 @@ MIXED: dict[str, Any] = {
 }
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
-
 experiment = partial(experiment, seeds=SEEDS, timeout_s=600)
 
 

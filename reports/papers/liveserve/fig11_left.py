@@ -43,7 +43,6 @@ CLAIMS = {
     },
 }
 
-
 draw = figure(
     TITLE,
     distribution("audio_ttfp_s", {"vllm_omni": _BASELINE, "liveserve": _OURS}, marks=PAPER, xlabel="TTFP, s"),

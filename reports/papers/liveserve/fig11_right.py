@@ -60,7 +60,6 @@ CLAIMS = {
     },
 }
 
-
 draw = figure(
     TITLE,
     lines("continuity", grid(_PANEL, PAIR, c=CS), marks={e: {c: PAPER[c][e] for c in PAPER} for e in PAIR}),

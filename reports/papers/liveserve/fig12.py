@@ -69,7 +69,6 @@ def _claims(arrivals: str) -> dict[str, Claim]:
 
 CLAIMS = merged(map(_claims, EXPERIMENTS))
 
-
 _MARKS = {e: {a: PAPER["audio_ttfp_p90"][a][e] for a in EXPERIMENTS} for e in PAIR}
 draw = figure(
     TITLE,

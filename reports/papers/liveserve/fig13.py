@@ -54,7 +54,6 @@ CLAIMS = {
     **{f"fig13-p90-{p:g}": _below_half(p) for p in PAPER},
 }
 
-
 _OVER_P = grid(_PANEL, PAIR, p=PS)
 _RATIOS = ", ".join(f"{factor:g} × at p = {p:g}" for p, factor in PAPER.items())
 draw = figure(

@@ -94,7 +94,6 @@ CLAIMS = {
     ),
 }
 
-
 _P = {f"p = {p:g}": {"p": p} for p in PS}
 _SHOWN: tuple[tuple[str, Quantity, dict[str, Any], dict[str, str]], ...] = (
     (SPOKEN, "audio_ttfp_p90", _P, {}),

@@ -43,7 +43,6 @@ CLAIMS = {
     ),
 }
 
-
 _OVER_C = grid(_PANEL, PAIR, c=CS)
 _MARKS = {1000 * ttfp_s: f"paper: {engine} at c = 8" for engine, ttfp_s in PAPER.items()}
 draw = figure(

@@ -122,7 +122,6 @@ CLAIMS = {
 ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 """The experiments that the last claim alone needs."""
 
-
 _AT_CAP = {cap: of(_CAP, "liveserve", lead_cap_s=cap) for cap in CAPS}
 _LOOK = engine_looks(*PAIR)["liveserve"]
 

@@ -104,7 +104,6 @@ _UNEXPLAINED = (
     "that empties sooner would explain them)"
 )
 
-
 CLAIMS = {
     "fig16-right-reload": claim(
         "the offloading baseline reloads on the turn's path",
@@ -155,7 +154,6 @@ CLAIMS = {
         remark="with next-use eviction most of this turn's KV never leaves the GPU: preload has little to do",
     ),
 }
-
 
 _CASES: dict[str, tuple[Setting, int]] = {
     "vllm_omni": (_BASE, TARGET),

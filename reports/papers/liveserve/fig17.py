@@ -87,7 +87,6 @@ CLAIMS = {
     ),
 }
 
-
 MEASURES = {
     "replay ends": "makespan",
     "mean held": "kv_occupancy_entry_mean",

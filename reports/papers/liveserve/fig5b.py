@@ -28,7 +28,6 @@ def _target(column: str) -> Quantity:
 reload_s = _target("reload_s")
 """Time that the target's returning turn waited for its KV, s."""
 
-
 _GROWTH = ratio(reload_s, _LARGE, to=_SMALL)
 
 

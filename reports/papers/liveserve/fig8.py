@@ -105,7 +105,6 @@ CLAIMS = {
     ),
 }
 
-
 _SIDES = {NO_POLICY: _BASE, URGENCY: _OURS}
 _STYLE = dict(zip(_SIDES, engine_looks("vllm_omni", "liveserve").values(), strict=True))
 _MEASURES: dict[str, Quantity] = {

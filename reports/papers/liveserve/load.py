@@ -142,7 +142,6 @@ CLAIMS = {
     ),
 }
 
-
 draw = figure(
     TITLE,
     *(

@@ -113,7 +113,6 @@ CLAIMS = {
     ),
 }
 
-
 _OVERHEAD = {"xscale": "log", "xlim": (0.01, 1e3)}
 _COLUMNS: tuple[tuple[str, Quantity, str, dict[str, Any]], ...] = (
     ("mean overhead, ms", mean_s, "{:.3f}", _OVERHEAD),

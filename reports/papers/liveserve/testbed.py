@@ -27,7 +27,6 @@ PAPER = {  # percentile -> engine -> s
     90: {"vllm_omni": 1.38, "liveserve": 0.84},
 }
 
-
 _READ = {engine: {name.replace(" ", "\n", 1): of(name, engine) for name in READINGS} for engine in PAIR}
 _MARKS = {p: {e: {PROMPTS["prompt_tokens"]: ttfp_s} for e, ttfp_s in PAPER[p].items()} for p in PAPER}
 _OVER = grid(LENGTH, PAIR, prompt_tokens=TOKENS)

@@ -33,7 +33,6 @@ _MECHANISM = (
     "in it waits; calls are first recycled together and then drift apart, until most Steps have some"
 )
 
-
 CLAIMS = {
     "fig10-wall": claim(
         "unbounded KV hits the wall at about 240 s",

@@ -41,7 +41,6 @@ CLAIMS = {
     ),
 }
 
-
 _OVER = {w: of(_PANEL, OURS, window=w) for w in WS}
 _COLOUR = engine_looks("vllm_realtime", OURS)[OURS].colour
 _STYLE = {"P50": Look(_COLOUR, "o", "-", 1.8), "P90": Look(_COLOUR, "s", "--", 1.8)}

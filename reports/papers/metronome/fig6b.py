@@ -42,7 +42,6 @@ def _ceiling(panels: Panels) -> Values:
 
 _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"
 
-
 CLAIMS = {
     "fig6b-slope": claim(
         "share of the pool that a session adds",

@@ -26,7 +26,6 @@ QUICK = {"sessions": "4", "segment_s": "10"}
 PAPER = {BASELINE: (1.0, 0.70), OURS: (1.0, 0.68)}
 """Engine -> share of sessions that state the answer, 96 of 96, and of frames that are right."""
 
-
 _SAID = {
     "answer_stated": ("sessions that state the answer to their question (96 of 96)", 0.0),
     "frames_right": ("frames whose answer is right", 0.05),

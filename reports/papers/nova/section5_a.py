@@ -63,7 +63,6 @@ CLAIMS = {
     },
 }
 
-
 _NAMES = {f"{rate:g} requests/s": rate for rate in RATES}
 draw = figure(
     TITLE,

@@ -53,7 +53,6 @@ CLAIMS = {
     ),
 }
 
-
 _OURS = {rate: at(rate) for rate in RATES}
 _AXES = {"style": engine_looks("measured", "M/G/1 queue"), "xlabel": "requests per second"}
 draw = figure(

@@ -115,7 +115,6 @@ CLAIMS = {
     for stage, first in (("thinker", "talker"), ("talker", "vocoder"))
 }
 
-
 _SETTINGS = {
     c: {f"{engine}, {side}": of(side, engine, c=c) for engine in ENGINES for side in EXPERIMENTS}
     for c in CALLERS

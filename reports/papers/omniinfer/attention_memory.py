@@ -172,7 +172,6 @@ CLAIMS = {
     ),
 }
 
-
 LENGTHS = (500, 1000, 2000, 4000, 8000, 16_000)
 _AXES: dict[str, Any] = {"doubling": LENGTHS, "xlabel": "tokens of a request"}
 

@@ -127,7 +127,6 @@ ONE_QUEUE = (
 )
 """Why first tokens come sooner here."""
 
-
 LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
 
 Columns = Mapping[str, tuple[str, Quantity, Unit, float]]

@@ -46,7 +46,6 @@ COLUMNS: Columns = {
     "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
 }
 
-
 WHY = {
     "qpm": "follows from the time per token",
     "ttft": ONE_QUEUE,
