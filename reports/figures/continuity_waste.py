@@ -82,7 +82,8 @@ def _over_axis(
         }
         return lines(metric, series, style=labelled(run), marks=marks, title=title, **names, **more)
 
-    plots, shared = [plot(params) for params in chosen], {"sharex": True, "sharey": True}
+    plots = [plot(params) for params in chosen]
+    shared: dict[str, Any] = {"sharex": True, "sharey": True}
     there = "paper (other deployment)"
     return figure(title, *plots, name=name, columns=3, height_in=3.0, paper=there, caption=caption, **shared)(
         {}

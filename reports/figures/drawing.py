@@ -63,7 +63,7 @@ def line(
         axes.plot(*zip(*places.values(), strict=True), **how, label=label, zorder=4)
     several = [x for x in places if known[x].n > 1 and len(places) <= MOST_MARKED]
     for x in several:
-        ends = {"yerr": whiskers(known[x], factor)}
+        ends: dict[str, Any] = {"yerr": whiskers(known[x], factor)}
         if across is not None:
             ends["xerr"] = whiskers(across[x], across_factor)
         axes.errorbar(*places[x], **ends, color=look.colour, lw=0.9, alpha=0.7, zorder=3)

@@ -200,13 +200,11 @@ def lines(
         looks, count = style or engine_looks(*given), 0
         for index, (label, by_x) in enumerate(given.items()):
             found = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
-            across = against and {x: _spread(at, against, panels) for x, at in by_x.items()}
+            across = None if against is None else {x: _spread(at, against, panels) for x, at in by_x.items()}
             places = line(on, found, looks[label], label, factor, across, across_factor)
-            named = list(places)[0 if index == 0 or len(given) == 2 else -1 :] if beside else []
-            for x in named:
-                side = {"ha": "left", "va": "top"} if index else {"ha": "right", "va": "bottom"}
-                away, how = (6, -5) if index else (-6, 5), {"fontsize": 8, "color": looks[label].colour}
-                on.annotate(beside(x), places[x], away, textcoords="offset points", **side, **how)
+            if beside is not None:
+                named = list(places)[0 if index == 0 or len(given) == 2 else -1 :]
+                _name(on, {beside(x): places[x] for x in named}, looks[label].colour, index > 0)
             count += len(places)
             for x, value in (marks or {}).get(label, {}).items():
                 if value is not None:
@@ -250,8 +248,8 @@ def bars(
                     count, name = count + 1, None
             for group, value in (marks or {}).get(label, {}).items():
                 if value is not None:
-                    place = (groups.index(group) + shift, factor * value)
-                    paper_marker(on, *(reversed(place) if rows else place), looks[label])
+                    place, height = groups.index(group) + shift, factor * value
+                    paper_marker(on, *((height, place) if rows else (place, height)), looks[label])
         _ticks(on, groups, rows)
         if extra is not None:
             extra(on, panels)
@@ -386,6 +384,13 @@ def _values(point: Measured, values: str | Callable[[Measured], np.ndarray]) -> 
     return point.requests.loc[point.requests["spoken"], values].to_numpy(float)
 
 
+def _name(axes: Axes, named: Mapping[str, tuple[Any, float]], colour: str, below: bool) -> None:
+    """Text on the outer side of a curve, so that two curves that meet keep theirs apart."""
+    away, ha, va = ((6, -5), "left", "top") if below else ((-6, 5), "right", "bottom")
+    for text, place in named.items():
+        axes.annotate(text, place, away, textcoords="offset points", ha=ha, va=va, fontsize=8, color=colour)
+
+
 def _bar(
     axes: Axes,
     place: float,
@@ -398,15 +403,19 @@ def _bar(
     lying: bool,
 ) -> None:
     height = factor * (found.median or 0)
-    ends, (x, y) = whiskers(found, factor), (height, place) if lying else (place, height)
+    x, y = (height, place) if lying else (place, height)
     (axes.barh if lying else axes.bar)(place, height, width, color=look.colour, label=label, zorder=2)
     if found.n > 1:
-        axes.errorbar(x, y, **{"xerr" if lying else "yerr": ends}, color=INK, lw=0.9, zorder=3)
+        ends: dict[str, Any] = {"xerr" if lying else "yerr": whiskers(found, factor)}
+        axes.errorbar(x, y, **ends, color=INK, lw=0.9, zorder=3)
     if text:
         high = factor * (found.high or 0)
-        at, away = ((high, place), (5, 0)) if lying else ((place, high), (0, 4))
-        how = {"ha": "left", "va": "center"} if lying else {"ha": "center", "va": "bottom"}
-        axes.annotate(text.format(height), at, away, textcoords="offset points", **how)
+        at, away, ha, va = (
+            ((high, place), (5, 0), "left", "center")
+            if lying
+            else ((place, high), (0, 4), "center", "bottom")
+        )
+        axes.annotate(text.format(height), at, away, textcoords="offset points", ha=ha, va=va)
 
 
 def _ticks(axes: Axes, groups: Sequence[Any], rows: bool) -> None:

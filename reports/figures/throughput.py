@@ -40,5 +40,6 @@ def draw(run: Run) -> Picture | LeftOut:
     )
     if axis == "c":
         caption += " The loop is closed: users who are answered or who listen longer also ask later."
-    plots, shared = [plot(params) for params in chosen], {"sharex": True, "sharey": True}
+    plots = [plot(params) for params in chosen]
+    shared: dict[str, Any] = {"sharex": True, "sharey": True}
     return figure(title, *plots, name=NAME, columns=3, height_in=3.2, caption=caption, **shared)({})

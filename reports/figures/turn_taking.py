@@ -81,5 +81,6 @@ def trade(run: Run) -> Picture | LeftOut:
         f"Nearer to the lower left corner is better. A marker is a value of {axis}, which stands beside it: who waits "
         "longer before a silence is an end cuts into fewer hesitations and answers every turn later."
     )
-    title, shared = f"{title}, by {axis}", {"sharex": True, "sharey": True}
+    title = f"{title}, by {axis}"
+    shared: dict[str, Any] = {"sharex": True, "sharey": True}
     return figure(title, *plots, name=TRADE, height_in=3.5, caption=caption, **shared)({})

@@ -35,6 +35,7 @@ from reports.claims.quantities import (
 from reports.claims.sensitivity import varied
 from reports.claims.stated import Number, claim, level, merged, moves, runs, times
 from reports.figures.dashboard import both_views, views_by_engine
+from reports.figures.drawing import in_per_cent
 from reports.figures.forms import (
     Draw,
     Plot,
@@ -64,7 +65,7 @@ def experiment(
     seeds: Iterable[int] = range(3),
     timeout_s: float = 900,
     device: str = "virtual",
-    **axes: Iterable[Any],
+    **axes: Any,
 ) -> Experiment:
     """These engines with these settings; `axes` are what is varied, in place of a setting of that name."""
     return Experiment(

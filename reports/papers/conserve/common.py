@@ -121,7 +121,7 @@ def both(
     slo: tuple[float, float],
     scale: float = TARGET,
     engines: Sequence[str] = tuple(CO_SERVERS),
-    grid: dict[str, list[Any]] | None = None,
+    grid: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Experiment:
     """The same with a pool of documents that never runs dry. `slo` times `scale` is what ConServe keeps to."""

@@ -124,7 +124,7 @@ def _attained(which: str) -> Plot:
     return lines(None, series, style=STYLE, ylabel=f"{which.upper()} within the SLO, %", **_SCALE)
 
 
-_SCALE = {"xlabel": "scale of the SLO"}
+_SCALE: dict[str, Any] = {"xlabel": "scale of the SLO"}
 _TOKENS = {NAMES[e]: {s: _tokens(s, e) for s in SCALES} for e in with_batch(TPS)}
 draw = figure(
     TITLE,

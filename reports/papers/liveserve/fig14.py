@@ -35,7 +35,7 @@ EXPERIMENTS = {
         "interactive",
         {**INTERACTIVE, **has, "c": 8, **switches},
         timeout_s=900,
-        **({} if "p" in has else {"p": PS}),
+        **({} if "p" in has else dict[str, Any](p=PS)),
     )
     for context, has in CONTEXTS.items()
     for step, (engine, switches) in STEPS.items()
@@ -95,7 +95,7 @@ CLAIMS = {
 }
 
 _P = {f"p = {p:g}": {"p": p} for p in PS}
-_SHOWN: tuple[tuple[str, Quantity, dict[str, Any], dict[str, str]], ...] = (
+_SHOWN: tuple[tuple[str, Quantity, dict[str, Any], dict[str, Any]], ...] = (
     (SPOKEN, "audio_ttfp_p90", _P, {}),
     (SPOKEN, "completed_rps", _P, {}),
     (

@@ -86,7 +86,7 @@ def _longest(p: float) -> Measure:
         useful = [
             rate
             for rate in RATES[p]
-            if (share := over_seeds(_at(BASELINE, rate, p).points(panels), "continuity").median) is not None
+            if (share := spread(_at(BASELINE, rate, p).points(panels), "continuity").median) is not None
             and share >= USEFUL
         ]
         ratios = [

@@ -78,7 +78,7 @@ STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; tha
 def calls(
     name: str,
     engines: Sequence[str],
-    grid: Mapping[str, Sequence[Any]] | None = None,
+    grid: Mapping[str, Any] | None = None,
     seeds: Iterable[int] = SEEDS,
     **changes: Any,
 ) -> Experiment:

@@ -87,11 +87,11 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
         share = np.mean([found for _, found in aged], axis=0)
         left.plot(aged[0][0], share, **look.stroke, marker=look.marker, label=row)
     left.set(xlabel="session age, s", ylabel="sessions that answer the question playing")
+    in_per_cent(left)
     asked = {"fresh question": "answered_fresh", "recall": "answered_recall"}
     series = {row: {name: value(metric, _at(row)) for name, metric in asked.items()} for row in rows}
     marks = {row: {"fresh question": PAPER[row][2]} for row in rows}
     bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels)
-    in_per_cent(left)
     return (
         "W, S of each line: the tokens behind and in front that a session keeps. An answer counts when one of the "
         "question's keywords stands in what the session says while it plays; a right recall states one of its first "

@@ -34,7 +34,7 @@ SERVED = "served"
 def gui(name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any) -> Experiment:
     """These engines at these rates; `changes` are settings beside the load, lists of them further axes."""
     axes = {key: value for key, value in changes.items() if isinstance(value, list)}
-    rate = {"rate": list(rates)} if len(rates) > 1 else {}
+    rate: dict[str, Any] = {"rate": list(rates)} if len(rates) > 1 else {}
     return experiment(f"nova-{name}", engines, "gui", LOAD | {"rate": rates[0]} | changes, **axes, **rate)
 
 
