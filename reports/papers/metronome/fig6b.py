@@ -18,7 +18,7 @@ PAPER = {"slope": 0.002, "ceiling": 500}
 def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     """Slope and intercept of the plateau over N, by seed; a seed needs two N."""
     plateaus: dict[int, list[tuple[int, float]]] = {}
-    for point in finished(panels[_PANEL].points):
+    for point in finished(every(panels)):
         plateau = point.value("pool_plateau")
         if plateau is not None:
             plateaus.setdefault(point.seed, []).append((point.params["sessions"], plateau))
