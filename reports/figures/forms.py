@@ -237,19 +237,30 @@ def bars(
     def fill(on: Axes, panels: Panels) -> int:
         given = series(panels) if callable(series) else series
         looks, count = style or engine_looks(*given), 0
-        groups = list(dict.fromkeys(group for by_group in given.values() for group in by_group))
-        width = 0.8 / len(given)
-        for index, (label, by_group) in enumerate(given.items()):
-            shift, name = (index - (len(given) - 1) / 2) * width, label
+        published = {label: by_group for label, by_group in (marks or {}).items() if label in given}
+        groups = list(dict.fromkeys(group for by in (*given.values(), *published.values()) for group in by))
+        beside = {
+            group: [label for label in given if group in {**given[label], **published.get(label, {})}]
+            for group in groups
+        }
+        width = 0.8 / max(map(len, beside.values()), default=1)
+
+        def place(label: str, group: Any) -> float:
+            """Where a bar stands: those of a group beside one another."""
+            labels = beside[group]
+            return groups.index(group) + (labels.index(label) - (len(labels) - 1) / 2) * width
+
+        for label, by_group in given.items():
+            name: str | None = label
             for group, at in by_group.items():
-                found, place = _spread(at, quantity, panels), groups.index(group) + shift
+                found = _spread(at, quantity, panels)
                 if found.median is not None:
-                    _bar(on, place, found, looks[label], factor, 0.9 * width, name, text, rows)
+                    _bar(on, place(label, group), found, looks[label], factor, 0.9 * width, name, text, rows)
                     count, name = count + 1, None
-            for group, value in (marks or {}).get(label, {}).items():
+            for group, value in published.get(label, {}).items():
                 if value is not None:
-                    place, height = groups.index(group) + shift, factor * value
-                    paper_marker(on, *((height, place) if rows else (place, height)), looks[label])
+                    x, height = place(label, group), factor * value
+                    paper_marker(on, *((height, x) if rows else (x, height)), looks[label])
         _ticks(on, groups, rows)
         if extra is not None:
             extra(on, panels)

@@ -50,8 +50,8 @@ def test_it_is_drawn(measured: Group, card):
     with style():
         picture = card.draw(shown.panels)
         assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
-        empty = [axes.get_title(loc="left") for axes in picture.figure.axes if not axes.lines]
-        assert set(empty) <= {"wasted tokens", "TTFP P90, ms"}  # scripted calls generate nothing
+        empty = [axes.get_ylabel() for axes in picture.figure.axes if not axes.lines]
+        assert set(empty) <= {"wasted tokens", "P90 TTFP, ms", ""}  # scripted calls generate nothing
 
 
 def test_a_gate_and_the_murmur_rate_are_all_that_backchannels_vary():

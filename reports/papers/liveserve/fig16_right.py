@@ -174,7 +174,14 @@ draw = figure(
     ),
     bars(
         None,
-        {"": {name: value(part("KV reload", session), at) for name, (at, session) in _CASES.items()}},
+        {
+            engine: {
+                name: value(part("KV reload", session), at)
+                for name, (at, session) in _CASES.items()
+                if at.engine == engine
+            }
+            for engine in PAIR
+        },
         text="{:.0f}",
         rows=True,
         title="what preload (LRU eviction) leaves",
