@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,8 @@ _POINTS = 2000
 
 
 def draw(run: Run) -> Picture | LeftOut:
+    from matplotlib.lines import Line2D
+
     title = "Send slip: how much later than scheduled the generator sent"
     shown = few_loads([load for load in loads(run) if slips_s(load.points).size])
     if not shown:
@@ -44,9 +46,8 @@ def draw(run: Run) -> Picture | LeftOut:
                     max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5
                 )
     _axes(axes, slip_limit_s([point for load in shown for point in load.points]), least)
-    floor = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
-    axes.plot([], [], **floor, label="floor: null server")
-    legend(figure)
+    hollow: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
+    legend(figure, Line2D([], [], **hollow, label="floor: null server"))
     used = [point for load in shown for point in load.points]
     caption = (
         "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) that left later "
