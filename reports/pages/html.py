@@ -67,8 +67,10 @@ from reports.tables.columns import (
 from workloads.atomic_file import cannot_write, own_folder, replacing
 from workloads.errors import UserError
 
-Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
+Draw = Callable[..., Picture | LeftOut]
 
+BESIDE_PAPER: tuple[Draw, ...] = (latency.draw, continuity_waste.continuity, continuity_waste.wasted_tokens)
+"""Pictures that have the published numbers of a card, too."""
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
     throughput.draw,
@@ -151,7 +153,7 @@ def _draw(
             FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
         ]
         for draw in itertools.chain(*kinds):
-            picture = draw(run, paper)
+            picture = draw(run, paper) if draw in BESIDE_PAPER else draw(run)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
                 _forget(folder, picture.name)
