@@ -57,9 +57,6 @@ class Chunk:
     ends: bool
 
 
-Cell = tuple[Group, Chunk | None]
-
-
 @dataclass(frozen=True)
 class Limits:
     """The bounds of the grid: requests and tokens of a step, tokens of a request and of the KV pool."""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition
-from harness.metrics.metric import Measured, Metric, statistic, summarise
+from harness.metrics.metric import Measured, Metric, metrics_of, statistic
 from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
 from workloads.columns.classes import class_of
 
@@ -51,7 +51,7 @@ def summarise_classes(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[
 
 def _named(measured: Mapping[str, Measured]) -> dict[str, Metric]:
     own = {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in measured}
-    return summarise(measured, own, [dict])
+    return metrics_of(measured, own, [dict])
 
 
 def passing(

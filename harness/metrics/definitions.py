@@ -1,7 +1,7 @@
 """Definitions of metrics, and those that several vocabularies share.
 
 A vocabulary stands in one file with the functions that measure it, a file for each kind of run: `turns`, `classes`,
-`jobs`, `turn_taking`, `frames`, `quality` and `live`. `metric.summarise` is the one loop over all of them.
+`jobs`, `turn_taking`, `frames`, `quality` and `live`. `metric.metrics_of` is the one loop over all of them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from harness.metrics import kv_pool
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, Definition
 from harness.metrics.frame_table import DELIVERED, EMPTY, Beat, Kinds
 from harness.metrics.kv_pool import FIT_BELOW, FIT_S, FULL, SETTLED
-from harness.metrics.metric import Measured, Metric, known, share, statistic, summarise
+from harness.metrics.metric import Measured, Metric, known, metrics_of, share, statistic
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES, hard_stall, progressive, silence
 from harness.metrics.wall import AT_WALL, BUCKET_S, time_of_wall
 
@@ -41,7 +41,7 @@ def summarise_frames(
     `frames` is a frame table, `steps` and `events` the logs of the run (the former may be empty: then the pool's
     metrics are missing), `run_end_s` its end in s. ValueError when more or fewer sessions were answered than asked.
     """
-    return summarise(_Run(frames, steps, Kinds(events), run_end_s, beat), FRAME_DEFINITIONS, _MEASURES)
+    return metrics_of(_Run(frames, steps, Kinds(events), run_end_s, beat), FRAME_DEFINITIONS, _MEASURES)
 
 
 def _speech(run: _Run) -> dict[str, Measured]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.definitions import Definition
-from harness.metrics.metric import Measured, Metric, statistic, summarise
+from harness.metrics.metric import Measured, Metric, metrics_of, statistic
 from harness.metrics.request_table import COMPLETED
 from workloads.columns.jobs import Waits, job_of
 
@@ -24,7 +24,7 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
     columns = {str(name): turns[name].to_numpy() for name in turns}
     if "recorded_s" not in columns or np.isnan(columns["recorded_s"]).all():
         return {}
-    return summarise(_of_each(requests, columns), JOB_DEFINITIONS, [_measured])
+    return metrics_of(_of_each(requests, columns), JOB_DEFINITIONS, [_measured])
 
 
 def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> dict[str, Measured]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
-from harness.metrics.metric import Measured, Metric, share, summarise
+from harness.metrics.metric import Measured, Metric, metrics_of, share
 from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
@@ -74,7 +74,7 @@ def summarise_live(
         "lost_sessions": (float(lost_sessions), came, 0),
         **(batch or without_batch(None)),
     }
-    return summarise(measured, LIVE_DEFINITIONS, [dict])
+    return metrics_of(measured, LIVE_DEFINITIONS, [dict])
 
 
 def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:

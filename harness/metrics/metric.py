@@ -26,11 +26,11 @@ class Metric:
     """Observations that belong to it and were not made."""
 
 
-def summarise(
+def metrics_of(
     run: Any, vocabulary: Mapping[str, Definition], measures: Iterable[Measure]
 ) -> dict[str, Metric]:
-    """Every metric of a vocabulary in its order, each with its unit; `run`: what its functions take. KeyError for one
-    that none of them measures."""
+    """Every metric of a vocabulary in its order, each with its unit. `measures` take `run`, which may be the values by
+    name, with `dict` to take them. KeyError for a metric that none of them measures."""
     measured = {name: value for measure in measures for name, value in measure(run).items()}
     return {
         name: Metric(value, definition.unit, n, missing)

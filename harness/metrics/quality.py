@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.metrics.definitions import Definition
-from harness.metrics.metric import Measured, Metric, summarise
+from harness.metrics.metric import Measured, Metric, metrics_of
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
 from workloads.generators.questions import QuestionParams, asked, params_of, segment_of
@@ -156,7 +156,7 @@ def _metrics(
         measured["answer_stated"] = stated / params.sessions, params.sessions, 0
         share = float(right.mean()) if right.size else None
         measured["frames_right"] = share, right.size, planned - right.size
-    return summarise(measured, QUALITY_DEFINITIONS, [dict])
+    return metrics_of(measured, QUALITY_DEFINITIONS, [dict])
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

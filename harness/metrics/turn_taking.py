@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.metrics.call_log import Call, Stretch, calls, overlap_s
 from harness.metrics.definitions import Definition
-from harness.metrics.metric import Measured, Metric, share, statistic, summarise
+from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
 REACTION_S = 2.0
@@ -189,7 +189,7 @@ _TEXTS = ("said", "event")
 
 def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
     """All metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
-    return summarise(_columns(table), TURN_TAKING_DEFINITIONS, [_statistics, _rates])
+    return metrics_of(_columns(table), TURN_TAKING_DEFINITIONS, [_statistics, _rates])
 
 
 def _statistics(turns: _Columns) -> dict[str, Measured]:

@@ -15,8 +15,7 @@ import pandas as pd
 
 from harness.metrics.classes import summarise_classes
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition
-from harness.metrics.metric import Measured, Metric, share, statistic
-from harness.metrics.metric import summarise as summarise_by
+from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.metrics.playback import is_continuous
 from harness.metrics.request_table import (
     ABORTED,
@@ -83,7 +82,7 @@ def summarise(
     vocabulary = dict(DEFINITIONS)
     for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
         vocabulary |= stage_use_definitions(stage)
-    return summarise_by(run, vocabulary, _MEASURES) | summarise_classes(turns, warm, run_end_s)
+    return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, warm, run_end_s)
 
 
 def _floats(table: pd.DataFrame, column: str) -> np.ndarray:

@@ -71,9 +71,3 @@ def needed(value: Any, where: str, *names: str) -> float:
             f"{where}: {' or '.join(repr(name) for name in names)} is missing; give a file that has it."
         )
     return found
-
-
-def whole(value: Any, where: str, *names: str) -> int | None:
-    """`number` as int."""
-    found = number(value, where, *names)
-    return None if found is None else int(found)
