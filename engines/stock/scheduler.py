@@ -26,9 +26,6 @@ from engines.stock.arguments import StockParams, policy_of
 from engines.stock.engine_core import LiveScheduler, external_id, install
 from workloads.columns.classes import Slo
 
-FIRST_CHUNK_FRAMES = 4
-"""Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
-
 TALKER_LAG = 1
 """Tokens of text beyond its frames that a talker with `token_per_frame` needs: it begins with the second (vllm-omni
 0.30.0, stage_input_processors/qwen3_omni.py, thinker2talker_async_chunk keeps the first back)."""
@@ -61,6 +58,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.clock = time.monotonic
         self.rounds = 0
         self._frame_s = model.frame_s or 0.0
+        self._lag = model.frame_lag_steps
+        self._first_chunk = params.first_chunk_frames
         self._token_per_frame = params.token_per_frame and self.role != "talker"
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
@@ -211,23 +210,24 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
     def _progress(self, request: Request, listener: SessionView) -> Progress:
         """The reply as this stage knows it, tokens in flight not counted.
 
-        Talker: tokens are codec frames, handed over in chunks. Thinker: the talker is not here; it has taken the text
-        that became the audio which was reported as sent, so that a frame is one text token's speech. With
-        `token_per_frame` it takes a token with each frame instead, and text up to the end of the chunk that it makes
-        counts as taken: without it no more audio would ever be sent.
+        Talker: a token is a codec frame, at once or with the next step (`frame_lag_steps`), and frames are handed over
+        in chunks. Thinker: the talker is not here; it has taken the text that became the audio which was reported as
+        sent, so that a frame is one text token's speech. With `token_per_frame` it takes a token with each frame
+        instead, and text up to the end of the chunk that it makes counts as taken: without it no more audio would ever
+        be sent.
         """
         tokens = request.num_output_tokens
         if self.role == "talker":
             tokens += request.num_output_placeholders if self.counts_in_flight else 0
-            sent = 0
-            if tokens >= FIRST_CHUNK_FRAMES:
-                sent = FIRST_CHUNK_FRAMES + (tokens - FIRST_CHUNK_FRAMES) // CHUNK_FRAMES * CHUNK_FRAMES
-            chunk_end = sent + CHUNK_FRAMES if sent else FIRST_CHUNK_FRAMES
-            return Progress(True, chunk_end, self._frame_s, frames=tokens, frames_sent=sent)
+            frames, sent = max(0, tokens - self._lag), 0
+            if frames >= self._first_chunk:
+                sent = self._first_chunk + (frames - self._first_chunk) // CHUNK_FRAMES * CHUNK_FRAMES
+            chunk_end = sent + CHUNK_FRAMES if sent else self._first_chunk
+            return Progress(True, chunk_end, self._frame_s, frames=frames, frames_sent=sent)
         spoken = listener.epoch >= 0
         if self._token_per_frame:
             sent = round(listener.audio_sent_s / self._frame_s)
-            chunk_end = sent + CHUNK_FRAMES if sent else FIRST_CHUNK_FRAMES
+            chunk_end = sent + CHUNK_FRAMES if sent else self._first_chunk
             taken = min(tokens, chunk_end + TALKER_LAG)
             return Progress(spoken, chunk_end, self._frame_s, tokens, tokens, taken, sent)
         token_s = listener.speech_s_per_token

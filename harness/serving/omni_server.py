@@ -24,11 +24,11 @@ from engines.stock.omni.shared_gpu import FOLDER
 from engines.stock.omni.step_file import FIELDS, SUFFIX
 
 READY_S = 300
-"""[chosen] in which its three stages must be ready; on two quiet cores they take 40 to 80 s."""
+"""[chosen] in which its stages must be ready; on two quiet cores they take 40 to 80 s."""
 TONE = (b"\x00\x20" * 40 + b"\x00\xe0" * 40) * 200
 """One second of 200 Hz, 16 kHz, 16 bit."""
 WARM_S = 60
-"""[chosen] within which the first turn must be answered."""
+"""[chosen] within which the first request must be answered."""
 END_S = 20
 """[chosen] in which it ends by itself; then what is left of it is killed."""
 
@@ -36,7 +36,8 @@ END_S = 20
 class OmniServer:
     """API server and stages in a process group of their own, as a context manager. Nothing of it outlives the block.
 
-    `log`: what it writes goes to this file; None: to one that is gone with it.
+    `url`, `dialect`: where and how `rehearse live` calls it. `log`: what it writes goes to this file; None: to one that
+    is gone with it.
     UserError on entry for what cannot be served; RuntimeError when it does not begin.
     """
 
@@ -47,6 +48,10 @@ class OmniServer:
         self._port = port
         self._log = log
         self.address = f"http://127.0.0.1:{port}"
+        if params.served.speech_only:
+            self.url, self.dialect = f"{self.address}/v1/audio/speech", "synthesis"
+        else:
+            self.url, self.dialect = f"ws://127.0.0.1:{port}/v1/realtime", "vllm_omni"
 
     def __enter__(self) -> Self:
         root = str(Path(__file__).absolute().parents[2])
@@ -113,7 +118,8 @@ class OmniServer:
             raise RuntimeError(f"vLLM-Omni's server ended before it was ready: {self.said()}")
         if not self._healthy():
             raise RuntimeError(f"vLLM-Omni's server is not ready after {READY_S} s: {self.said()}")
-        warm_up(self.address)
+        warm_up = say_a_word if self._params.served.speech_only else take_a_turn
+        warm_up(self.url)
 
     def _healthy(self) -> bool:
         try:
@@ -141,9 +147,17 @@ class OmniServer:
         self._folder.cleanup()
 
 
-def warm_up(address: str) -> None:
-    """One turn of a duplex session: its server loads what reads sound with the first, which takes it seconds."""
-    url = f"{address.replace('http', 'ws', 1)}/v1/realtime?duplex=1&autostart=0&model=qwen3-omni"
+def say_a_word(url: str) -> None:
+    """The first text that is spoken: its server loads the tokenizer for it."""
+    body = json.dumps({"input": "word", "response_format": "pcm", "stream": True, "stream_format": "audio"})
+    asked = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=WARM_S) as answer:
+        answer.read()
+
+
+def take_a_turn(url: str) -> None:
+    """The first turn of a duplex session: its server loads what reads sound for it, which takes seconds."""
+    url = f"{url}?duplex=1&autostart=0&model=qwen3-omni"
     tone = base64.b64encode(TONE).decode()  # silence is no turn
     lengths = json.dumps({"output_tokens": 4, "reply_audio_s": 0.32})
     about = {"modalities": ["audio", "text"], "turn_detection": None, "model": "qwen3-omni"}

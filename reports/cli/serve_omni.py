@@ -33,16 +33,18 @@ def serve_omni(engine: str, values: Mapping[str, Any], port: int, given: Mapping
     print("loading vLLM-Omni, a minute or two …", file=sys.stderr)
     stopped: list[int] = []
     with contextlib.suppress(KeyboardInterrupt), interruptible(stopped), OmniServer(params, port) as server:
-        url = f"ws://{address}/v1/realtime"
-        print(url, flush=True)  # alone on standard output, for scripts
-        by = "vLLM-Omni's own schedulers" if params.own_schedule else f"{engine} at thinker and talker"
+        print(server.url, flush=True)  # alone on standard output, for scripts
+        if params.served.speech_only:
+            stages, endpoints = "talker", "/v1/audio/speech"
+        else:
+            stages, endpoints = "thinker and talker", "duplex sessions at /v1/realtime, /v1/chat/completions"
+        by = "vLLM-Omni's own schedulers" if params.own_schedule else f"{engine} at {stages}"
         print(
             f"vLLM-Omni on modelled GPUs, {by}: {params.served.title}\n"
-            f"  listens  {server.address} and nowhere else: duplex sessions at /v1/realtime, "
-            "/v1/chat/completions\n"
+            f"  listens  {server.address} and nowhere else: {endpoints}\n"
             + ("" if engine == OWN else f"  signals  POST {server.address}/rehearsal/signal\n")
             + f"  metrics  {server.address}/metrics\n"
-            f"  try      rehearse live {url} --dialect vllm_omni --sessions 16\n"
+            f"  try      rehearse live {server.url} --dialect {server.dialect} --sessions 16\n"
             "Ctrl-C ends it.",
             file=sys.stderr,
         )

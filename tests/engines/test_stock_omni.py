@@ -81,6 +81,12 @@ def test_what_a_client_says_of_lengths_holds_for_the_next_reply_of_its_session()
     assert lengths.of("first", "caller") == (20, 75)
 
 
+def test_a_text_to_say_takes_as_long_as_its_tokens_at_the_model_s_speed():
+    lengths = Lengths(0, load_model("qwen3_tts_1_7b"))
+    lengths.speak("text", "word" * 20)
+    assert lengths.of("text") == (20, 70)
+
+
 class Command:
     """What a session's client says."""
 
@@ -120,7 +126,9 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"deployment": "llama_8b_1gpu"}, "serves Qwen3-Omni's thinker, talker and vocoder"),
+        ({"deployment": "llama_8b_1gpu"}, "serves Qwen3-Omni's thinker, talker and vocoder, or Qwen3-TTS's"),
+        ({"deployment": "qwen3_tts_2gpu", "gpu": True}, "only Qwen3-Omni runs on a GPU here"),
+        ({"deployment": "qwen3_tts_2gpu", "engine": "conserve"}, "engine conserve keeps vLLM's own order"),
         ({"deployment": "qwen3_omni_8gpu"}, "models a stage on one GPU"),
         ({"engine": "liveserf"}, "unknown engine 'liveserf'"),
         ({"engine": "metronome"}, "takes more of vLLM than its order"),

@@ -86,13 +86,21 @@ def test_a_reply_of_which_nobody_reports_is_never_held():
     assert all(step(scheduler) == {"a"} for _ in range(40))
 
 
-def test_the_talker_counts_frames_in_chunks():
-    scheduler = make(Scheduler, {"stage": "talker"})
+@pytest.mark.parametrize(
+    ("config", "chunks"),
+    [
+        ({}, (30, 29, 54)),
+        # A talker that comes first: the frame of its last token is made in the next step.
+        ({"deployment": "qwen3_tts_2gpu", "first_chunk_frames": 1}, (29, 26, 51)),
+    ],
+)
+def test_the_talker_counts_frames_in_chunks(config: dict[str, Any], chunks: tuple[int, int, int]):
+    scheduler = make(Scheduler, {"stage": "talker", **config})
     add(scheduler, "a")
     for _ in range(30):
         step(scheduler)
     [seen] = scheduler.view(100.0).requests
-    assert (seen.progress.frames, seen.progress.frames_sent, seen.progress.chunk_end) == (30, 29, 54)
+    assert (seen.progress.frames, seen.progress.frames_sent, seen.progress.chunk_end) == chunks
     assert seen.progress.frame_s == pytest.approx(0.08)
 
 

@@ -1,4 +1,4 @@
-"""vLLM-Omni's own command line on modelled GPUs, with our pipeline known to it.
+"""vLLM-Omni's own command line on modelled GPUs, with our pipelines known to it.
 
 `python -m engines.stock.omni PORT JSON` serves what `OmniParams` say on 127.0.0.1. The environment variable `FOLDER`
 names a folder for the files that its processes share. The server ends when its standard input ends. Anything else is
@@ -47,20 +47,24 @@ def end_with_parent() -> None:
 def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
     """Arguments of `vllm` that serve `OmniParams` given as JSON; files of the server are in `folder`."""
     from engines.stock.omni.duplex_signals import attach
-    from engines.stock.omni.model import qwen3_omni_folder
+    from engines.stock.omni.model import qwen3_omni_folder, qwen3_tts_folder
     from engines.stock.omni.omni_params import HOST, OmniParams
     from engines.stock.omni.pipeline import deploy
 
     params = OmniParams.model_validate_json(values)
     file = folder / "deploy.yaml"
     file.write_text(json.dumps(deploy(params)))  # YAML reads JSON
-    stages = params.served.stages
-    sized = tuple(stage.decoder for stage in stages.values()) if params.gpu else ()
-    model = qwen3_omni_folder(max(stage.max_model_len for stage in stages.values()), sized)
-    attach(signals=not params.own_schedule)
+    served = params.served
+    longest = max(stage.max_model_len for stage in served.stages.values())
+    if served.speech_only:
+        model, name = qwen3_tts_folder(longest), "qwen3-tts"
+    else:
+        sized = tuple(stage.decoder for stage in served.stages.values()) if params.gpu else ()
+        model, name = qwen3_omni_folder(longest, sized), "qwen3-omni"
+        attach(signals=not params.own_schedule)
     signals = [] if params.own_schedule else ["--middleware", "engines.stock.omni.live_signals.http"]
     where = ["--host", HOST, "--port", str(port), "--deploy-config", str(file)]
-    return ["serve", model, "--served-model-name", "qwen3-omni", "--omni", *where, *signals]
+    return ["serve", model, "--served-model-name", name, "--omni", *where, *signals]
 
 
 if __name__ == "__main__":

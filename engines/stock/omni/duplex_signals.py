@@ -15,9 +15,6 @@ from typing import Any
 Send = Callable[..., None]
 """Takes the name of a call and its arguments."""
 
-STAGES = (0, 1)
-"""Thinker and talker."""
-
 
 class SessionSignals:
     """One duplex session: its client's commands, and sound that leaves for it, as signals of its turns.
@@ -114,8 +111,8 @@ def _signals(runner: Any, all_of_them: bool) -> SessionSignals:
         def send(call: str, *args: Any) -> None:
             if call == "rehearsal_signal" and not all_of_them:
                 return
-            for stage in STAGES:
-                rpc = pools[stage].collective_rpc(0, call, args=args)
+            for pool in pools[:-1]:  # the last stage makes no tokens
+                rpc = pool.collective_rpc(0, call, args=args)
                 under_way.add(task := asyncio.ensure_future(rpc))
                 task.add_done_callback(under_way.discard)
 

@@ -1,9 +1,11 @@
-"""The modelled device under vLLM-Omni's stages of Qwen3-Omni: step times of the deployment's stage, and made-up tokens,
-hidden states, codec frames and sound, each in the form that the next stage takes.
+"""The modelled device under vLLM-Omni's stages of Qwen3-Omni and Qwen3-TTS: step times of the deployment's stage, and
+made-up tokens, hidden states, codec frames and sound, each in the form that the next stage takes.
 
 Shapes: a thinker's row gives hidden states (tokens of the row, 1), a talker's sample a frame (1, 16), a chunk of
 code2wav its new frames x 1920 samples of silence (vllm_omni 0.30.0, stage_input_processors/qwen3_omni.py and
-models/qwen3_omni/qwen3_omni_code2wav.py, which cuts the left context off as well).
+models/qwen3_omni/qwen3_omni_code2wav.py, which cuts the left context off as well). The talker of Qwen3-TTS makes the
+frame of a token in the next step, and says of each row of its own whether it is one (models/qwen3_tts/
+qwen3_tts_talker.py 868-1069).
 """
 
 # pyright: reportMissingImports=false
@@ -53,6 +55,7 @@ class OmniExecutor(ModelledExecutor):
         self._heard = {"clips": 0, "audio_s": 0.0}
         self._frames = 0
         self._tokens_per_s = served.model.input_tokens_per_s
+        self._lag = served.model.frame_lag_steps
         self._gpu: SharedGpu | None = shared_gpu(served, self.limits)
         self._steps: StepFile | None = step_file(self.limits.name)
         self._span_s = 0.0, 0.0
@@ -114,8 +117,13 @@ class OmniExecutor(ModelledExecutor):
         if self._role == "vocoder":
             return self._decoded(output)
         rows, result = super()._rows(output)
-        cached = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-        for new in output.scheduled_new_reqs:
+        arrived: list[Any] = output.scheduled_new_reqs
+        cached = {new.req_id: new.num_computed_tokens for new in arrived}
+        for new in arrived:
+            if self._params.served.speech_only:
+                [text] = _information(new.additional_information)["text"]
+                self._lengths.speak(new.external_req_id or new.req_id, text)
+                continue
             sounds = _not_cached(new)
             self._heard["clips"] += len(sounds)
             self._heard["audio_s"] += sum(sounds) / self._tokens_per_s
@@ -138,6 +146,12 @@ class OmniExecutor(ModelledExecutor):
         if self._role == "entry":
             states = torch.zeros(cached + row.tokens, 1)
             return {"hidden_states": {"layers": {0: states, HIDDEN_LAYER: states}}}
+        if self._lag:
+            made = torch.full((row.tokens,), row.context >= self._prompts[row.request_id])
+            return {
+                "codes": {"audio": torch.ones(row.tokens, CODEBOOKS, dtype=torch.long)},
+                "meta": {"codec_frame_valid": made},
+            }
         return {"codes": {"audio": torch.full((1, CODEBOOKS), sampled[0])}} if sampled else None
 
     def _token(self, request_id: str, position: int) -> int:
@@ -160,8 +174,7 @@ class OmniExecutor(ModelledExecutor):
         told |= getattr(output.scheduled_cached_reqs, "additional_information", {})
         rows, sounds = [], []
         for request_id, tokens in output.num_scheduled_tokens.items():
-            info = told.get(request_id)
-            known = info if isinstance(info, dict) else deserialize_additional_information(info)
+            known = _information(told.get(request_id))
             context = int((known.get("meta") or {}).get("left_context_size") or 0)
             frames = tokens // CODEBOOKS
             self._frames += frames
@@ -174,6 +187,11 @@ class OmniExecutor(ModelledExecutor):
             names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds
         )
         return [row for row in rows if row.tokens], result
+
+
+def _information(info: Any) -> dict[str, Any]:
+    """Return what vLLM-Omni sends to a stage with a request."""
+    return info if isinstance(info, dict) else deserialize_additional_information(info)
 
 
 def _not_cached(new: Any) -> list[int]:

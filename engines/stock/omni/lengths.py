@@ -1,7 +1,9 @@
-"""How long replies are: as their client says, or drawn as workload `voice` draws them, alike at every stage."""
+"""How long replies are, alike at every stage: as their client says, as their text asks for, or drawn as workload
+`voice` draws them."""
 
 from collections import OrderedDict
 
+from engines.endpoint.lengths import typed_tokens
 from engines.models import Model
 from workloads.distributions.lengths import SPOKEN_REPLY
 from workloads.distributions.speech import speech_rate
@@ -17,12 +19,18 @@ class Lengths:
     def __init__(self, seed: int, model: Model) -> None:
         self._seed = seed
         self._frame_s = model.frame_s or 0.08
+        self._token_s = model.speech_s_per_text_token
         self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def tell(self, name: str, text: int, audio_s: float | None) -> None:
         """Set the length of the next reply of a session: text tokens, and s of audio (None: a frame for each token)."""
         frames = text if audio_s is None else max(1, round(audio_s / self._frame_s))
         self._keep(name, (text, frames))
+
+    def speak(self, request_id: str, text: str) -> None:
+        """Set the length of a reply that says `text`, by the model's speed of speech."""
+        tokens = typed_tokens(text)
+        self.tell(request_id, tokens, tokens * self._token_s)
 
     def of(self, request_id: str, session: str | None = None) -> tuple[int, int]:
         """Return text tokens and codec frames of a reply. A length that was set for its session goes first."""

@@ -4,22 +4,21 @@ from typing import Any
 
 from engines.speaking.signals import Signal
 from engines.stock.live_signals import LiveSignals, answer
-from engines.stock.omni.duplex_signals import STAGES
 from workloads.errors import UserError
 
 ENDING = ("barge_in", "close")
 
 
 class OmniSignals(LiveSignals):
-    """Reports to thinker and talker alike. A barge-in is vLLM-Omni's own abort, which ends the session's requests at
-    all stages and whoever waits for them; the stages are told of it."""
+    """Reports to thinker and talker alike, or to a talker that comes first. A barge-in is vLLM-Omni's own abort, which
+    ends the session's requests at all stages and whoever waits for them; the stages are told of it."""
 
     def __init__(self, omni: Any) -> None:
         """`omni`: vLLM-Omni's `AsyncOmni`."""
         self._omni = omni
 
     async def send(self, values: Any) -> dict[str, Any]:
-        """Send one signal. Returns `{"aborted": [{"request", "tokens"}]}`, tokens of the thinker's."""
+        """Send one signal. Returns `{"aborted": [{"request", "tokens"}]}`, tokens of the first stage's."""
         signal = Signal.of(values)
         ended: list[dict[str, Any]] = []
         if signal.verb in ENDING:
@@ -29,12 +28,13 @@ class OmniSignals(LiveSignals):
         return {"aborted": ended}
 
     async def state(self) -> dict[str, Any]:
-        """What `LiveSignals.state` says, of the thinker, and under `talker` of the talker."""
-        thinker, talker = await self._rpc("rehearsal_state")
-        return {**thinker, "talker": talker}
+        """What `LiveSignals.state` says, of the first stage, and under `talker` of the talker behind a thinker."""
+        first, *talker = await self._rpc("rehearsal_state")
+        return {**first, "talker": talker[0]} if talker else first
 
     async def _rpc(self, name: str, *args: Any) -> list[Any]:
-        found = await self._omni.collective_rpc(name, args=args, stage_ids=list(STAGES))
+        stages = list(range(self._omni.num_stages - 1))  # the last makes no tokens
+        found = await self._omni.collective_rpc(name, args=args, stage_ids=stages)
         if any(isinstance(each, dict) and each.get("supported") is False for each in found):
             raise UserError(
                 "this server takes no live signals; start it under an engine of ours, not vllm_omni."

@@ -1,6 +1,6 @@
-"""The folder that vLLM-Omni loads Qwen3-Omni from: configuration, processor, tokenizer and chat template, made in code,
-without weights. On modelled GPUs its layers do not matter, as the executor sizes its pool and its steps by the
-deployment. On a real one they are those of thinker and talker, with weights that vLLM makes up.
+"""The folder that vLLM-Omni loads Qwen3-Omni or Qwen3-TTS from: configuration, processor, tokenizer and chat template,
+made in code, without weights. On modelled GPUs its layers do not matter, as the executor sizes its pool and its steps
+by the deployment. On a real one they are those of thinker and talker, with weights that vLLM makes up.
 """
 
 from functools import cache
@@ -54,7 +54,12 @@ _SMALL = {
     "num_key_value_heads": 2,
     "head_dim": 32,
 }
-
+_TOKENIZER = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|im_end|>",
+    "clean_up_tokenization_spaces": False,
+}
 
 THINKER_LAYERS = 16
 """[chosen] of the thinker's 48 on a real GPU: some 20 GB of weights, so that all stages fit into 80 GB."""
@@ -65,12 +70,8 @@ def qwen3_omni_folder(max_model_len: int, sized: tuple[Decoder, ...] = ()) -> st
     """The folder of a model whose stages take `max_model_len` tokens each at most. `sized`: thinker and talker, where
     layers are computed; else they are small."""
     special = dict(_NAMED.values()) | _ROLES
-    tokenizer = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|im_end|>",
+    tokenizer = _TOKENIZER | {
         "extra_special_tokens": {name: token for name, (token, _) in _NAMED.items()},
-        "clean_up_tokenization_spaces": False,
         "chat_template": _TEMPLATE,
     }
     return model_folder(
@@ -81,6 +82,36 @@ def qwen3_omni_folder(max_model_len: int, sized: tuple[Decoder, ...] = ()) -> st
             "tokenizer_config.json": tokenizer,
             "tokenizer.json": byte_tokenizer(special, VOCAB),
             "chat_template.json": {"chat_template": _TEMPLATE},
+        }
+    )
+
+
+@cache
+def qwen3_tts_folder(max_model_len: int) -> str:
+    """The same of Qwen3-TTS, with a voice of its own: its requests bring a text and no sound."""
+    special = {"<|im_start|>": _ROLES["<|im_start|>"], "<|im_end|>": END}
+    talker = {
+        "vocab_size": 3072,
+        "max_position_embeddings": max_model_len,
+        "num_code_groups": 16,
+        "position_id_per_seconds": 13,
+        "codec_eos_token_id": LAST_FRAME,
+        "codec_pad_id": 2148,
+        "codec_bos_id": 2149,
+        "codec_language_id": {"english": 2050},
+        "spk_id": {"vivian": 3065},
+    }
+    return model_folder(
+        {
+            "config.json": {
+                "architectures": ["Qwen3TTSForConditionalGeneration"],
+                "model_type": "qwen3_tts",
+                "tts_model_type": "custom_voice",
+                "dtype": "bfloat16",
+                "talker_config": _SMALL | talker,
+            },
+            "tokenizer_config.json": _TOKENIZER,
+            "tokenizer.json": byte_tokenizer(special, VOCAB),
         }
     )
 

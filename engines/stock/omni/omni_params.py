@@ -18,9 +18,10 @@ HOST = "127.0.0.1"
 """Where its server listens: on nothing else."""
 OWN = "vllm_omni"
 """The engine whose schedule is vLLM-Omni's own: no class of ours is in it."""
-MODELS = ("qwen3_omni_30b_a3b", "qwen3_omni_30b_a3b_fp8")
-STAGES = (ENTRY, "talker", "vocoder")
-"""Roles of our stages in the order of vLLM-Omni's thinker, talker and code2wav."""
+OMNI, TTS = (ENTRY, "talker", "vocoder"), ("talker", "vocoder")
+"""Roles of our stages in the order of vLLM-Omni's: thinker, talker and code2wav, or qwen3_tts and code2wav."""
+PIPELINES = {"qwen3_omni_30b_a3b": OMNI, "qwen3_omni_30b_a3b_fp8": OMNI, "qwen3_tts_1_7b": TTS}
+"""Models of ours that vLLM-Omni serves on modelled GPUs, and their stages."""
 
 
 class OmniParams(BaseModel):
@@ -48,10 +49,10 @@ class OmniParams(BaseModel):
     def served(self) -> Deployment:
         """The deployment with its KV pools sized. Raises UserError in one sentence."""
         served = resolve(ServerParams.model_validate({"deployment": self.deployment}))
-        if served.model.name not in MODELS or tuple(map(served.role, served.stages)) != STAGES:
+        if PIPELINES.get(served.model.name) != tuple(map(served.role, served.stages)):
             raise UserError(
-                f"deployment {self.deployment!r}: runtime {RUNTIME} serves Qwen3-Omni's thinker, talker and vocoder; "
-                "set deployment=qwen3_omni_2gpu."
+                f"deployment {self.deployment!r}: runtime {RUNTIME} serves Qwen3-Omni's thinker, talker and "
+                "vocoder, or Qwen3-TTS's talker and vocoder; set deployment=qwen3_omni_2gpu or qwen3_tts_2gpu."
             )
         for stage in served.stages.values():
             if stage.gpus != (stage.gpus[0],) or stage.split > 1:
@@ -69,14 +70,26 @@ class OmniParams(BaseModel):
     def told(self, stage: str) -> StockParams:
         """What our parts at a stage are told."""
         shared = self.model_dump(exclude={"active_stream_window", "gpu"})
-        return StockParams.model_validate({**shared, "stage": stage, "token_per_frame": True})
+        first = (
+            1 if self.served.speech_only else 4
+        )  # vllm_omni 0.30.0, deploy/qwen3_tts.yaml, qwen3_omni_duplex.yaml
+        more = {"stage": stage, "token_per_frame": True, "first_chunk_frames": first}
+        return StockParams.model_validate(shared | more)
 
     def check(self) -> None:
         """Raises UserError for what no server could be started with."""
         served = self.served
-        for stage in served.stages:
-            if served.role(stage) != "vocoder":
-                policy_of(self.engine, served.role(stage), self.engine_params)
+        if self.gpu and served.speech_only:
+            raise UserError(
+                f"deployment {self.deployment!r}: only Qwen3-Omni runs on a GPU here; leave gpu out."
+            )
+        roles = [role for stage in served.stages if (role := served.role(stage)) != "vocoder"]
+        policies = [policy_of(self.engine, role, self.engine_params) for role in roles]
+        if served.speech_only and not self.own_schedule and policies == [None]:
+            raise UserError(
+                f"deployment {self.deployment!r}: its talker comes first, and there engine {self.engine} keeps vLLM's "
+                f"own order; set engine={OWN} or liveserve."
+            )
 
 
 def python() -> str:

@@ -1,5 +1,5 @@
-"""Qwen3-Omni's pipeline as vLLM-Omni ships it, with our schedulers at its thinker and talker, and its deployment on
-modelled GPUs: the file that `vllm serve --omni --deploy-config` takes."""
+"""Qwen3-Omni's and Qwen3-TTS's pipelines as vLLM-Omni ships them, with our schedulers at stages that make tokens, and
+their deployment on modelled GPUs: the file that `vllm serve --omni --deploy-config` takes."""
 
 # pyright: reportMissingImports=false
 from dataclasses import replace
@@ -12,10 +12,8 @@ from engines.deployments import Deployment
 from engines.stock.arguments import KEY
 from engines.stock.omni.omni_params import OmniParams
 
-NAME = "rehearsal_qwen3_omni"
-"""Under this name our pipeline is registered with vLLM-Omni."""
-SHIPPED = "qwen3_omni_duplex.yaml"
-"""vLLM-Omni's own deployment, on which ours is based: its connectors and its sampling."""
+PREFIX = "rehearsal_"
+"""Our pipelines are registered with vLLM-Omni under this and the name of its own."""
 EXECUTOR = "engines.stock.omni.executor.OmniExecutor"
 SCHEDULER = "engines.stock.omni.scheduler.AsyncScheduler"
 MOST_SESSIONS = 64
@@ -26,33 +24,44 @@ LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batche
 
 
 def register() -> None:
-    """Make the pipeline known to vLLM-Omni; in time for its command line, which reads deployments before it loads
+    """Make the pipelines known to vLLM-Omni; in time for its command line, which reads deployments before it loads
     plug-ins (vllm_omni 0.30.0, engine/omni_engine_base.py 216, engine/arg_utils.py 263)."""
     from vllm_omni.config import register_pipeline
     from vllm_omni.config.stage_config import StageExecutionType
-    from vllm_omni.model_executor.models.qwen3_omni.pipeline import QWEN3_OMNI_PIPELINE as theirs
+    from vllm_omni.model_executor.models.qwen3_omni.pipeline import QWEN3_OMNI_PIPELINE
+    from vllm_omni.model_executor.models.qwen3_tts.pipeline import QWEN3_TTS_PIPELINE
 
-    stages = tuple(
-        replace(stage, scheduler_cls=SCHEDULER)
-        if stage.execution_type == StageExecutionType.LLM_AR
-        else stage
-        for stage in theirs.stages
-    )
-    register_pipeline(replace(theirs, model_type=NAME, stages=stages), model_type=NAME)
+    for theirs in (QWEN3_OMNI_PIPELINE, QWEN3_TTS_PIPELINE):
+        stages = tuple(
+            replace(stage, scheduler_cls=SCHEDULER)
+            if stage.execution_type == StageExecutionType.LLM_AR
+            else stage
+            for stage in theirs.stages
+        )
+        name = PREFIX + theirs.model_type
+        register_pipeline(replace(theirs, model_type=name, stages=stages), model_type=name)
 
 
 def deploy(params: OmniParams) -> dict[str, Any]:
-    """The deployment as vLLM-Omni reads it."""
+    """The deployment as vLLM-Omni reads it: one of its own, whose connectors and sampling are kept, and our changes."""
     package = find_spec("vllm_omni")
     assert package is not None and package.origin is not None, "the environment of `make omni`"
     served = params.served
+    if served.speech_only:
+        pipeline, shipped, own = (
+            "qwen3_tts",
+            "qwen3_tts.yaml",
+            {"model_runner": "v1"},
+        )  # v2 passes the executor by
+    else:
+        pipeline, shipped = "qwen3_omni_moe", "qwen3_omni_duplex.yaml"
+        own = {"session_mode": "duplex", "duplex_session": {"max_sessions": MOST_SESSIONS}}
     return {
-        "base_config": str(Path(package.origin).parent / "deploy" / SHIPPED),
-        "session_mode": "duplex",
-        "duplex_session": {"max_sessions": MOST_SESSIONS},
+        "base_config": str(Path(package.origin).parent / "deploy" / shipped),
+        **own,
         **({} if params.gpu else {"distributed_executor_backend": EXECUTOR}),
         "active_stream_window": params.active_stream_window,
-        **({} if params.own_schedule else {"pipeline": NAME}),
+        **({} if params.own_schedule else {"pipeline": PREFIX + pipeline}),
         "stages": [_stage(number, name, params, served) for number, name in enumerate(served.stages)],
     }
 

@@ -331,7 +331,7 @@ def measure_omni(point: Point) -> Measurement:
     with bound("127.0.0.1", 0) as free:
         port = int(address_of(free).rsplit(":", 1)[1])
     with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
-        said = {"url": f"ws://127.0.0.1:{port}/v1/realtime", "dialect": "vllm_omni", "hint": True}
+        said = {"url": omni.url, "dialect": omni.dialect, "hint": True}
         usage = CpuUse(lambda: [process.pid for process in omni.processes])
         measurement = measure_target(
             point, TargetParams.model_validate(said), timing=kind.timing(point.system, server, trace)

@@ -1,0 +1,146 @@
+"""Qwen3-TTS of vLLM-Omni on modelled GPUs: its own speech endpoint, under LiveServe's policy at the talker."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.builders import free_ports
+
+FRAME_BYTES = 3840
+START = """
+import sys
+from engines.stock.omni.omni_params import OmniParams
+from harness.serving.omni_server import OmniServer
+params = OmniParams(engine="liveserve", deployment="qwen3_tts_2gpu")
+with OmniServer(params, int(sys.argv[1])) as server:
+    print(server.address, flush=True)
+    sys.stdin.read()
+"""
+WITHIN_S = 10.0
+"""[chosen] in which what was cut must be gone; the reply that is cut takes longer."""
+
+
+@dataclass
+class Started:
+    """A server of a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Started]:
+    pipe, port = subprocess.PIPE, str(free_ports(1)[0])
+    with subprocess.Popen([sys.executable, "-c", START, port], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        yield Started(process, process.stdout.readline().strip())
+        process.stdin.close()
+
+
+@dataclass
+class Heard:
+    """Bytes of sound as they came, and how long (s) it took."""
+
+    pieces: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def frames(self) -> float:
+        return sum(self.pieces) / FRAME_BYTES
+
+
+async def say(
+    http: aiohttp.ClientSession, server: Started, text: str, session: str = "", pieces: int = 0
+) -> Heard:
+    """The whole of it, or its first pieces."""
+    asked = {"input": text, "stream": True, "stream_format": "audio", "response_format": "pcm"}
+    heard, sent_s = Heard(), time.monotonic()
+    body = {**asked, "extra_params": {"session": session}} if session else asked
+    async with http.post(f"{server.address}/v1/audio/speech", json=body) as answer:
+        answer.raise_for_status()
+        async for piece in answer.content.iter_any():
+            heard.pieces.append(len(piece))
+            if len(heard.pieces) == pieces:
+                break
+    heard.seconds = time.monotonic() - sent_s
+    return heard
+
+
+def client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60))
+
+
+def text_of(tokens: int) -> str:
+    return "say " * tokens
+
+
+async def is_empty(http: aiohttp.ClientSession, server: Started) -> bool:
+    async with http.get(f"{server.address}/rehearsal/state") as answer:
+        state = await answer.json()
+    return state["requests"] == 0 and state["free_blocks"] == state["blocks"]
+
+
+def test_a_text_is_spoken_in_the_frames_that_it_asks_for(started: Started):
+    async def said() -> list[Heard]:
+        async with client() as http:
+            return [await say(http, started, text_of(tokens)) for tokens in (2, 20, 40)]
+
+    word, sentence, two = asyncio.run(said())
+    assert (word.frames, sentence.frames, two.frames) == (7, 70, 140)  # 0.28 s a token, 0.08 s a frame
+    assert sentence.pieces[0] == two.pieces[0] == FRAME_BYTES, "the first packet is one frame"
+    assert sentence.seconds < 5.6
+
+
+def test_eight_at_once_are_whole(started: Started):
+    async def said() -> list[Heard]:
+        async with client() as http:
+            return await asyncio.gather(*(say(http, started, text_of(20 + 2 * i)) for i in range(8)))
+
+    assert [heard.frames for heard in asyncio.run(said())] == [70 + 7 * i for i in range(8)]
+
+
+def test_who_hangs_up_leaves_nothing_behind(started: Started):
+    async def hang_up() -> float:
+        async with client() as http:
+            assert await is_empty(http, started)
+            cut = [say(http, started, text_of(400), pieces=1 + i) for i in range(4)]
+            await asyncio.gather(*cut)
+            until_s = time.monotonic() + WITHIN_S
+            while not await is_empty(http, started):
+                assert time.monotonic() < until_s, "it speaks to nobody"
+                await asyncio.sleep(0.1)
+            return (await say(http, started, text_of(20))).frames
+
+    assert asyncio.run(hang_up()) == 70
+
+
+def test_a_barge_in_ends_what_its_session_is_told(started: Started):
+    async def cut() -> tuple[dict, Heard]:
+        async with client() as http:
+            speech = asyncio.create_task(say(http, started, text_of(400), session="cut"))
+            await asyncio.sleep(1.5)
+            signal = {"verb": "barge_in", "session": "cut"}
+            async with http.post(f"{started.address}/rehearsal/signal", json=signal) as answer:
+                told = await answer.json()
+            return told, await asyncio.wait_for(speech, WITHIN_S)
+
+    told, heard = asyncio.run(cut())
+    [ended] = told["aborted"]
+    assert 0 < ended["tokens"] < 1400 and heard.frames < 1400
+
+
+def test_a_server_ends_with_the_process_that_started_it(started: Started):
+    """The last one here, as no server is left after it."""
+    everyone = psutil.Process(started.process.pid).children(recursive=True)
+    assert len([each for each in everyone if "StageEngineCoreProc" in " ".join(each.cmdline())]) == 2
+    started.process.kill()
+    started.process.wait()
+    _, left = psutil.wait_procs(everyone, timeout=WITHIN_S)
+    assert not left
