@@ -12,12 +12,18 @@ import pandas as pd
 
 from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
-from harness.metrics.metric import Measured, Metric, metrics_of, share
+from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
 GAPS_MS = (250, 500)
 """Pauses beside the 100 ms of `continuity`, ms: a stumble that many miss, and one that nobody does. [chosen]"""
+BENCHMARK = {
+    "audio_ttfp": ("s", "time to the first audio"),
+    "audio_rtf": ("1", "time to the last audio over seconds of audio"),
+    "audio_underrun": ("s", "worst lateness of a player that never waits"),
+}
+"""What `vllm bench serve --omni` counts (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",
@@ -70,6 +76,7 @@ def summarise_live(
         **_server_lag(scrape, window),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
         **_continuity(None if requests is None else counted(requests)),
+        **_benchmark(None if requests is None else counted(requests)),
         **_audio(events, None if requests is None else counted(requests)),
         "lost_sessions": (float(lost_sessions), came, 0),
         **(batch or without_batch(None)),
@@ -136,6 +143,22 @@ def _continuity(requests: pd.DataFrame | None) -> dict[str, Measured]:
     heard = requests.loc[requests["continuous"].notna()]
     gaps_s = heard["max_gap_s"].to_numpy(float)
     return {name: share(gaps_s <= most_s + 1e-9) for name, most_s in names.items()}
+
+
+def _benchmark(requests: pd.DataFrame | None) -> dict[str, Measured]:
+    """What vLLM-Omni's own benchmark would say of these replies. Its times count from the send."""
+    if requests is None:
+        values = [np.empty(0)] * len(BENCHMARK)
+    else:
+        done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
+        columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_lag_s", "audio_s")
+        ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
+        values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
+    return {
+        f"vllm_omni_{name}_{each}": statistic(found, each)
+        for name, found in zip(BENCHMARK, values, strict=True)
+        for each in ("p50", "p99")
+    }
 
 
 def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, Measured]:
@@ -353,6 +376,16 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
             "higher",
         )
         for gap_ms in GAPS_MS
+    },
+    **{
+        f"vllm_omni_{name}_{each}": Definition(
+            unit,
+            f"{each.upper()} of vLLM-Omni's {name}: {meaning}",
+            "from the send, over spoken turns that completed; vLLM-Omni's continuity is continuity_fixed_timeline",
+            "lower",
+        )
+        for name, (unit, meaning) in BENCHMARK.items()
+        for each in ("p50", "p99")
     },
     "audio_received_s": Definition(
         "s", "seconds of audio received, those after a barge-in included", "over started turns", None

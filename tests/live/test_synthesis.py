@@ -14,6 +14,7 @@ from harness.endpoints.prompts import spoken_words
 from harness.endpoints.synthesis_endpoint import ask_one_word
 from harness.endpoints.target import TargetParams
 from harness.kinds import named
+from harness.metrics.live import summarise_live
 from tests.live.scripted import (
     HEAD,
     Answer,
@@ -81,6 +82,29 @@ def test_words_of_the_reply_become_sound():
     assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3]), "no sample is lost between pieces"
     assert min(done["audio_ttfp_s"]) > 0 and min(done["rtf"]) > 0 and done["packets"].tolist() == [3, 3]
     assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
+
+
+def test_vllm_omni_s_benchmark_would_say_the_same_of_it():
+    """Its formulas over the packets (vllm_omni 0.30.0, benchmarks/patch/patch.py, benchmarks/audio_continuity.py)."""
+
+    async def stalls(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD % 200)
+        for _ in range(3):
+            writer.write(b"%x\r\n%s\r\n" % (len(TENTH), TENTH))
+            await writer.drain()
+            await asyncio.sleep(0.15)
+        writer.write(b"0\r\n\r\n")
+
+    out = synthesise(stalls, spoken())
+    rows = table(out)
+    found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+    [sent_s] = rows["turn_end_s"] + rows["send_lag_s"]
+    arrived_s = out.events.loc[out.events["kind"] == "audio", "t"].to_numpy(float)
+    late_s = (arrived_s - arrived_s[0] - [0.0, 0.1, 0.2]).max()
+    said = {"audio_ttfp": arrived_s[0] - sent_s, "audio_rtf": (arrived_s[-1] - sent_s) / 0.3}
+    for name, value in (said | {"audio_underrun": late_s}).items():
+        assert found[f"vllm_omni_{name}_p50"].value == pytest.approx(value), name
+    assert late_s == pytest.approx(0.1, abs=0.03)
 
 
 def test_another_rate_is_asked_for_and_counted_with():
