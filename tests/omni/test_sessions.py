@@ -17,7 +17,7 @@ def address(server: OmniServer) -> str:
     return f"{server.address.replace('http', 'ws')}/v1/realtime?duplex=1&autostart=0&model=qwen3-omni"
 
 
-async def say(session: ClientConnection, kind: str, **fields: Any) -> None:
+async def say(session: ClientConnection, kind: str, /, **fields: Any) -> None:
     await session.send(json.dumps({"type": kind, **fields}))
 
 
