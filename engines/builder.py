@@ -225,7 +225,7 @@ class Parts:
         device = replica.device
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
             policy.profile(device.measure, replica.stage.max_num_batched_tokens)
-        path = path_of(replica, self.params.lazy_steps)
+        path = path_of(replica, self.params.decode_fast_path)
         return (loop or StageEngine)(
             replica, output, self.recorder, policy, manager, on_arrival, charged, path
         )

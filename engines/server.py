@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from engines.core.stage import Stage
 from engines.deployments import Deployment, load_deployment
@@ -155,9 +155,10 @@ class ServerParams(BaseModel):
         description="coefficient of variation of a step's time; default: 0.007 by kernels, as real ones have it; 0.03 "
         "by a roofline; 0 with a profile of measured steps",
     )
-    lazy_steps: bool = Field(
+    decode_fast_path: bool = Field(
         True,
-        description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
+        validation_alias=AliasChoices("decode_fast_path", "lazy_steps"),  # of records of the version before
+        description="decodes that only write one more token into a block of theirs bypass vLLM's scheduler (modelled "
         "devices); results are the same, byte for byte",
     )
     stream_interval: int = Field(

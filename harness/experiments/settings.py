@@ -15,7 +15,7 @@ from workloads.files.yaml_file import parse_yaml
 
 V = TypeVar("V")
 
-RENAMED: dict[str, str] = {}
+RENAMED = {"lazy_steps": "decode_fast_path"}
 """Settings of the version before -> their names now, which are read for one version more: from `--set`, an
 experiment's file and a results directory that is run again."""
 

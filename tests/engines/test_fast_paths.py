@@ -1,7 +1,7 @@
 """The decode fast path changes no result: events, steps, counters and tokens are the same without it, byte for byte.
 
-`lazy_steps=False` is the reference. The parts of `engines/core/fast_path`: simple decodes, summed decodes, steady steps
-and decode batches.
+`decode_fast_path=False` is the reference. The parts of `engines/core/fast_path`: simple decodes, summed decodes, steady
+steps and decode batches.
 """
 
 import asyncio
@@ -162,7 +162,7 @@ class Replayed:
         return trace if self.cut_s is None else cut_short(trace, self.cut_s)
 
     def replay(self, fast: bool, folder: Path | None = None) -> Replay:
-        server = {**self.server, "lazy_steps": fast}
+        server = {**self.server, "decode_fast_path": fast}
         return replay(self.engine, self.system, server, self.client, self.trace(), seed=7, folder=folder)
 
     def served(self, fast: bool) -> Any:

@@ -200,7 +200,7 @@ def test_replays_lose_nothing_and_protect_online_requests(pool: int):
     assert tokens(done) == {
         turn.session: turn.output_tokens for each in trace.sessions for turn in each.turns
     }
-    assert_same(done, run(trace, "hygen", server | {"lazy_steps": False}))
+    assert_same(done, run(trace, "hygen", server | {"decode_fast_path": False}))
 
 
 def test_a_shorter_budget_makes_smaller_steps_and_spares_online_requests():

@@ -158,7 +158,7 @@ def test_policy_off_is_stock_vllm(
         "prefix_caching": caching,
         "kv_pool_blocks": blocks,
         "host_kv_gb": host_gb,
-        "lazy_steps": False,  # tests/engines/test_fast_paths.py: the same results with them
+        "decode_fast_path": False,  # tests/engines/test_fast_paths.py: the same results with them
     }
     run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages

@@ -219,7 +219,7 @@ def test_summed_rows_change_nothing(rows):
     server, client = SIX | {"stream_interval": 16}, {"turn_timeout_s": 2.5}
     fast, asked = (
         replays.run(
-            trace(120, 100.0), "omniinfer", client, server | {"lazy_steps": fast}, attention="omniattn"
+            trace(120, 100.0), "omniinfer", client, server | {"decode_fast_path": fast}, attention="omniattn"
         )
         for fast in (True, False)
     )

@@ -138,6 +138,12 @@ def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> N
         override(make(), {"load": "16", "c": "8"})
 
 
+def test_the_former_name_of_the_decode_fast_path_is_read() -> None:
+    [point] = expand(override(make(engines=["vllm_omni"], grid={}, set={}), {"lazy_steps": "false"}, seeds=1))
+    assert point.params["decode_fast_path"] is False and "lazy_steps" not in point.params
+    assert ServerParams.model_validate({"lazy_steps": False}).decode_fast_path is False, "as records have it"
+
+
 def test_several_values_of_a_plain_parameter_make_an_axis() -> None:
     experiment = override(make(), {"network_ms": "1,20", "c": "4", "p": "0"}, seeds=1)
     assert experiment.grid == {"network_ms": [1, 20]}

@@ -71,13 +71,13 @@ def tokens(done: Replay) -> dict[int, float]:
 def test_every_block_returns_and_every_token_is_made(
     engine: tuple[str, dict[str, Any]], seed: int, pool: int, rate: float
 ):
-    """With pools hardly larger than a request; the same with lazy steps and without."""
+    """With pools hardly larger than a request; the same with the decode fast path and without."""
     trace, server = both_classes(seed, rate=rate), {"kv_pool_blocks": pool}
-    lazy = run(trace, engine[0], server, **engine[1])
-    assert lazy.proof["kv_blocks_used_after"] == 0
+    fast = run(trace, engine[0], server, **engine[1])
+    assert fast.proof["kv_blocks_used_after"] == 0
     asked = {turn.session: turn.output_tokens for each in trace.sessions for turn in each.turns}
-    assert tokens(lazy) == asked
-    assert_same(lazy, run(trace, engine[0], server | {"lazy_steps": False}, **engine[1]))
+    assert tokens(fast) == asked
+    assert_same(fast, run(trace, engine[0], server | {"decode_fast_path": False}, **engine[1]))
 
 
 @pytest.mark.parametrize("resume", RESUMES)

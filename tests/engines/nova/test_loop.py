@@ -176,16 +176,16 @@ def test_the_same_seed_gives_the_same_bytes():
     assert_same(again, plain())
 
 
-def test_vllm_is_asked_or_not_with_the_same_result():
-    asked = served("nova", server={"lazy_steps": False})
+def test_the_decode_fast_path_changes_nothing():
+    asked = served("nova", server={"decode_fast_path": False})
     assert_same(asked, plain())
 
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit"])
-@pytest.mark.parametrize("lazy_steps", [True, False])
-def test_who_gives_up_leaves_whatever_pass_is_under_way(engine: str, lazy_steps: bool):
+@pytest.mark.parametrize("fast", [True, False])
+def test_who_gives_up_leaves_whatever_pass_is_under_way(engine: str, fast: bool):
     """In every stage, waiting and in a pass; the others go on, and no block stays behind."""
-    server = {**A6000, "lazy_steps": lazy_steps}
+    server = {**A6000, "decode_fast_path": fast}
     run = replay(engine, {}, server, {"turn_timeout_s": 4.0}, screenshots(40, 1.2), seed=3)
     assert len(moments(run, "abort")) + len(moments(run, "finish")) == 40
     assert len(moments(run, "abort")) > 20
