@@ -152,7 +152,7 @@ def picture(
 
     def decorate(fill: Callable[..., str | LeftOut]) -> Draw:
         def draw(panels: Panels) -> Picture | LeftOut:
-            used = [] if modelled else list(points(panels))
+            used = [] if modelled else list({point.point.id: point for point in points(panels)}.values())
             if not modelled and all(point.error is not None for point in used):
                 return LeftOut(name, title, "no point of it is finished")
             drawn, axes = sheet(count, title, height_in, columns, **shared)

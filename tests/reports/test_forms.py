@@ -77,26 +77,28 @@ def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> Non
 
 def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
     series = {"one": {c: of("load", "liveserve", c=c) for c in LOADS}}
-    picture = drawn(lines("completed_rps", series, against="effective_rps", beside=str))
+    picture = drawn(lines("completed_rps", series, against="audio_ttfp_p90", beside=str))
     (axes,) = picture.figure.axes
-    assert np.allclose(axes.lines[0].get_xydata(), [[x, x] for x in (4.4, 17.6, 35.2)])
+    assert np.allclose(axes.lines[0].get_xydata(), [[1000 * x, x] for x in (4.4, 17.6, 35.2)])
     assert [text.get_text() for text in axes.texts] == [
         "2",
         "8",
         "16",
-    ] and axes.get_xlabel() == "effective, 1/s"
+    ] and axes.get_xlabel() == "P90 TTFP, ms"
 
 
 def test_bars_stand_in_clusters_and_lie_in_rows() -> None:
     gain = {"c = 2": ratio("x", of("load", "liveserve", c=2), to=of("load", "vllm_omni", c=2))}
     series = {"vllm_omni": {"c = 2": 1.0, "c = 8": 2.0}, "liveserve": gain}
+    marks = {"liveserve": {"c = 8": 3.0}}
     standing, lying = drawn(
-        bars(None, series, marks={"liveserve": {"c = 8": 3.0}}), bars(None, series, rows=True, text="{:.1f}")
+        bars(None, series, marks=marks), bars(None, series, marks=marks, rows=True, text="{:.1f}")
     ).figure.axes
     assert [bar.get_height() for bar in standing.patches] == pytest.approx([1, 2, 2])
     assert [label.get_text() for label in standing.get_xticklabels()] == ["c = 2", "c = 8"]
-    (mark,) = [line for line in standing.lines if line.get_markerfacecolor() == "white"]
-    assert list(mark.get_xydata()[0]) == pytest.approx([1.2, 3.0])
+    for axes, place in ((standing, [1.2, 3.0]), (lying, [3.0, 1.2])):
+        (mark,) = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert list(mark.get_xydata()[0]) == pytest.approx(place)
     assert [bar.get_width() for bar in lying.patches] == pytest.approx([1, 2, 2])
     assert [text.get_text() for text in lying.texts] == ["1.0", "2.0", "2.0"] and lying.yaxis_inverted()
 

@@ -25,7 +25,7 @@ def point(waste: float | None, stall_s: float) -> Any:
     """A finished point that wasted so much and whose requests waited so long at each stage."""
     waits = [stall_s / 2, stall_s / 2, float("nan")]
     return Point(
-        point=SimpleNamespace(engine="liveserve"),
+        point=SimpleNamespace(engine="liveserve", id=f"{waste} {stall_s}"),
         params={},
         seed=1000,
         error=None,

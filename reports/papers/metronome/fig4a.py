@@ -35,8 +35,10 @@ def _budget(axes: Any, panels: Panels) -> None:
 _OVER_N = grid(_PANEL, PAIR, sessions=NS)
 draw = figure(
     TITLE,
-    lines("frame_latency_p50", _OVER_N, title="P50", extra=_budget, yscale="log"),
-    lines("steady_latency_p99", _OVER_N, title="P99 of the last half", extra=_budget, yscale="log"),
+    *(
+        lines(metric, _OVER_N, title=name, extra=_budget, ylabel="frame latency, ms")
+        for metric, name in (("frame_latency_p50", "P50"), ("steady_latency_p99", "P99 of the last half"))
+    ),
     sharey=True,
     caption="Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without "
     "the ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N.",
