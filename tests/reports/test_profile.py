@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from engines.devices.profile import Profile, save_profile
-from reports.figures import residuals
 from reports.figures.style import style
+from reports.pages import profile_page
 from reports.pages.html import write_report
 from reports.pages.profile_page import tables
 from tests.calibration.test_profile_file import FACTS, STAGE
@@ -51,7 +51,7 @@ def samples(disturbed: int = 0) -> pd.DataFrame:
 
 def test_the_picture_shows_each_form_beside_its_error():
     with style():
-        picture = residuals.draw(profile(), "thinker", samples(disturbed=3))
+        picture = profile_page.residuals(profile(), "thinker", samples(disturbed=3))
     conserve, segmented, *_ = picture.figure.axes
     assert "4.0 %, P90 9.0 %" in conserve.get_title("left") and "in use" in segmented.get_title("left")
     shown = np.concatenate([line.get_ydata() for line in conserve.lines[:2]])
