@@ -462,7 +462,8 @@ def _dress(
     if margins is not None:
         axes.margins(*margins)
     if tilted:
-        axes.tick_params("x", rotation=40)
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
     axes.set(**named)
     for axis, scale in ((axes.xaxis, "xscale"), (axes.yaxis, "yscale")):
         if named.get(scale) == "log":
