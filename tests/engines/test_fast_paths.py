@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 
 from engines.core.commands import abort_at_layer
 from engines.core.engine import StageEngine
+from engines.core.fast_path.batch_listeners import BatchListeners, ListenerGroup
+from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.fast_path.steady_steps import SteadySteps
 from engines.core.policy import Plan, StageView
@@ -432,6 +435,34 @@ def test_a_reply_longer_than_the_pool_leaves_room_for_its_prompt():
     server = {"prefix_caching": False, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8}
     done = Replayed("vllm_omni", server, spoken(rate=2.0, reply_tokens=300), seed=52).replay(fast=True)
     assert done.counters["truncated_replies"] > 0 and done.counters["truncated_prompts"] > 0
+
+
+def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():
+    heard: list[Any] = []
+    on_their_way: list[Any] = []
+
+    class Listener:
+        @staticmethod
+        def texts(group: ListenerGroup, tokens: BatchTokens) -> None:
+            heard.append(len(group.listeners[tokens.begin : tokens.end]))
+
+    class Gateway:
+        def text(self, reply: Any, tokens: int) -> None:
+            if not reply.cancelled:
+                heard.append(reply)
+
+    replies = [SimpleNamespace(listener=Listener(), cancelled=False) for _ in range(3)]
+    requests: Any = [SimpleNamespace(reply=each, log_key=bytes(16)) for each in replies]
+    tokens = BatchTokens(DecodeBatch(requests), 0, 3)
+    listeners = BatchListeners([], lambda _, *message: on_their_way.append(message), Gateway())
+    for _ in range(2):
+        listeners.on_batch_tokens(tokens)
+    (deliver, first), (_, second) = on_their_way
+    deliver(first)
+    replies[1].cancelled = True
+    listeners.reply_cancelled()
+    deliver(second)
+    assert heard == [3, replies[0], replies[2]]
 
 
 @settings(max_examples=50, deadline=None)
