@@ -26,8 +26,9 @@ Three shortcuts build on that:
 
 Why the bytes stay the same:
 
-* A request is synced to vLLM (`sync_to_vllm`) before anything there reads it: an abort, a preemption, its last token, a
-  plan that names it, a lookup in the prefix cache. From then on vLLM schedules it again.
+* A request is synced to vLLM (`sync_to_vllm`: vLLM gets its tokens and counts) before vLLM reads it: at an abort, a
+  preemption, a full block and its last token. It bypasses vLLM again when its next row is simple. A lookup in the
+  prefix cache first makes all full blocks known (`cache_full_blocks`).
 * When the budget or the free blocks might not do for all rows, vLLM might pass over or preempt a request. Then every
   request is synced, and vLLM schedules all of them.
 * vLLM looks at waiting requests whenever it could take one in (`StageScheduler.would_look`); blocks are taken in its
@@ -35,5 +36,5 @@ Why the bytes stay the same:
 * Rows, tokens and log entries keep vLLM's order; each step has the same rows, so the same time on the device.
 
 `tests/engines/test_fast_paths.py` compares events, steps, counters and tokens with and without the fast path, on
-generated workloads. What the fast path needs of vLLM's own names is in `vllm_adapter/simple_decode.py`, as everywhere.
+generated workloads. Only the adapter imports vLLM: what the fast path needs of it is `vllm_adapter/simple_decode.py`.
 """
