@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.imports import modules, package_of, parents, read, targets, within
+from tests.import_graph import modules, package_of, parents, read, targets, within
 
 ROOT = Path(__file__).parents[1]
 ORDER = ["workloads", "engines", "harness", "reports"]
