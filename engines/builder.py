@@ -1,4 +1,4 @@
-"""How a system is put together: the resolved deployment, replicas of its stages and named seed streams (`Parts`); and
+"""How a system is put together: the deployment, replicas of its stages and named seed streams (`Parts`); and
 what comes of it, replicas and their front, ready to serve (`Serving`)."""
 
 import asyncio
@@ -38,7 +38,7 @@ from engines.devices.stage import VirtualStage
 from engines.devices.step_file import StepFile
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
-from engines.server import ServerParams, resolve
+from engines.server import ResolvedServer
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace
@@ -139,7 +139,7 @@ class Parts:
 
     def __init__(
         self,
-        params: ServerParams,
+        server: ResolvedServer,
         recorder: Recorder,
         seed: int,
         device: str = "virtual",
@@ -148,9 +148,10 @@ class Parts:
         sound: "Sound | None" = None,
         frame_s: float | None = None,
     ) -> None:
-        self.params = params
+        self.params = server.params
         self.recorder = recorder
-        self.deployment = resolve(params)
+        self.deployment = server.deployment
+        self._unscaled = server.unscaled
         self.device = device
         self.real = device in REAL_DEVICES
         self.trace = trace
@@ -332,9 +333,7 @@ class Parts:
 
     def _measured(self, stage: Stage) -> KernelSteps | None:
         """By kernels that were measured of this very decoder, if any were."""
-        unscaled = self.deployment
-        if self.params.scale is not None:
-            unscaled = resolve(self.params.model_copy(update={"scale": None}))
+        unscaled = self.deployment if self.params.scale is None else self._unscaled
         known = unscaled.stages.get(stage.name)
         decoder = known.decoder if known is not None else stage.decoder
         if isinstance(self._profile, Kernels):

@@ -7,9 +7,9 @@ system of ours is a folder in `engines/systems`. A system of another package is 
 
 Extension points are fields of the library's parameters (`order`, `kv`, `admission`). A component brings parameters of
 its own, so a composition's parameters depend on its components: `--set order=liveserve` makes `talker_safe_s` known.
-They are validated once, all in one flat model. A library is built with that model, and each component is given a model
-of its own. A choice that is made anew for a further stage has a field for it: `talker_routing` is filled as `routing`
-is.
+They are validated once (`System.read`): the library's, which keep those of the components (`LibraryParams`). A library
+is built with its own, and each component with a model of its own. A choice that is made anew for a further stage has a
+field for it: `talker_routing` is filled as `routing` is.
 
 Libraries and components describe. Their implementations may be `workloads.deferred`, as those of ours are.
 """
@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, JsonValue, PrivateAttr
+from pydantic.fields import FieldInfo
 
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest, unknown_parameter, validate
 
 if TYPE_CHECKING:
     from engines.builder import Parts, Serving
@@ -36,13 +36,37 @@ if TYPE_CHECKING:
     from engines.core.stage import Stage
     from engines.deployments import Deployment
 
-P = TypeVar("P", bound=BaseModel)
+P = TypeVar("P", bound="LibraryParams")
 
 
 class NoParams(BaseModel):
     """The parameters of a component that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LibraryParams(BaseModel):
+    """The parameters of a library, and of the components that a system of it is composed of, by extension point."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _components: dict[str, BaseModel] = PrivateAttr(default_factory=dict)
+
+    def composed_of(self, components: Mapping[str, BaseModel]) -> Self:
+        """These, with the parameters of components by extension point."""
+        made = self.model_copy()
+        made._components = dict(components)
+        return made
+
+    def flat(self) -> dict[str, Any]:
+        """All of them by name."""
+        own = dict(self)
+        return {name: value for each in self._components.values() for name, value in each} | own
+
+    def stored(self) -> dict[str, JsonValue]:
+        """All of them as a record keeps them."""
+        models = (*self._components.values(), self)
+        return {name: value for each in models for name, value in each.model_dump(mode="json").items()}
 
 
 @dataclass(frozen=True)
@@ -70,11 +94,12 @@ class Component:
     reads: type[BaseModel] | None = field(default=None, kw_only=True)
     params: BaseModel | None = field(default=None, kw_only=True)
 
-    def given(self, params: BaseModel) -> Self:
-        """This component with its own of a composition's parameters, which have been validated."""
+    def given(self, values: Mapping[str, Any]) -> Self:
+        """This component with its own of a composition's parameters by name, which have been validated."""
         own = self.reads or self.Params
-        values = {name: value for name, value in params if name in own.model_fields}
-        return replace(self, params=own.model_construct(**values))
+        return replace(
+            self, params=own.model_construct(**{n: v for n, v in values.items() if n in own.model_fields})
+        )
 
 
 @dataclass(frozen=True)
@@ -172,10 +197,10 @@ def component(choice: str, name: Any, kind: str) -> Any:
     return found
 
 
-P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
+Model = TypeVar("Model", bound=BaseModel)
 
 
-class System(Protocol[P_contra]):
+class System(Protocol[Model]):
     """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this, as
     `System[MyParams]`, needs to say only what it is called, its `Params`, and how it is built.
 
@@ -194,30 +219,38 @@ class System(Protocol[P_contra]):
     def kind(self) -> str: ...
 
     @property
-    def Params(self) -> type[BaseModel]:
-        """Its parameters where nothing is chosen otherwise."""
+    def Params(self) -> type[Model]:
+        """Its parameters; a composition has those of its components as well."""
         ...
 
-    def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
-        """Its parameters under these settings, which may choose what it is composed of. UserError for what is not to be
-        had."""
-        return self.Params
+    def fields(self, settings: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
+        """The declarations of its parameters under these settings, which may choose what it is composed of. UserError
+        for a choice that there is not."""
+        return self.Params.model_fields
 
-    def check(self, params: P_contra) -> None:
+    def read(self, settings: Mapping[str, Any], where: str = "engine parameters") -> Model:
+        """Its parameters with these settings. UserError for the first that is wrong; `where` opens the sentence."""
+        return validate(self.Params, settings, where)
+
+    def stored(self, params: Model) -> dict[str, JsonValue]:
+        """The parameters as a record keeps them."""
+        return params.model_dump(mode="json")
+
+    def check(self, params: Model) -> None:
         """UserError for parameters that cannot go together."""
 
-    def check_deployment(self, params: P_contra, deployment: Deployment) -> None:
+    def check_deployment(self, params: Model, deployment: Deployment) -> None:
         """UserError for a deployment that it cannot serve under these parameters."""
 
-    def unused(self, params: P_contra) -> Mapping[str, str]:
+    def unused(self, params: Model) -> Mapping[str, str]:
         """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
         return {}
 
-    def composition(self, params: P_contra) -> Mapping[str, str]:
+    def composition(self, params: Model) -> Mapping[str, str]:
         """Return the composition of the system: extension point -> component."""
         return {}
 
-    def choices(self, params: P_contra) -> Mapping[str, type[BaseModel]]:
+    def choices(self, params: Model) -> Mapping[str, type[BaseModel]]:
         """Return the other components that it could be composed of, as `admission=aimd`, with the parameters of
         each."""
         return {}
@@ -227,7 +260,7 @@ class System(Protocol[P_contra]):
         modules that count."""
         return [self]
 
-    def build(self, parts: Parts, params: P_contra) -> Serving:
+    def build(self, parts: Parts, params: Model) -> Serving:
         """Put it together inside a running event loop; on a real device models are loaded here."""
         ...
 
@@ -283,32 +316,56 @@ class Composition:
         return self.library.kind
 
     @property
-    def Params(self) -> type[BaseModel]:
-        return self.model({})
+    def Params(self) -> type[LibraryParams]:
+        return self.library.Params
 
-    def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
-        for name, reason in self.library.others.items():
-            if name in settings:
-                raise UserError(f"{name} is no choice of {self.name}: {reason}")
+    def fields(self, settings: Mapping[str, Any]) -> dict[str, FieldInfo]:
         chosen = self.chosen(settings)
-        return _model(self.name, self.library.Params, tuple(chosen.items()), tuple(self.defaults.items()))
+        models = [self.library.Params, *(each.Params for each in chosen.values())]
+        found = {name: field for model in reversed(models) for name, field in model.model_fields.items()}
+        for name, default in self._defaults(chosen).items():
+            if name in found:  # else it is of a component that another one has taken the place of
+                found[name] = copy(found[name])
+                found[name].default, found[name].default_factory = default, None
+        return found
 
-    def check(self, params: BaseModel) -> None:
+    def read(self, settings: Mapping[str, Any], where: str = "engine parameters") -> LibraryParams:
+        chosen, known = self.chosen(settings), self.fields(settings)
+        for name in settings:
+            if name not in known:
+                raise unknown_parameter(where, name, known)
+        values = {**self._defaults(chosen), **settings}
+
+        def own(model: type[Model]) -> Model:
+            return validate(model, {n: v for n, v in values.items() if n in model.model_fields}, where)
+
+        brought = {choice: each.Params for choice, each in chosen.items() if each.Params is not NoParams}
+        return own(self.library.Params).composed_of(
+            {choice: own(model) for choice, model in reversed(brought.items())}
+        )
+
+    def stored(self, params: LibraryParams) -> dict[str, JsonValue]:
+        return params.stored()
+
+    def _defaults(self, chosen: Mapping[str, Component]) -> dict[str, Any]:
+        return {**self.defaults, **{choice: each.name for choice, each in chosen.items()}}
+
+    def check(self, params: LibraryParams) -> None:
         self.library.check(params, self.chosen(dict(params)))
 
-    def check_deployment(self, params: BaseModel, deployment: Deployment) -> None:
+    def check_deployment(self, params: LibraryParams, deployment: Deployment) -> None:
         self.library.check_deployment(params, deployment)
 
-    def unused(self, params: BaseModel) -> Mapping[str, str]:
+    def unused(self, params: LibraryParams) -> Mapping[str, str]:
         return self.library.unused(params, self.chosen(dict(params)))
 
-    def composition(self, params: BaseModel) -> dict[str, str]:
+    def composition(self, params: LibraryParams) -> dict[str, str]:
         values = dict(params)
         filled = {choice: f"{each.name}: {each.summary}" for choice, each in self.chosen(values).items()}
         plain = {name: str(values[name]) for name in self.library.plain if values[name] is not None}
         return filled | plain
 
-    def choices(self, params: BaseModel) -> dict[str, type[BaseModel]]:
+    def choices(self, params: LibraryParams) -> dict[str, type[BaseModel]]:
         chosen = self.chosen(dict(params))
         others = [
             (choice, name)
@@ -324,7 +381,7 @@ class Composition:
 
     def _fits(self, choice: str, name: str) -> bool:
         try:
-            self.check(self.model({choice: name})())
+            self.check(self.read({choice: name}))
         except UserError:
             return False
         return True
@@ -332,17 +389,18 @@ class Composition:
     def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
         return [self, self.library, *self.chosen(settings).values()]
 
-    def build(self, parts: Parts, params: BaseModel) -> Serving:
+    def build(self, parts: Parts, params: LibraryParams) -> Serving:
         chosen = self.chosen(dict(params))
         self.library.check(params, chosen)
+        values = params.flat()
         return self.library.build(
-            parts, params, {choice: each.given(params) for choice, each in chosen.items()}
+            parts, params, {choice: each.given(values) for choice, each in chosen.items()}
         )
 
-    def policy(self, stage: str, params: BaseModel) -> Policy | None:
+    def policy(self, stage: str, params: LibraryParams) -> Policy | None:
         """Return the policy that orders the requests of one replica of `stage` in vLLM's own loop; None: vLLM's own
         order. UserError where the order needs a loop of its own."""
-        order: Order = self.chosen(dict(params))["order"].given(params)
+        order: Order = self.chosen(dict(params))["order"].given(params.flat())
         if order.loop(stage, order.params) is not None:
             raise UserError(
                 f"order={order.name} has several steps of one replica under way at once, which stock vLLM has not; "
@@ -352,8 +410,11 @@ class Composition:
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the component of each extension point under these settings. UserError for a name of no component, or
-        of one that does not fit."""
+        of one that does not fit, and for a choice that systems of this library have not."""
         library, given = self.library, {**self.defaults, **settings}
+        for name, reason in library.others.items():
+            if name in settings:
+                raise UserError(f"{name} is no choice of {self.name}: {reason}")
         return {
             choice: component(
                 choice,
@@ -362,29 +423,6 @@ class Composition:
             )
             for choice in library.extension_points
         }
-
-
-@cache
-def _model(
-    name: str,
-    base: type[BaseModel],
-    chosen: tuple[tuple[str, Component], ...],
-    defaults: tuple[tuple[str, Any], ...],
-) -> type[BaseModel]:
-    """The parameters of the library and of what fills its extension points, with the composition's own defaults."""
-    changes = {**dict(defaults), **{choice: component.name for choice, component in chosen}}
-    bases = (base, *dict.fromkeys(c.Params for _, c in chosen if c.Params is not NoParams))
-    fields: dict[str, Any] = {}
-    for field_name, default in changes.items():
-        owner = next((each for each in bases if field_name in each.model_fields), None)
-        if owner is None:
-            continue  # a default of a component that another one has taken the place of
-        changed = copy(owner.model_fields[field_name])
-        changed.default, changed.default_factory = default, None
-        fields[field_name] = (changed.rebuild_annotation(), changed)
-    made: Any = create_model(f"{name}_params", __base__=bases, **fields)
-    made.__doc__ = base.__doc__
-    return made
 
 
 def owners(name: str) -> list[str]:

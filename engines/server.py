@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -236,6 +236,23 @@ class ServerParams(BaseModel):
         return ServerParams.model_validate(
             {n: v for n, v in stored.items() if n in ServerParams.model_fields}
         )
+
+
+@dataclass(frozen=True)
+class ResolvedServer:
+    """The parameters of a server, and the deployment that they came to. `unscaled`: the deployment without their
+    `scale`, by which measured steps are known."""
+
+    params: ServerParams
+    deployment: Deployment
+    unscaled: Deployment
+
+    @classmethod
+    def of(cls, params: ServerParams) -> "ResolvedServer":
+        """UserError for parameters that no deployment can have."""
+        deployment = resolve(params)
+        without = params.model_copy(update={"scale": None})
+        return cls(params, deployment, deployment if params.scale is None else resolve(without))
 
 
 def resolve(params: ServerParams) -> Deployment:

@@ -78,6 +78,12 @@ def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> Us
     return UserError(said or f"unknown {what} {name!r}{where}.{nearest(name, choices)}")
 
 
+def unknown_parameter(where: str, name: str, choices: Iterable[str], hint: str = "") -> UserError:
+    """The error about a parameter that nothing has. `where` opens the sentence, `hint` closes it."""
+    said = REMOVED.get(f"parameter {name}") or f"unknown parameter {name!r}.{nearest(name, choices)}{hint}"
+    return UserError(f"{where}: {said}")
+
+
 def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
     """Build `model` from `values`; UserError about the first wrong field. `where` opens the sentence."""
     from pydantic import ValidationError
@@ -93,10 +99,7 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         name = str(first["loc"][0])
-        if f"parameter {name}" in REMOVED:
-            raise UserError(f"{where}: {REMOVED[f'parameter {name}']}")
-        hint = nearest(name, model.model_fields) + _as_list(model, name, first["input"])
-        raise UserError(f"{where}: unknown parameter {name!r}.{hint}")
+        raise unknown_parameter(where, name, model.model_fields, _as_list(model, name, first["input"]))
     said_already = first.get("ctx", {}).get("error")
     if isinstance(said_already, UserError):
         raise said_already

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from engines.composition import LibraryParams
 
 
 def _off(value: Any) -> Any:
@@ -10,11 +12,9 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
-class CallParams(BaseModel):
+class CallParams(LibraryParams):
     """The same gateway serves all (Metronome section 4): a named system is a set of defaults. B is the frame period,
     which the workload gives."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     wait_scope: Literal["batch", "session"] = Field(
         "batch",

@@ -26,7 +26,7 @@ from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
 from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
+from engines.server import ResolvedServer
 from workloads.errors import UserError
 from workloads.generators.calls import FRAME_S
 
@@ -129,7 +129,7 @@ class Sessions:
 def build_sessions(
     engine: str,
     engine_params: BaseModel,
-    params: ServerParams,
+    served: ResolvedServer,
     seed: int,
     device: str = "virtual",
     profile: Profile | None = None,
@@ -140,11 +140,11 @@ def build_sessions(
     `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
-    deployment = resolve(params)
+    deployment = served.deployment
     stats = ServerStats(deployment.entry)
     encodes = device in REAL_DEVICES and deployment.hears
     audio_store = AudioStore(kept=encodes)
-    parts = Parts(params, stats, seed, device, profile=profile, sound=audio_store, frame_s=frame_s or FRAME_S)
+    parts = Parts(served, stats, seed, device, profile=profile, sound=audio_store, frame_s=frame_s or FRAME_S)
     server = ENGINES[engine].build(parts, engine_params)
     return Sessions(
         server,
@@ -153,5 +153,5 @@ def build_sessions(
         device=device,
         seed=seed,
         audio_store=audio_store,
-        detokenizer=detokenizer_of(params.checkpoint if device in REAL_DEVICES else None),
+        detokenizer=detokenizer_of(served.params.checkpoint if device in REAL_DEVICES else None),
     )

@@ -4,18 +4,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from engines.composition import LibraryParams
 from engines.core.stage import ENTRY
 from engines.deployments import Deployment
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 
 
-class SpeakingParams(BaseModel):
+class SpeakingParams(LibraryParams):
     """Order, KV management, window and routing are separate choices; a named system is a set of defaults for them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     order: str = Field("fcfs", description="the order of requests at thinker and talker")
     kv: str = Field("lru", description="what becomes of the thinker's KV between the turns of a session")

@@ -100,8 +100,7 @@ def policy_of(engine: str, role: str, engine_params: Mapping[str, Any]) -> Polic
             f"engine '{engine}' serves {system.kind}, which takes more of vLLM than its order; choose from: "
             f"{', '.join(able)}."
         )
-    params = validate(system.model(engine_params), engine_params, f"engine {engine}")
-    return system.policy(role, params)
+    return system.policy(role, system.read(engine_params, f"engine {engine}"))
 
 
 def scheduler_class(asynchronous: bool) -> str:

@@ -49,6 +49,7 @@ from harness.calibration.fidelity_report import (
     moved,
 )
 from harness.calibration.fit import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary, step_costs
+from harness.experiments.expand import point_of
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.metrics.request_table import request_table
@@ -79,7 +80,7 @@ class Served:
 
     def point(self, trace: Trace, device: str = "virtual") -> Point:
         """Where `trace` is served, on its own or with arrivals of another run."""
-        return Point.of(trace, ENGINE, server={"deployment": self.deployment}, seed=self.seed, device=device)
+        return point_of(trace, ENGINE, server={"deployment": self.deployment}, seed=self.seed, device=device)
 
 
 @dataclass(frozen=True)

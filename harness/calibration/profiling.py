@@ -16,7 +16,7 @@ from engines.deployments import deployment_names
 from engines.deployments.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
-from engines.server import ServerParams, resolve
+from engines.server import ResolvedServer, ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
 from harness.experiments.provenance import environment
 from harness.worker.fresh_process import Show, in_fresh_process
@@ -116,7 +116,7 @@ async def _measure_stages(
     loop = asyncio.get_running_loop()
     vllm_adapter.use_clock(loop.time)
     system = ENGINES["vllm_omni"]
-    server = system.build(Parts(params, EventLog(), seed, device), system.Params())
+    server = system.build(Parts(ResolvedServer.of(params), EventLog(), seed, device), system.read({}))
     server.warm_up()
     gc.collect()
     gc.freeze()

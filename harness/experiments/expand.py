@@ -18,21 +18,23 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from engines.composition import owners
+from engines.composition import NoParams, owners
 from engines.deployments.available import check as check_device
 from engines.deployments.available import check_said
 from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
+from engines.devices.profile import Profile
+from engines.devices.step_file import StepFile
 from engines.registry import ENDPOINT, ENGINES
-from engines.server import ServerParams, check_modelled, check_runtime, resolve
+from engines.server import ResolvedServer, check_modelled, check_runtime
 from harness import kinds
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import CHOICES, Experiment
 from harness.experiments.identity import code_hash, roots_of
-from harness.experiments.point import Point, system_model
+from harness.experiments.point import Point, Setup
 from harness.experiments.profiles import given_profile, profile_of
-from workloads.errors import UserError, unknown, validate
+from workloads.errors import Model, UserError, unknown, validate
 from workloads.registry import WORKLOADS, serves
 
 if TYPE_CHECKING:
@@ -53,57 +55,120 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     for name in [*experiment.set, *experiment.grid, *experiment.along]:
         if name not in known:
             raise _unknown(name, known, experiment)
-    cells = [
-        (engine, settings, _read("engine", system_model(engine, settings), settings))
-        for engine, settings in _cells(experiment)
-    ]
+    cells = [(engine, settings, _system(engine, settings)) for engine, settings in _cells(experiment)]
     _check_used(cells)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
     points: dict[str, Point] = {}
     for engine, settings, system in cells:
-        models = _models(experiment.workload, engine, settings)
-        trace_params, client, server = (
-            _read(group, models[group], settings) for group in ("workload", "client", "server")
-        )
-        assert isinstance(client, ClientParams)
-        read = {"trace_params": trace_params, "client": client, "system": system}
+        setup = _setup(experiment, engine, settings, system, given)
         code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
-        profile = None
-        if isinstance(server, ServerParams):
-            profile = profile_of(given, experiment.profile, experiment.device, server)
-            measured = profile.get("stages", ()) if profile is not None else ()
-            check_modelled(server, experiment.device, measured)
-        stored = json.dumps(trace_params.model_dump(mode="json"), sort_keys=True)
+        stored = json.dumps(setup.workload.model_dump(mode="json"), sort_keys=True)
         for seed in experiment.seeds:
             key = (experiment.workload, stored, seed)
             if key not in traces:
-                traces[key] = WORKLOADS[experiment.workload].generate(trace_params, seed)
-            trace = traces[key]
-            if isinstance(server, ServerParams):
-                _check_server(experiment.device, server, trace)
-                kinds.check(engine, system, client, server, trace)
-                if experiment.device in SOCKET_DEVICES:
-                    kinds.live_kind(serves(trace))
-                read["server"] = server
-            else:
-                assert isinstance(server, TargetParams)
-                kinds.live_kind(serves(trace)).check_target(server, trace, client.c)
-                read["target"] = server
-            identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
-            hashes = {"trace_hash": trace.header.hash, "code_hash": code, "profile": profile}
-            axes = tuple(experiment.grid)
-            point = Point.with_models(read, **identity, seed=seed, **hashes, axes=axes)
+                traces[key] = WORKLOADS[experiment.workload].generate(setup.workload, seed)
+            _check(experiment.device, engine, setup, traces[key])
+            point = _point(
+                setup,
+                engine=engine,
+                device=experiment.device,
+                workload=experiment.workload,
+                workload_params=setup.workload.model_dump(mode="json"),
+                seed=seed,
+                trace_hash=traces[key].header.hash,
+                code_hash=code,
+                axes=tuple(experiment.grid),
+            )
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())
 
 
-def _check_server(device: str, server: ServerParams, trace: Trace) -> None:
-    check_runtime(server, device)
-    resolved = resolve(server)
-    check_device(device, resolved)
-    check_said(device, resolved, trace)
+def point_of(
+    trace: Trace,
+    engine: str,
+    *,
+    system: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
+    client: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "virtual",
+    profile: StepFile | None = None,
+) -> Point:
+    """A point outside of any experiment, which plays `trace` as it stands and has no record.
+
+    `system`, `server` and `client` are settings by name; UserError for one that cannot be.
+    """
+    setup = Setup(
+        kind=kinds.kind_of(trace),
+        workload=NoParams(),
+        client=validate(ClientParams, client or {}, "client parameters"),
+        system=ENGINES[engine].read(system or {}),
+        server=ResolvedServer.of(
+            validate(kinds.server_model(serves(trace)), server or {}, "server parameters")
+        ),
+        step_file=profile,
+    )
+    return _point(
+        setup,
+        engine=engine,
+        device=device,
+        workload=trace.header.generator,
+        workload_params={},
+        seed=seed,
+        trace_hash=trace.header.hash,
+        code_hash="",
+    )
+
+
+def _setup(
+    experiment: Experiment,
+    engine: str,
+    settings: Mapping[str, Any],
+    system: BaseModel,
+    given: StepFile | None,
+) -> Setup:
+    """What the settings of a cell come to. UserError for one that is wrong, or changes nothing on this device."""
+    workload, device = WORKLOADS[experiment.workload], experiment.device
+    params = _read("workload", workload.Params, settings)
+    client = _read("client", ClientParams, settings)
+    kind = kinds.named(workload.serves)
+    if engine == ENDPOINT:
+        target = _read("server", TargetParams, settings)
+        return Setup(kind, params, client, system, target)
+    server = _read("server", kinds.server_model(workload.serves), settings)
+    resolved = ResolvedServer.of(server)
+    step_file = profile_of(given, experiment.profile, device, server, resolved.deployment)
+    check_modelled(server, device, step_file.stages if isinstance(step_file, Profile) else ())
+    return Setup(kind, params, client, system, resolved, step_file)
+
+
+def _check(device: str, engine: str, setup: Setup, trace: Trace) -> None:
+    """UserError where this trace cannot be played so."""
+    server = setup.server
+    if isinstance(server, TargetParams):
+        kinds.live_kind(setup.kind).check_target(server, trace, setup.client.c)
+        return
+    check_runtime(server.params, device)
+    check_device(device, server.deployment)
+    check_said(device, server.deployment, trace)
+    kinds.check(setup.kind, engine, setup.system, setup.client, server.deployment, trace)
+    if device in SOCKET_DEVICES:
+        kinds.live_kind(setup.kind)
+
+
+def _point(setup: Setup, *, engine: str, **facts: Any) -> Point:
+    server = setup.server if isinstance(setup.server, TargetParams) else setup.server.params
+    return Point(
+        engine=engine,
+        client_params=setup.client.model_dump(mode="json"),
+        server_params=server.model_dump(mode="json"),
+        engine_params={} if engine == ENDPOINT else ENGINES[engine].stored(setup.system),
+        profile=None if setup.step_file is None else setup.step_file.model_dump(mode="json"),
+        resolved=setup,
+        **facts,
+    )
 
 
 def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -123,14 +188,23 @@ def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
 
-def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, type[BaseModel]]:
+def _fields(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, Mapping[str, FieldInfo]]:
+    """The declarations of a cell's parameters by group. UserError for what cannot go together."""
     live = engine == ENDPOINT
+    server = TargetParams if live else kinds.server_model(WORKLOADS[workload].serves)
     return {
-        "workload": WORKLOADS[workload].Params,
-        "client": ClientParams,
-        "server": TargetParams if live else kinds.server_model(WORKLOADS[workload].serves),
-        "engine": system_model(engine, settings),
+        "workload": WORKLOADS[workload].Params.model_fields,
+        "client": ClientParams.model_fields,
+        "server": server.model_fields,
+        "engine": {} if live else ENGINES[engine].fields(settings),
     }
+
+
+def _system(engine: str, settings: Mapping[str, Any]) -> BaseModel:
+    if engine == ENDPOINT:
+        return NoParams()
+    own = ENGINES[engine].fields(settings)
+    return ENGINES[engine].read({name: value for name, value in settings.items() if name in own})
 
 
 def code_of(point: Point) -> str:
@@ -143,8 +217,8 @@ def parameters(experiment: Experiment) -> dict[str, str]:
     return {
         name: group
         for engine, settings in _cells(experiment)
-        for group, model in _models(experiment.workload, engine, settings).items()
-        for name in model.model_fields
+        for group, fields in _fields(experiment.workload, engine, settings).items()
+        for name in fields
     }
 
 
@@ -155,7 +229,7 @@ def is_whole(experiment: Experiment, name: str) -> bool:
         raise _unknown(name, known, experiment)
     kinds = {
         kind
-        for field in _fields(experiment, name)
+        for field in _declared(experiment, name)
         for kind in (field.annotation, *get_args(field.annotation))
     }
     if bool in kinds or kinds.isdisjoint((int, float)):
@@ -165,17 +239,17 @@ def is_whole(experiment: Experiment, name: str) -> bool:
 
 def largest(experiment: Experiment, name: str) -> float:
     """The largest value that a parameter may have; infinity where it has no limit of its own."""
-    limits = [getattr(rule, "le", None) for field in _fields(experiment, name) for rule in field.metadata]
+    limits = [getattr(rule, "le", None) for field in _declared(experiment, name) for rule in field.metadata]
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
 
-def _fields(experiment: Experiment, name: str) -> list[FieldInfo]:
+def _declared(experiment: Experiment, name: str) -> list[FieldInfo]:
     """The declarations of a parameter in the cells that have it."""
     return [
-        model.model_fields[name]
+        fields[name]
         for engine, settings in _cells(experiment)
-        for model in _models(experiment.workload, engine, settings).values()
-        if name in model.model_fields
+        for fields in _fields(experiment.workload, engine, settings).values()
+        if name in fields
     ]
 
 
@@ -226,7 +300,7 @@ def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> Use
     return unknown("parameter", name, names, f" for {who}")
 
 
-def _read(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> BaseModel:
+def _read(group: str, model: type[Model], settings: Mapping[str, Any]) -> Model:
     chosen = {name: value for name, value in settings.items() if name in model.model_fields}
     return validate(model, chosen, f"{group} parameters")
 

@@ -1,13 +1,12 @@
 """Which profile a point of a modelled device replays with: the one given, or the one its deployment ships with."""
 
-from typing import Any
-
+from engines.deployments import Deployment
 from engines.devices.calibrated import Calibrated, check_calibrated
 from engines.devices.kernels.grids import Kernels, check_kernels
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import check_profile, shipped_profile
 from engines.devices.step_file import StepFile, load_step_file
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams
 from workloads.errors import UserError
 
 
@@ -24,9 +23,10 @@ def given_profile(path: str | None, device: str) -> StepFile | None:
 
 
 def profile_of(
-    given: StepFile | None, path: str | None, device: str, params: ServerParams
-) -> dict[str, Any] | None:
-    """The content of a point's profile; None where a roofline or a real device says how long steps take.
+    given: StepFile | None, path: str | None, device: str, params: ServerParams, deployment: Deployment
+) -> StepFile | None:
+    """The profile of a point whose `params` came to `deployment`; None where a roofline or a real device says how long
+    steps take.
 
     UserError when the given one, read from `path`, was made for another model, GPU or split, or the point asks for
     a roofline, or scales what the profile has fitted.
@@ -37,7 +37,6 @@ def profile_of(
         raise UserError(
             f"step_times=roofline and --profile {path} both say how long steps take; leave one of them out."
         )
-    deployment = resolve(params)
     splits = {stage.name: stage.split for stage in deployment.stages.values()}
     if given is None:
         profile = shipped_profile(deployment.name) if params.checkpoint is None else None
@@ -59,4 +58,4 @@ def profile_of(
             str(path),
             params.checkpoint or deployment.name,
         )
-    return profile.model_dump(mode="json") if profile is not None else None
+    return profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams
 from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
 from workloads.deferred import Deferred
@@ -16,6 +16,7 @@ from workloads.registry import serves
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from engines.deployments import Deployment
     from harness.client.client_params import ClientParams
     from workloads.trace import Trace
 
@@ -70,21 +71,22 @@ def server_model(name: str) -> type[ServerParams]:
     return kind.Server if isinstance(kind, Fronted) else ServerParams
 
 
-def live_kind(name: str) -> LiveKind:
-    """The kind of that name; UserError when it cannot be measured over sockets."""
-    kind = named(name)
+def live_kind(kind: Kind) -> LiveKind:
+    """The kind as one of endpoints; UserError when it cannot be measured over sockets."""
     if not isinstance(kind, LiveKind):
         able = ", ".join(other for other in _KINDS if isinstance(named(other), LiveKind))
         raise UserError(
-            f"{name} cannot be served over sockets, for which there is no protocol; set device virtual, or take a "
+            f"{kind.name} cannot be served over sockets, for which there is no protocol; set device virtual, or take a "
             f"workload or an engine of another kind: {able}."
         )
     return kind
 
 
-def check(engine: str, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+def check(
+    kind: Kind, engine: str, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace
+) -> None:
     """UserError when the engine, with `params`, serves another kind of workload, or `trace` cannot be served so."""
-    kind, system = kind_of(trace), ENGINES[engine]
+    system = ENGINES[engine]
     wanted = kind.served_by if isinstance(kind, Fronted) else kind.name
     if system.kind != wanted:
         able = ", ".join(name for name, other in ENGINES.items() if other.kind == wanted)
@@ -93,5 +95,5 @@ def check(engine: str, params: BaseModel, client: ClientParams, server: ServerPa
             f"set engine to one of: {able}, or take another workload."
         )
     system.check(params)
-    system.check_deployment(params, resolve(server))
-    kind.check(params, client, server, trace)
+    system.check_deployment(params, deployment)
+    kind.check(params, client, deployment, trace)

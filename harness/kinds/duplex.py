@@ -84,8 +84,8 @@ class Duplex(LiveDuplex):
     served_by = "turns"
     Server: type[ServerParams] = DuplexServerParams
 
-    def check(self, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
-        TURNS.check(params, client, server, trace)
+    def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
+        TURNS.check(params, client, deployment, trace)
         columns = trace.columns()
         for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
             if np.isnan(columns[name]).any():
@@ -116,8 +116,8 @@ class Duplex(LiveDuplex):
 
         await serve_turns(trace, server, log, params, replicas, user)
 
-    def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
-        return TURNS.timing(params, server, trace)
+    def timing(self, params: BaseModel, deployment: Deployment, trace: Trace) -> Window:
+        return TURNS.timing(params, deployment, trace)
 
     def measure(
         self,

@@ -11,7 +11,6 @@ import pandas as pd
 from engines.calls.call_params import CallParams
 from engines.deployments import Deployment
 from engines.models.token_ids import frame_tokens
-from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.client.interaction import Ending, InteractionServer, serve_interactions
 from harness.endpoints.target import TargetParams, check_secrets
@@ -32,9 +31,8 @@ class Frames:
 
     name = "frames"
 
-    def check(self, params: CallParams, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+    def check(self, params: CallParams, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         self._check_loop(client.c, trace)
-        deployment = resolve(server)
         fed = frame_tokens(deployment.model, _period_s(trace)) + params.template_tokens
         if not fed:
             raise UserError(
@@ -55,9 +53,8 @@ class Frames:
         if isinstance(server, Ending):
             server.end_left()
 
-    def timing(self, params: CallParams, server: ServerParams, trace: Trace) -> Beat:
+    def timing(self, params: CallParams, deployment: Deployment, trace: Trace) -> Beat:
         """The periodic task."""
-        deployment = resolve(server)
         budget_s = _period_s(trace)
         return Beat(
             budget_s=budget_s,

@@ -33,7 +33,7 @@ class Kind(Protocol[P_contra]):
 
     name: str
 
-    def check(self, params: P_contra, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+    def check(self, params: P_contra, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         """UserError when a system with `params` could not serve `trace`, or its users could not act so."""
         ...
 
@@ -47,7 +47,7 @@ class Kind(Protocol[P_contra]):
         """Let the users of `trace` loose on `server`; returns when the last one has gone."""
         ...
 
-    def timing(self, params: P_contra, server: ServerParams, trace: Trace) -> Any:
+    def timing(self, params: P_contra, deployment: Deployment, trace: Trace) -> Any:
         """Return the facts that the metrics need of a point, whose system has `params`."""
         ...
 

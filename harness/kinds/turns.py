@@ -12,7 +12,6 @@ import pandas as pd
 from pydantic import BaseModel
 
 from engines.deployments import Deployment, deployment_names, load_deployment
-from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.client.turns import serve_turns
 from harness.endpoints.target import TargetParams, check_secrets
@@ -172,9 +171,8 @@ class Turns(LiveTurns):
     name = "turns"
     one_pass: Literal[True] = True
 
-    def check(self, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+    def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
-        deployment = resolve(server)
         if spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
@@ -204,9 +202,8 @@ class Turns(LiveTurns):
     ) -> None:
         await serve_turns(trace, server, log, params, replicas)
 
-    def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
+    def timing(self, params: BaseModel, deployment: Deployment, trace: Trace) -> Window:
         """The part of the run that metrics are over: all of it."""
-        deployment = resolve(server)
         return WHOLE if deployment.speech_only else replace(WHOLE, entry=deployment.entry)
 
     def measure(

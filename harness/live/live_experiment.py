@@ -8,7 +8,7 @@ from engines.registry import ENDPOINT
 from harness.endpoints.target import TargetParams, check_secrets
 from harness.experiments.experiment import Experiment
 from harness.experiments.settings import override
-from harness.kinds import live_kind
+from harness.kinds import live_kind, named
 from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS
 
@@ -68,7 +68,7 @@ def live_experiment(
                 f"--audio is for workloads {' and '.join(RECORDED)}, and workload is {workload}; leave one of them out."
             )
         fixed["path"] = str(audio)
-    kind = live_kind(WORKLOADS[workload].serves)
+    kind = live_kind(named(WORKLOADS[workload].serves))
     if params.save_audio and kind.name != "duplex":
         raise UserError(
             f"--save-audio keeps calls on open microphones, and workload is {workload}; give --workload duplex, or "
@@ -125,7 +125,7 @@ def asked(experiment: Experiment) -> str:
     workload = WORKLOADS[experiment.workload]
     known, url = workload.Params.model_fields, str(experiment.set.get("url", ""))
     text = TargetParams.model_validate({"url": url}).is_text
-    _, load = live_kind(workload.serves).load(experiment.workload, known, 1, None, 1.0)
+    _, load = live_kind(named(workload.serves)).load(experiment.workload, known, 1, None, 1.0)
     own = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
     own |= {"modality": "text", "reply": "text"} if text else {}
     length = next((name for name in ("stop_after_s", "duration_s") if name in experiment.set), None)

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from harness.endpoints.target import TargetParams
-from harness.kinds import kind_of
+from harness.kinds.kind import LiveKind
 from harness.live.run.merge import Merged
 from harness.metrics.live_window import PHASE, counted
 from harness.metrics.stats import (
@@ -89,9 +89,9 @@ def check_machines(
         raise InvalidPoint(reason, measurement)
 
 
-def check_server(measurement: Measurement) -> None:
+def check_server(kind: LiveKind[Any], measurement: Measurement) -> None:
     """FailedPoint when the server failed most turns, those that it turned away aside, or answered nothing at all."""
-    reason = _why_failed(measurement)
+    reason = _why_failed(kind, measurement)
     if reason is not None:
         raise FailedPoint(reason, measurement)
 
@@ -156,8 +156,8 @@ def late_share(merged: Merged, target: TargetParams) -> float:
     return float((1e3 * slips_s > target.slip_limit_ms).mean()) if slips_s.size else 0.0
 
 
-def _why_failed(measurement: Measurement) -> str | None:
-    kind, requests = kind_of(measurement.trace), measurement.requests
+def _why_failed(kind: LiveKind[Any], measurement: Measurement) -> str | None:
+    requests = measurement.requests
     turns = kind.turn_rows(requests) is not None
     there = kind.answered(requests)
     answered = int(there.sum())

@@ -74,4 +74,4 @@ def rule(config: ProxyConfig) -> Routing:
         if name not in known:
             own = nearest(name, known) if known else " It has none; leave it out."
             raise UserError(f"router {config.router}: unknown parameter {name!r}.{own}")
-    return routing.given(validate(routing.Params, values, f"router {config.router}"))
+    return routing.given(dict(validate(routing.Params, values, f"router {config.router}")))

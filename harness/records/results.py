@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
-from harness.experiments.point import STORED, Point
+from harness.experiments.point import GROUPS, Point
 from harness.records.record import MANIFEST, SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
@@ -197,7 +197,7 @@ def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, An
     for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
         try:
             stored = _read_json(folder / MANIFEST)["point"]
-            groups = [stored.get(group, {}) for group in dict.fromkeys(STORED.values())]
+            groups = [stored.get(group, {}) for group in GROUPS]
             point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
             asked = _is_asked(experiment, point)
         except (UserError, AttributeError, KeyError, TypeError):

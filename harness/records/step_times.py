@@ -9,10 +9,9 @@ from engines.devices.calibrated import Calibrated
 from engines.devices.extensions import StatedSteps
 from engines.devices.kernels.choose import fitting
 from engines.devices.kernels.grids import Kernels
-from engines.devices.names import DEVICES, REAL_DEVICES
-from engines.devices.step_file import as_step_file
-from engines.server import ServerParams, resolve
-from workloads.errors import UserError
+from engines.devices.names import REAL_DEVICES
+from engines.devices.step_file import StepFile
+from engines.server import ResolvedServer
 
 if TYPE_CHECKING:
     from harness.experiments.point import Point
@@ -25,28 +24,25 @@ OWN = "as the deployment says"
 def step_times(point: Point, starts_s: Collection[float] | None = None) -> dict[str, Any]:
     """`{"step_times": {stage: where its times are from}}` of a point on a modelled device; else nothing. `starts_s`:
     when its requests began, where they are known."""
-    if point.device in REAL_DEVICES or point.device not in DEVICES or "deployment" not in point.server_params:
+    if point.device in REAL_DEVICES or point.resolved is None:
         return {}
-    try:
-        found = step_sources(point.server, point.profile)
-        given = as_step_file(point.profile, "the profile") if point.profile is not None else None
-        if isinstance(given, Calibrated) and starts_s is not None and len(starts_s) > 1:
-            took_s = max(starts_s) - min(starts_s)
-            said = given.extrapolated((len(starts_s) - 1) / took_s) if took_s else ""
-            found = {stage: f"{source}. {said}" if said else source for stage, source in found.items()}
-        return {"step_times": found}
-    except UserError:
-        return {}  # of a point that failed as its server cannot be
+    server, given = point.resolved.server, point.resolved.step_file
+    if not isinstance(server, ResolvedServer):
+        return {}
+    found = step_sources(server, given)
+    if isinstance(given, Calibrated) and starts_s is not None and len(starts_s) > 1:
+        took_s = max(starts_s) - min(starts_s)
+        said = given.extrapolated((len(starts_s) - 1) / took_s) if took_s else ""
+        found = {stage: f"{source}. {said}" if said else source for stage, source in found.items()}
+    return {"step_times": found}
 
 
-def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) -> dict[str, str]:
+def step_sources(server: ResolvedServer, given: StepFile | None = None) -> dict[str, str]:
     """Where the step times of a modelled device are from, in words, by stage.
 
-    `profile`: the content of a file that step times were read from, whoever named it.
+    `given`: the file that step times were read from, whoever named it.
     """
-    deployment = resolve(params)
-    given = as_step_file(profile, "the profile") if profile is not None else None
-    unscaled = resolve(params.model_copy(update={"scale": None}))
+    deployment, unscaled = server.deployment, server.unscaled
     found = {}
     for name, stage in deployment.stages.items():
         kernels = None
@@ -55,7 +51,7 @@ def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) ->
             if has is not None:
                 found[name] = f"{given.origin}, from a file"
                 continue
-        elif params.step_times == "measured" and not stage.roles:
+        elif server.params.step_times == "measured" and not stage.roles:
             decoder = unscaled.stages[name].decoder
             kernels = fitting(unscaled.model.name, name, decoder, unscaled.gpu.name, stage.split)
         if stage.roles or stage.extension(StatedSteps) is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from engines.devices.profile import as_profile
+from engines.server import ResolvedServer
 from harness.clocks.clock import WallClockLoop
 from harness.clocks.model_clock import ModelClockLoop
 from harness.metrics.histogram import quantile
@@ -153,11 +154,12 @@ def _loaded(config: ServeConfig) -> "Sessions":
 
     vllm_adapter.use_clock(asyncio.get_running_loop().time)
     engine_params, server_params = parameters(config)
-    replayed = profile(config, server_params)
+    served = ResolvedServer.of(server_params)
+    replayed = profile(config, server_params, served.deployment)
     sessions = build_sessions(
         config.engine,
         engine_params,
-        server_params,
+        served,
         config.seed,
         config.device,
         as_profile(replayed, "the profile") if replayed is not None else None,

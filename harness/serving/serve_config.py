@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engines.calls.call_params import CallParams
 from engines.composition import owners
+from engines.deployments import Deployment
 from engines.deployments.available import check as check_device
 from engines.devices.names import REAL_DEVICES
 from engines.endpoint.host_names import is_loopback
@@ -16,7 +17,7 @@ from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
 from engines.server import ServerParams, check_modelled, resolve
 from harness.experiments.profiles import profile_of
-from harness.kinds import live_kind
+from harness.kinds import live_kind, named
 from workloads.errors import UserError, nearest, validate
 from workloads.optional import install_command
 
@@ -56,10 +57,10 @@ def check(config: ServeConfig) -> None:
     if missing:
         raise UserError(f"a server needs {', '.join(missing)}; run {install_command('cpu', 'live')}.")
     engine_params, server_params = parameters(config)
-    live_kind(ENGINES[config.engine].kind)
+    live_kind(named(ENGINES[config.engine].kind))
     deployment = resolve(server_params)
     check_device(config.device, deployment)
-    replayed = profile(config, server_params)
+    replayed = profile(config, server_params, deployment)
     if server_params.vllm is not None:
         raise UserError(
             f"vllm={server_params.vllm} is for replays; a server runs on the vLLM that is installed."
@@ -83,8 +84,9 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     if config.engine not in ENGINES:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
     settings = dict(config.settings)
-    Params = ENGINES[config.engine].model(settings)
-    known = {**Params.model_fields, **ServerParams.model_fields}
+    system = ENGINES[config.engine]
+    own = system.fields(settings)
+    known = {**own, **ServerParams.model_fields}
     for name in settings:
         if name not in known:
             having = owners(name)
@@ -96,18 +98,14 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
             raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
     if config.device in REAL_DEVICES:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)
-    groups = [
-        {name: value for name, value in settings.items() if name in model.model_fields}
-        for model in (Params, ServerParams)
-    ]
-    engine_params = validate(Params, groups[0], "engine parameters")
-    system = ENGINES[config.engine]
+    engine_params = system.read({name: value for name, value in settings.items() if name in own})
     system.check(engine_params)
     for name, reason in system.unused(engine_params).items():
         default = ServerParams.model_fields[name].default
         if config.settings.get(name, default) != default:
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
-    return engine_params, validate(ServerParams, groups[1], "server parameters")
+    server = {name: value for name, value in settings.items() if name not in own}
+    return engine_params, validate(ServerParams, server, "server parameters")
 
 
 def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
@@ -130,6 +128,9 @@ def token(token_env: str | None) -> str | None:
     return found
 
 
-def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
+def profile(config: ServeConfig, server: ServerParams, deployment: Deployment) -> dict[str, Any] | None:
     """Return the profile that the modelled device replays with: the given one, or the deployment's own."""
-    return config.profile or profile_of(None, None, config.device, server)
+    if config.profile is not None:
+        return config.profile
+    shipped = profile_of(None, None, config.device, server, deployment)
+    return None if shipped is None else shipped.model_dump(mode="json")

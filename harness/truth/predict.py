@@ -14,9 +14,10 @@ import pandas as pd
 import yaml
 
 from engines.devices.hardware import gpu_called, load_gpu
+from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
-from engines.server import ServerParams, resolve
+from engines.server import ResolvedServer, ServerParams, resolve
 from harness.truth.measured_run import ALL_AT_ONCE, LATENCIES, Server, SummaryRun, TruthRun
 from harness.truth.replayed import (
     LONGEST_S,
@@ -207,21 +208,22 @@ def serve(
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from. `profile`: the content of a
     file that `--profile` takes."""
-    from harness.experiments.point import Point
+    from harness.experiments.expand import point_of
     from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
     from harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}
-    sources = step_sources(ServerParams.of(server))
+    sources = step_sources(ResolvedServer.of(ServerParams.of(server)))
 
     def arrange(server: Any) -> None:
         served = server.gateway.deployment
         server.gateway.begins = begins(prefixes, served.stages[served.entry].decoder.vocab)
 
     client = {"turn_timeout_s": PATIENCE_S}
-    point = Point.of(trace, ENGINE, server=server, client=client, profile=profile)
+    given = None if profile is None else as_step_file(profile, "the profile")
+    point = point_of(trace, ENGINE, server=server, client=client, profile=given)
     run = replay(point, trace, arrange=arrange)
     table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiments.point import Point
-from harness.kinds import kind_of
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge
 from harness.records.record import InvalidPoint, Measurement
@@ -33,22 +32,22 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     trace = point.trace()
     run = replay(point, trace, folder=folder)
     turns, steps = pd.DataFrame(trace.columns(), copy=False), run.steps.to_pandas()
-    kind = kind_of(trace)
+    setup = point.setup
+    kind, server = setup.kind, setup.served
     if isinstance(kind, OnePass):
         events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
     else:
         events = run.events.to_pandas()
-    timing = kind.timing(point.system, point.server, trace)
+    timing = kind.timing(setup.system, server.deployment, trace)
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
     if run.said is not None:
-        assert point.server.checkpoint is not None, (
-            "what has been said was read with a checkpoint's tokenizer"
-        )
-        quality = judge(trace, run.said, decoder_of(point.server.checkpoint))
+        checkpoint = server.params.checkpoint
+        assert checkpoint is not None, "what has been said was read with a checkpoint's tokenizer"
+        quality = judge(trace, run.said, decoder_of(checkpoint))
         metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
-    check_send_lag(requests["send_lag_s"].to_numpy(), point.client.send_lag_limit_s)
+    check_send_lag(requests["send_lag_s"].to_numpy(), setup.client.send_lag_limit_s)
     files = run.log.files()
     return Measurement(
         trace=trace,

@@ -22,15 +22,12 @@ import pyarrow as pa
 
 from engines.builder import Parts, Serving
 from engines.core import vllm_adapter
-from engines.devices.step_file import StepFile, as_step_file
 from engines.registry import ENGINES
 from harness.clocks import clock
 from harness.events import point_progress
 from harness.events.log import EventLog
-from harness.experiments.point import Point
-from harness.kinds import kind_of
+from harness.experiments.point import Point, Setup
 from harness.kinds.kind import Fronted
-from harness.kinds.population import serve_population
 from harness.worker import vllm_release
 from workloads.deferred import load_all
 from workloads.trace import Trace
@@ -75,22 +72,24 @@ def replay(
     `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
     `folder`: for the log of a long run.
     """
-    vllm_release.check_loaded(point.server.vllm)
+    setup = point.setup
+    kind, served = setup.kind, setup.served
+    vllm_release.check_loaded(served.params.vllm)
     log = EventLog(folder)
     of_users = int(np.isnan(trace.columns()["pool"]).sum())
     point_progress.expect(of_users or len(trace))  # what a pool begins nobody knows
     proof = _of_process()
     cost: dict[str, Any] = {}
-    measured = as_step_file(point.profile, "the point's profile") if point.profile is not None else None
     begun = time.perf_counter()
 
     async def main() -> tuple[Serving, float]:
         loop = asyncio.get_running_loop()
-        server = _build(point, trace, log, measured)
+        vllm_adapter.use_clock(loop.time)
+        parts = Parts(served, log, point.seed, point.device, setup.step_file, trace)
+        server = ENGINES[point.engine].build(parts, setup.system)
         proof.update(_before(server))
-        kind = kind_of(trace)
         if isinstance(kind, Fronted):
-            server.gateway = kind.front(server.gateway, point.server, point.seed)
+            server.gateway = kind.front(server.gateway, served.params, point.seed)
         cost["build_s"] = time.perf_counter() - begun
         if isinstance(loop, clock.WallClockLoop):
             cost["warm_up_steps"] = server.warm_up()
@@ -99,7 +98,7 @@ def replay(
             arrange(server)
         if isinstance(loop, clock.WallClockLoop):
             loop.restart()
-        end_s = await _serve(server, kind, point, trace, log)
+        end_s = await _serve(server, setup, trace, log)
         proof.update(server.close())
         return server, end_s
 
@@ -112,18 +111,12 @@ def replay(
     return Replay(log, run_end_s, server.counters(), proof, cost, server.said)
 
 
-def _build(point: Point, trace: Trace, log: EventLog, profile: StepFile | None) -> Serving:
-    vllm_adapter.use_clock(asyncio.get_running_loop().time)
-    parts = Parts(point.server, log, point.seed, point.device, profile, trace)
-    return ENGINES[point.engine].build(parts, point.system)
-
-
-async def _serve(server: Serving, kind: Any, point: Point, trace: Trace, log: EventLog) -> float:
+async def _serve(server: Serving, setup: Setup, trace: Trace, log: EventLog) -> float:
     """Until the last user has gone; returns when that was. Raises what an engine or a user failed with."""
 
     async def population() -> None:
-        replicas = kind.replicas(server.gateway.deployment, trace)
-        await serve_population(trace, server.gateway, log, point.client, replicas)
+        replicas = setup.kind.replicas(server.gateway.deployment, trace)
+        await setup.kind.play(trace, server.gateway, log, setup.client, replicas)
         await server.settle()
 
     users = asyncio.create_task(population(), name="users")

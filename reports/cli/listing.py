@@ -1,13 +1,18 @@
 """`rehearse list`: what there is to name, and the parameters of each."""
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from reports.cli.output import AsCsv, AsJson, emit, form_of, wide
 from reports.cli.settings import option
 from workloads.errors import UserError, nearest, unknown
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Row = dict[str, Any]
 
@@ -191,11 +196,11 @@ def _engines(names: Sequence[str]) -> list[Row]:
     from harness.client.client_params import ClientParams
     from harness.endpoints.target import TargetParams
 
-    client = _parameters("client", ClientParams)
-    shared = [*_parameters("server", ServerParams), *client]
+    client = _parameters("client", ClientParams.model_fields)
+    shared = [*_parameters("server", ServerParams.model_fields), *client]
     brief = {row["name"]: row for row in _brief_engines()}
     return [
-        {**brief[name], "parameters": [*_parameters("target", TargetParams), *client]}
+        {**brief[name], "parameters": [*_parameters("target", TargetParams.model_fields), *client]}
         if name == ENDPOINT
         else {**brief[name], **_engine(name, shared)}
         for name in names
@@ -206,15 +211,15 @@ def _engine(name: str, shared: list[Row]) -> Row:
     from engines.registry import ENGINES
 
     engine = ENGINES[name]
-    params = engine.Params()
+    params = engine.read({})
     unused, choices = engine.unused(params), engine.choices(params)
     return {
         "serves": engine.kind,
         "composition": dict(engine.composition(params)),
         "choices": list(choices),
         "parameters": [
-            *_parameters("engine", engine.Params),
-            *(row for choice, model in choices.items() for row in _parameters(choice, model)),
+            *_parameters("engine", engine.fields({})),
+            *(row for choice, model in choices.items() for row in _parameters(choice, model.model_fields)),
             *(parameter for parameter in shared if parameter["name"] not in unused),
         ],
     }
@@ -237,10 +242,10 @@ def _workloads(names: Sequence[str]) -> list[Row]:
             "summary": WORKLOADS[name].summary,
             "serves": WORKLOADS[name].serves,
             "parameters": [
-                *_parameters("workload", WORKLOADS[name].Params),
+                *_parameters("workload", WORKLOADS[name].Params.model_fields),
                 *(
                     parameter
-                    for parameter in _parameters("server", server_model(WORKLOADS[name].serves))
+                    for parameter in _parameters("server", server_model(WORKLOADS[name].serves).model_fields)
                     if parameter["name"] not in ServerParams.model_fields
                 ),
             ],
@@ -330,7 +335,7 @@ def _cards(names: Sequence[str]) -> list[Row]:
     return found
 
 
-def _parameters(group: str, model: Any) -> list[Row]:
+def _parameters(group: str, fields: Mapping[str, FieldInfo]) -> list[Row]:
     return [
         {
             "name": name,
@@ -339,7 +344,7 @@ def _parameters(group: str, model: Any) -> list[Row]:
             "default": None if field.is_required() else field.get_default(call_default_factory=True),
             "description": field.description or "",
         }
-        for name, field in model.model_fields.items()
+        for name, field in fields.items()
     ]
 
 

@@ -66,7 +66,7 @@ class Plan:
         asked = self.ask([amount], [seconds])
         point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]
         trace = next(each for each in self.traces.values() if each.header.hash == point.trace_hash)
-        return trace, point.client
+        return trace, point.setup.client
 
 
 def said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:

@@ -105,7 +105,7 @@ def _engines(run: Run) -> list[Fact]:
         known = ENGINES.get(name)
         label = "Engine (baseline)" if name == run.baseline and len(points) > 1 else "Engine"
         own = _values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
-        more = _explained(own, known.model(point.point.engine_params).model_fields if known else {})
+        more = _explained(own, known.fields(point.point.engine_params) if known else {})
         fact = {"label": label, "value": _named(name, known.summary if known else None)}
         facts.append(fact | ({"more": more} if more else {}))
     return facts

@@ -9,7 +9,7 @@ from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.devices.step_time import StepTime
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from harness.calibration.fit import Sample, fit_stage
 from harness.calibration.grid import TRIES, Driver, GridRun, Limits, grid, limits_of, react, reaction_shapes
 from harness.clocks.clock import run
@@ -19,7 +19,7 @@ from harness.events.log import EventLog
 def server_of(deployment: str) -> Serving:
     params = ServerParams(deployment=deployment, step_noise_cv=0.0)
     system = ENGINES["vllm_omni"]
-    return system.build(Parts(params, EventLog(), seed=1), system.Params())
+    return system.build(Parts(ResolvedServer.of(params), EventLog(), seed=1), system.read({}))
 
 
 def driver_for(server: Serving, engine: StageEngine, skips: list[bool] | None = None) -> Driver:

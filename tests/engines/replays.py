@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.experiments.point import Point
+from engines.devices.step_file import as_step_file
+from harness.experiments.expand import point_of
 from harness.worker import replay as replays
 from harness.worker.replay import Replay
 from workloads.registry import make_trace
@@ -41,8 +42,9 @@ def replay(
     folder: Path | None = None,
 ) -> Replay:
     """Play `trace` as it stands, under these settings."""
-    point = Point.of(
-        trace, engine, system=system, server=server, client=client, seed=seed, device=device, profile=profile
+    given = None if profile is None else as_step_file(dict(profile), "the profile")
+    point = point_of(
+        trace, engine, system=system, server=server, client=client, seed=seed, device=device, profile=given
     )
     return replays.replay(point, trace, arrange, folder)
 

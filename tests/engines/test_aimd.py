@@ -22,12 +22,14 @@ Curve = Callable[[int, int], tuple[float, float]]
 
 def settings_of(engine: str, **params):
     """An engine's parameters: what is chosen brings parameters of its own."""
-    return ENGINES[engine].model(params)(**params)
+    return ENGINES[engine].read(params)
 
 
 def aimd(engine: str = "metronome", frame_s: float = FRAME_S, **params) -> Aimd:
     admission = component("admission", "aimd", "frames")
-    return admission.make(admission.given(settings_of(engine, admission="aimd", **params)).params, frame_s)
+    return admission.make(
+        admission.given(settings_of(engine, admission="aimd", **params).flat()).params, frame_s
+    )
 
 
 def frames(latency_s: float, count: int = 1, first: bool = False) -> list[FrameLatency]:

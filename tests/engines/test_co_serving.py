@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ServerParams, resolve
 from harness.kinds.turns import TURNS
 from harness.metrics.classes import steady, ttft_attainment
 from harness.metrics.metric import Metric
@@ -33,7 +33,9 @@ def beside(order: str) -> tuple[Trace, Replay]:
 
 def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
     tables = [pd.DataFrame(trace.columns()), found.events.to_pandas(), found.steps.to_pandas()]
-    timing = TURNS.timing(ENGINES["vllm_omni_wo"].Params(), ServerParams.model_validate(SERVER), trace)
+    timing = TURNS.timing(
+        ENGINES["vllm_omni_wo"].read({}), resolve(ServerParams.model_validate(SERVER)), trace
+    )
     requests, metrics = TURNS.measure(trace, *tables, found.run_end_s, timing)
     return requests, dict(metrics)
 

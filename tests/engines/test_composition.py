@@ -36,22 +36,22 @@ def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engi
     with pytest.raises(UserError, match=f"^{name} is a parameter of {owner}, which {engine} does not have"):
         parameters(ServeConfig(engine=engine, settings={name: value}))
     field, component = owner.split("=")
-    params = ENGINES[engine].model({field: component})(**{field: component, name: value})
-    assert dict(params)[name] == value
+    params = ENGINES[engine].read({field: component, name: value})
+    assert params.flat()[name] == value
 
 
 def test_what_both_halves_rest_on_is_known_with_either():
     for chosen in ({"order": "liveserve"}, {"kv": "liveserve"}):
-        assert "telemetry_timeout_s" in ENGINES["vllm_omni"].model(chosen).model_fields
-    assert "telemetry_timeout_s" not in ENGINES["vllm_omni"].Params.model_fields
+        assert "telemetry_timeout_s" in ENGINES["vllm_omni"].fields(chosen)
+    assert "telemetry_timeout_s" not in ENGINES["vllm_omni"].fields({})
 
 
 def test_a_named_system_is_defaults_that_settings_replace():
-    defaults = {name: engine.Params() for name, engine in ENGINES.items()}
+    defaults = {name: engine.read({}) for name, engine in ENGINES.items()}
     assert (defaults["liveserve"].order, defaults["liveserve"].kv) == ("liveserve", "liveserve")
     assert (defaults["vllm_omni"].order, defaults["vllm_omni"].kv) == ("fcfs", "host")
     assert defaults["metronome"].window == 1024 and defaults["vllm_realtime"].window is None
-    changed = ENGINES["liveserve"].model({"order": "fcfs"})(order="fcfs")
+    changed = ENGINES["liveserve"].read({"order": "fcfs"})
     assert (changed.order, changed.kv) == ("fcfs", "liveserve")
     made_of = ENGINES["liveserve"].composition(changed)
     assert made_of["order"].startswith("fcfs: ") and made_of["kv"].startswith("liveserve: ")
@@ -120,10 +120,9 @@ def discovered(install) -> dict:
 
 def test_another_package_can_bring_a_system_and_components(discovered: dict):
     assert discovered.keys() - ENGINES.keys() == {"mine"}
-    params = discovered["mine"].Params()
-    assert (params.order, params.kv, params.patience_s) == ("mine", "lru", 2.0)
-    borrowed = discovered["vllm_omni"].model({"order": "mine"})(order="mine")
-    assert borrowed.patience_s == 1.0
+    params = discovered["mine"].read({}).flat()
+    assert (params["order"], params["kv"], params["patience_s"]) == ("mine", "lru", 2.0)
+    assert discovered["vllm_omni"].read({"order": "mine"}).flat()["patience_s"] == 1.0
 
 
 def test_a_name_is_given_once(discovered: dict, install):
@@ -189,11 +188,11 @@ def test_what_makes_a_component_takes_a_model_of_its_own():
 
 
 def test_a_component_is_given_its_own_parameters_and_those_that_it_names():
-    flat = ENGINES["conserve"].model({})(resume="swap", guard=0.25)
+    flat = ENGINES["conserve"].read({"resume": "swap", "guard": 0.25}).flat()
     order = component("order", "conserve", "turns").given(flat).params
     kv = component("kv", "conserve", "turns").given(flat).params
     assert order == SchedulerParams(resume="swap", guard=0.25) and kv == KvParams(resume="swap")
-    alone = ENGINES["vllm_omni_wo"].model({"order": "conserve"})(order="conserve")
+    alone = ENGINES["vllm_omni_wo"].read({"order": "conserve"}).flat()
     assert component("order", "conserve", "turns").given(alone).params == SchedulerParams(resume=None)
 
 
@@ -202,17 +201,21 @@ COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKI
 
 def test_a_default_of_a_component_goes_with_it():
     system = ENGINES["liveserve_on_calls"]
-    assert system.Params().telemetry_timeout_s == 4.0
-    other = system.model({"order": "fcfs"})
-    assert "telemetry_timeout_s" not in other.model_fields and other().window == 1024
+    assert (
+        system.read({}).flat()["telemetry_timeout_s"]
+        == system.fields({})["telemetry_timeout_s"].default
+        == 4.0
+    )
+    other = system.read({"order": "fcfs"})
+    assert "telemetry_timeout_s" not in system.fields({"order": "fcfs"}) and other.window == 1024
 
 
 def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
-    calls = ENGINES["metronome"].choices(ENGINES["metronome"].Params())
+    calls = ENGINES["metronome"].choices(ENGINES["metronome"].read({}))
     assert {"order=liveserve", "admission=aimd", "routing=least_load"} <= set(calls)
     assert not {"order=priority", "routing=prefix_match", "kv=lru"} & set(calls)
     assert "cap_start" in calls["admission=aimd"].model_fields
-    turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].Params())
+    turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].read({}))
     assert {"order=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"} <= set(turns)
 
 

@@ -10,7 +10,7 @@ from engines.composition import COMPONENTS, Order
 from engines.core.policy import DEFAULT_PLAN, Plan, StageView
 from engines.core.stage import ENTRY
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ServerParams, resolve
 from harness.kinds.turns import TURNS
 from tests.engines.replays import replay, voice_trace
 from workloads.trace import Trace
@@ -57,7 +57,7 @@ def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monke
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))
     run = replay("vllm_omni_wo", {"order": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
     turns, events = pd.DataFrame(trace.columns()), run.events.to_pandas()
-    timing = TURNS.timing(ENGINES["vllm_omni_wo"].Params(), ServerParams.model_validate({}), trace)
+    timing = TURNS.timing(ENGINES["vllm_omni_wo"].read({}), resolve(ServerParams.model_validate({})), trace)
     requests, metrics = TURNS.measure(trace, turns, events, run.steps.to_pandas(), run.run_end_s, timing)
     keys = list(zip(requests["session"], requests["turn"], strict=True))
     assert due_s.keys() == set(keys) and len(keys) >= 16

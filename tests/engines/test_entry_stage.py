@@ -39,12 +39,12 @@ def renamed(tmp_path: Path) -> Any:
 
 def measured(engine: str, server: dict[str, Any], trace: Trace) -> tuple[pd.DataFrame, ...]:
     """Events, steps, requests and metrics."""
-    kind, params = kind_of(trace), ServerParams.of(server)
-    model = ENGINES[engine].model({})
-    kind.check(model(), ClientParams(), params, trace)
+    kind, deployment = kind_of(trace), resolve(ServerParams.of(server))
+    params = ENGINES[engine].read({})
+    kind.check(params, ClientParams(), deployment, trace)
     run = replay(engine, {}, server, {}, trace, seed=7)
     events, steps = run.events.to_pandas(), run.steps.to_pandas()
-    timing = kind.timing(model(), params, trace)
+    timing = kind.timing(params, deployment, trace)
     turns = pd.DataFrame(trace.columns())
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     found = {name: (metric.value, metric.n, metric.missing) for name, metric in metrics.items()}

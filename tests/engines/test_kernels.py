@@ -21,7 +21,7 @@ from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
 from engines.devices.kernels.times import GridTimes
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from harness.records.step_times import FITTED, step_sources
 from tools import fit_kernels, ship_kernels
 from workloads.errors import UserError
@@ -235,11 +235,11 @@ def test_gpus_without_nvlink_share_a_decoder_where_all_reduces_were_measured() -
 
 
 def test_a_points_step_times_are_named() -> None:
-    measured = step_sources(ServerParams(deployment="qwen3_omni_2gpu"))
+    measured = step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu")))
     assert set(measured) == {"thinker", "talker", "vocoder"} and all(
         "h200" in each for each in measured.values()
     )
-    back = step_sources(ServerParams(deployment="qwen3_omni_2gpu", step_times="roofline"))
+    back = step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu", step_times="roofline")))
     assert set(back.values()) == {FITTED}
 
 

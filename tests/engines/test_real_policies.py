@@ -34,12 +34,12 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
     second ones are cut with their first audio, before they can be complete on any machine.
     """
     from engines.builder import Parts
-    from engines.server import ServerParams
+    from engines.server import ResolvedServer, ServerParams
     from harness.client.client_params import ClientParams
     from harness.clocks import clock
     from harness.events.log import EventLog
-    from harness.kinds.population import serve_population
     from tests.engines.real import started_replies
+    from tests.population import serve_population
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
@@ -58,8 +58,8 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
 
     async def main():
         system = ENGINES[engine]
-        chosen = system.Params(**(HOLDING if engine == "liveserve" else {}))
-        server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
+        chosen = system.read(HOLDING if engine == "liveserve" else {})
+        server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), chosen)
         replies = started_replies(server.gateway.pipeline)
         server.warm_up()
         serving = server.start()

@@ -8,7 +8,7 @@ import yaml
 from engines import deployments
 from engines.builder import Parts
 from engines.deployments import load_deployment
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from harness.clocks.clock import run
 from harness.events.log import EventLog
 
@@ -66,7 +66,7 @@ def test_parts_make_the_replicas_of_a_role(write):
     name = write({"prefill": [0, 1], "decode": [2]})
 
     async def main() -> tuple[list[list[int]], list[object]]:
-        parts = Parts(ServerParams(deployment=name), EventLog(), seed=0)
+        parts = Parts(ResolvedServer.of(ServerParams(deployment=name)), EventLog(), seed=0)
         stage = parts.stage("thinker")
         by_role = [parts.replicas(stage, role) for role in ("prefill", "decode", None)]
         gpus = [replica.gpu for replicas in by_role[:2] for replica in replicas]

@@ -39,7 +39,7 @@ EACH = pytest.mark.parametrize("rule", sorted(ALL))
 
 def make(rule: str) -> Any:
     """Before servers, which need nothing of an engine."""
-    return ALL[rule].given(ALL[rule].Params()).router([Backend(f"http://{i}", None) for i in range(REPLICAS)])
+    return ALL[rule].given({}).router([Backend(f"http://{i}", None) for i in range(REPLICAS)])
 
 
 SOME = st.lists(st.integers(0, REPLICAS - 1), min_size=1, unique=True).map(sorted)
@@ -157,7 +157,7 @@ def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings
     routers = built[0].gateway.pipeline.routers
     assert [type(each) for each in routers.values()] == [outside_router.Loyal] * 2
     assert all(each.load == [0] * 4 and not each.at for each in routers.values())
-    assert ENGINES["metronome"].model({"routing": "loyal"})(routing="loyal").moves_from == 4
+    assert ENGINES["metronome"].read({"routing": "loyal"}).flat()["moves_from"] == 4
     check_router("least_load")
 
 
@@ -165,6 +165,6 @@ def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings
 @pytest.mark.parametrize("choice", ["routing", "talker_routing", "decode_routing"])
 def test_an_unknown_router_is_named_with_the_closest_one(choice: str):
     with pytest.raises(UserError, match=f"^unknown {choice} 'loyl'. Did you mean 'loyal'"):
-        ENGINES["vllm_omni"].model({choice: "loyl"})
+        ENGINES["vllm_omni"].read({choice: "loyl"})
     with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*loyal"):
-        ENGINES["omniinfer"].model({choice: "xyz"})
+        ENGINES["omniinfer"].read({choice: "xyz"})

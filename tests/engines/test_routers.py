@@ -33,7 +33,7 @@ def read(replica: Replica, tokens: int) -> None:
 
 
 def made(rule: str, of: list[Replica]) -> Any:
-    return ROUTINGS[rule].given(ROUTINGS[rule].Params()).router(of)
+    return ROUTINGS[rule].given({}).router(of)
 
 
 def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> list[int]:

@@ -65,16 +65,15 @@ def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():
 
 
 def test_metrics_are_those_of_a_talker():
-    trace, params = texts(4), ServerParams.of(TTS)
+    trace, deployment = texts(4), resolve(ServerParams.of(TTS))
     kind, done = kind_of(trace), run(texts(4), server=TTS)
-    model = ENGINES["vllm_omni"].model({})
     requests, metrics = kind.measure(
         trace,
         pd.DataFrame(trace.columns()),
         done.events.to_pandas(),
         done.steps.to_pandas(),
         done.run_end_s,
-        kind.timing(model(), params, trace),
+        kind.timing(ENGINES["vllm_omni"].read({}), deployment, trace),
     )
     assert requests["generated_talker"].tolist() == [FRAMES + 1] * 4
     assert requests["generated_entry"].isna().all() and requests["ttft_s"].isna().all()
@@ -109,7 +108,10 @@ def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
     kind = kind_of(trace)
     with pytest.raises(UserError, match=says):
         kind.check(
-            ENGINES["vllm_omni"].model({})(), ClientParams.model_validate({}), ServerParams.of(TTS), trace
+            ENGINES["vllm_omni"].read({}),
+            ClientParams.model_validate({}),
+            resolve(ServerParams.of(TTS)),
+            trace,
         )
 
 
@@ -117,7 +119,7 @@ def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
 def test_settings_of_what_reads_conversations_are_refused(given: dict[str, int]):
     system, deployment = ENGINES["vllm_omni_wo"], resolve(ServerParams.of(TTS))
     with pytest.raises(UserError, match=f"{next(iter(given))}=.* deployment 'qwen3_tts_2gpu' only speaks"):
-        system.check_deployment(system.Params.model_validate(given), deployment)
+        system.check_deployment(system.read(given), deployment)
 
 
 def test_what_needs_a_thinker_is_refused():
@@ -125,4 +127,4 @@ def test_what_needs_a_thinker_is_refused():
         resolve(ServerParams.of(TTS | {"talker_history": True}))
     system, deployment = ENGINES["metronome"], resolve(ServerParams.of(TTS))
     with pytest.raises(UserError, match="'qwen3_tts_2gpu' only speaks, and calls are answered in text"):
-        system.check_deployment(system.Params.model_validate({}), deployment)
+        system.check_deployment(system.read({}), deployment)

@@ -10,7 +10,7 @@ import pandas as pd
 from harness.client.client_params import ClientParams
 from harness.clocks.clock import run
 from harness.events.log import EventLog
-from harness.kinds.population import serve_population
+from tests.population import serve_population
 from workloads.trace import Trace, Turn
 
 Server = TypeVar("Server")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments import expand as module
 from harness.experiments import settings as settings_module
-from harness.experiments.expand import expand
+from harness.experiments.expand import expand, point_of
 from harness.experiments.experiment import Experiment, load_experiment
 from harness.experiments.point import Point
 from harness.experiments.settings import override
@@ -45,21 +45,25 @@ SET = {"liveserve": {"eviction": False, "lead_cap_s": 8}, "metronome": {"admissi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_worker_is_handed_is_what_the_record_would_be_read_as(engine: str) -> None:
+def test_a_worker_is_handed_everything_that_the_settings_came_to(engine: str) -> None:
     workload, params = TRACES[ENGINES[engine].kind]
-    point = Point.of(make_trace(workload, params, 0), engine, system=SET.get(engine), client={"c": 3}, seed=5)
-    came, stored = pickle.loads(pickle.dumps(point)), Point.model_validate_json(point.model_dump_json())
-    assert {"system", "server", "client"} <= vars(came).keys(), "nothing is read again"
-    for each in (came, point):
-        assert (each, each.system, each.client) == (stored, stored.system, stored.client)
-        assert each.server == stored.server and each.id == stored.id
+    trace, server = make_trace(workload, params, 0), {"kv_pool_blocks": 2000, "scale": "bandwidth=2.0"}
+    point = point_of(trace, engine, system=SET.get(engine), server=server, client={"c": 3}, seed=5)
+    came = pickle.loads(pickle.dumps(point))
+    assert came.setup.kind.name == point.setup.kind.name == ENGINES[engine].kind
+    for name in ("workload", "client", "system", "server", "step_file"):
+        assert getattr(came.setup, name) == getattr(point.setup, name)
+    assert type(came.setup.system) is ENGINES[engine].Params, "a class of its own would be made at run time"
+    served = came.setup.served
+    assert served.deployment == resolve(served.params) != served.unscaled
+    assert ENGINES[engine].stored(came.setup.system) == came.engine_params and came.id == point.id
 
 
-def test_a_stored_point_that_is_no_longer_understood_says_what_of_it() -> None:
+def test_a_point_from_a_record_says_that_it_was_not_expanded() -> None:
     point = expand(make(seeds=1))[0]
-    older = Point.model_validate({**point.model_dump(), "engine_params": {"lead_cap": 3}})
-    with pytest.raises(UserError, match="engine parameters: unknown parameter 'lead_cap'"):
-        older.system  # noqa: B018
+    stored = Point.model_validate_json(point.model_dump_json())
+    with pytest.raises(ValueError, match=f"point {point.id} was read from its record"):
+        stored.setup  # noqa: B018
 
 
 def test_the_grid_is_complete_and_ordered() -> None:
@@ -109,7 +113,7 @@ def test_engines_share_the_trace_and_a_point_survives_its_manifest() -> None:
     for point in expand(make(set={"sessions": 16})):
         by_engine.setdefault(point.engine, []).append(point.trace_hash)
         copy = Point.model_validate(point.model_dump(mode="json"))
-        assert (copy, copy.id) == (point, point.id)
+        assert (copy.model_dump(), copy.id) == (point.model_dump(), point.id)
     assert by_engine["vllm_omni"] == by_engine["liveserve"]
     assert len(set(by_engine["liveserve"])) == 2 * 3  # by p and seed; c is the client's
 
@@ -155,7 +159,7 @@ def test_several_values_of_a_plain_parameter_make_an_axis() -> None:
 
 def test_an_engine_parameter_goes_to_the_engines_that_have_it() -> None:
     name = "u2_mode"
-    assert name in ENGINES["liveserve"].Params.model_fields
+    assert name in ENGINES["liveserve"].fields({})
     modes = ["yielding", "work_conserving"]
     points = expand(override(make(grid={}, set={"sessions": 2}), {name: ",".join(modes)}, seeds=1))
     assert [(point.engine, point.params.get(name)) for point in points] == [
@@ -177,20 +181,24 @@ def test_another_workload_drops_what_only_the_old_one_understood() -> None:
 def test_parameter_names_are_unique_over_the_groups() -> None:
     for workload in WORKLOADS.values():
         for engine in ENGINES.values():
-            _unique((workload.Params, ClientParams, ServerParams, engine.Params))
-        _unique((workload.Params, ClientParams, TargetParams))
+            own = workload.Params.model_fields, ClientParams.model_fields, ServerParams.model_fields
+            _unique((*own, engine.fields({})))
+        _unique((workload.Params.model_fields, ClientParams.model_fields, TargetParams.model_fields))
 
 
-def _unique(models: Iterable[type[BaseModel]]) -> None:
-    names = [name for model in models for name in model.model_fields]
+def _unique(groups: Iterable[Mapping[str, FieldInfo]]) -> None:
+    names = [name for fields in groups for name in fields]
     assert sorted(names) == sorted(set(names))
 
 
 def test_every_parameter_says_what_it_is() -> None:
-    models = [spec.Params for spec in (*WORKLOADS.values(), *ENGINES.values())]
-    for model in (*models, ClientParams, ServerParams, TargetParams):
-        for name, field in model.model_fields.items():
-            assert field.description, f"{model.__name__}.{name}"
+    models = [*(spec.Params for spec in WORKLOADS.values()), ClientParams, ServerParams, TargetParams]
+    for fields in (
+        *(model.model_fields for model in models),
+        *(each.fields({}) for each in ENGINES.values()),
+    ):
+        for name, field in fields.items():
+            assert field.description, name
 
 
 def test_a_yaml_file_holds_an_experiment(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from engines.core import vllm_adapter
 from engines.endpoint.protocol import Session
 from engines.endpoint.server_sessions import Sessions, build_sessions
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from harness.clocks import clock
 
 OFFICIAL = TypeAdapter(RealtimeServerEvent)
@@ -98,7 +98,11 @@ def play(
         vllm_adapter.use_clock(loop.time)
         spec = ENGINES[engine]
         sessions = build_sessions(
-            engine, spec.model(engine_params)(**engine_params), params or ServerParams(), 7, frame_s=frame_s
+            engine,
+            spec.read(engine_params),
+            ResolvedServer.of(params or ServerParams()),
+            7,
+            frame_s=frame_s,
         )
         tasks = sessions.server.start()
         playing = asyncio.ensure_future(script(sessions))

@@ -19,8 +19,8 @@ from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.kinds.population import serve_population
 from harness.metrics.request_table import request_table
+from tests.population import serve_population
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.generators.content import note

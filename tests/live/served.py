@@ -16,7 +16,7 @@ from engines.endpoint.metrics import LoopLag, Metrics
 from engines.endpoint.server_sessions import Sessions, build_sessions
 from engines.endpoint.websocket_server import WebSocketServer
 from engines.registry import ENGINES
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from tests.waiting import WITHIN_S
 from workloads.trace import Turn
 
@@ -56,10 +56,12 @@ async def served(
 ) -> AsyncIterator[Server]:
     """A server of `engine`; `chosen`: parameters of the engine and of the server."""
     vllm_adapter.use_clock(asyncio.get_running_loop().time)
-    Params = ENGINES[engine].Params
-    own = {name: value for name, value in chosen.items() if name in Params.model_fields}
+    known = ENGINES[engine].fields({})
+    own = {name: value for name, value in chosen.items() if name in known}
     rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
-    sessions = build_sessions(engine, Params.model_validate(own), ServerParams.model_validate(rest), 7)
+    sessions = build_sessions(
+        engine, ENGINES[engine].read(own), ResolvedServer.of(ServerParams.model_validate(rest)), 7
+    )
     gateway, turns = sessions.server.gateway, []
     if sessions.posted is not None:
         commit = gateway.commit

@@ -174,7 +174,7 @@ def finished(points_dir: Path) -> list[Record]:
 
 
 def play_alone(folder: Path, point: Point) -> Merged:
-    plan = write_plan(folder, point.trace(), point.target, point.client)
+    plan = write_plan(folder, point.trace(), point.setup.target, point.setup.client)
     assert plan.shards == 1
     return asyncio.run(play_plan(folder, plan, RunProgress(1), None, LONGEST_S)).merged
 

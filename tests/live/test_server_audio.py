@@ -67,14 +67,16 @@ def serve(checkpoint: str) -> dict[str, Any]:
     from engines.core import vllm_adapter
     from engines.endpoint.server_sessions import build_sessions
     from engines.registry import ENGINES
-    from engines.server import ServerParams
+    from engines.server import ResolvedServer, ServerParams
     from harness.clocks import clock
 
     async def main() -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
         params = ServerParams(deployment="omni_tiny", checkpoint=checkpoint)
-        sessions = build_sessions("vllm_omni", ENGINES["vllm_omni"].Params(), params, 7, device="cpu")
+        sessions = build_sessions(
+            "vllm_omni", ENGINES["vllm_omni"].read({}), ResolvedServer.of(params), 7, device="cpu"
+        )
         sessions.server.warm_up()
         tasks = sessions.server.start()
         caller, lost = Caller(sessions), Caller(sessions)

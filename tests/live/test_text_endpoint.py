@@ -15,10 +15,10 @@ from harness.endpoints.target import TargetParams
 from harness.endpoints.text_endpoint import completions_url
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.kinds.population import serve_population
 from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
 from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
+from tests.population import serve_population
 from tests.waiting import until
 from workloads.errors import UserError
 from workloads.trace import Trace

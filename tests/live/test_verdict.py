@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
+from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
 from harness.live.verdict import FailedPoint, check_machines, check_server, check_window
 from harness.records.record import InvalidPoint, Measurement
@@ -59,10 +60,10 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
     statuses = [("completed", "barged_in")[i % 2] for i in range(answered)] + ["failed"] * failed
     measurement = run(statuses, {i: "closed 1006" for i in range(answered, answered + failed)})
     if failed <= answered:
-        check_server(measurement)
+        check_server(TURNS, measurement)
         return
     with pytest.raises(FailedPoint) as found:
-        check_server(measurement)
+        check_server(TURNS, measurement)
     assert found.value.measurement is measurement
     told = f"{failed} of {answered + failed} turns failed" if answered else f"all {failed} turns failed"
     assert str(found.value).startswith(f"{told} (closed 1006); ")
@@ -85,23 +86,24 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
 def test_what_failed_them_is_said_with_a_hint(reason: str | None, said: str, hint: str):
     reasons = {} if reason is None else {0: reason, 1: reason}
     with pytest.raises(FailedPoint) as found:
-        check_server(run(["failed", "failed"], reasons))
+        check_server(TURNS, run(["failed", "failed"], reasons))
     assert str(found.value).startswith(f"all 2 turns failed ({said}); ") and hint in str(found.value)
 
 
 def test_of_several_reasons_the_most_frequent_is_said():
     reasons = {0: "garbage", 1: "http 500", 2: "http 500"}
     with pytest.raises(FailedPoint, match=r"^all 3 turns failed \(2 of them: HTTP status 500\); "):
-        check_server(run(["failed"] * 3, reasons))
+        check_server(TURNS, run(["failed"] * 3, reasons))
 
 
 def test_who_is_turned_away_is_no_failure_of_the_server_unless_nobody_is_let_in():
-    check_server(run(["completed", *["failed"] * 9], shed=tuple(range(1, 10))))
+    check_server(TURNS, run(["completed", *["failed"] * 9], shed=tuple(range(1, 10))))
     with pytest.raises(FailedPoint, match=r"all 3 turns failed \(sessions turned away\); take fewer"):
-        check_server(run(["failed"] * 3, {0: "closed 1013"}, shed=(0, 1, 2)))
+        check_server(TURNS, run(["failed"] * 3, {0: "closed 1013"}, shed=(0, 1, 2)))
     with pytest.raises(FailedPoint, match=r"^2 of 12 turns failed \(garbage\)"):
         check_server(
-            run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=tuple(range(3, 12)))
+            TURNS,
+            run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=tuple(range(3, 12))),
         )
 
 
@@ -110,10 +112,10 @@ def test_of_frames_any_answer_will_do_even_an_empty_one():
     for statuses, good in ((["unanswered"] * 3, False), (["unanswered", "unanswered", "empty"], True)):
         measurement = replace(run(statuses), trace=trace)
         if good:
-            check_server(measurement)
+            check_server(TURNS, measurement)
         else:
             with pytest.raises(FailedPoint, match=r"^all 3 frames failed \(no answer in time\)"):
-                check_server(measurement)
+                check_server(TURNS, measurement)
 
 
 def test_a_starved_server_is_a_machine_s_doing():

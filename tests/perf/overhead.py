@@ -17,11 +17,11 @@ import numpy as np
 
 from engines.builder import Parts
 from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
+from engines.server import ResolvedServer, ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.clocks import clock
 from harness.events.log import EventLog
-from harness.kinds.population import serve_population
+from tests.population import serve_population
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -49,7 +49,7 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     tokens = [turn.output_tokens for turn in turns]
     log = EventLog()
     system = ENGINES["vllm_omni"]
-    server = system.build(Parts(params, log, seed=0, device="cpu"), system.Params())
+    server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), system.read({}))
     deployment = resolve(params)
     stock = OfflineEngine(deployment.stages[deployment.entry])
     server.warm_up()

@@ -57,8 +57,9 @@ def full_s(point: Point) -> float:
 
 def measure(point: Point) -> Measurement:
     trace = point.trace()
-    assert isinstance(point.system, CallParams)
-    beat = FRAMES.timing(point.system, point.server, trace)
+    system = point.setup.system
+    assert isinstance(system, CallParams)
+    beat = FRAMES.timing(system, point.setup.served.deployment, trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
     events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
     frames = frame_table(events, pd.DataFrame(trace.columns()), beat)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range, save_calibrated
 from engines.devices.step_file import load_step_file
-from engines.server import ServerParams
+from engines.server import ResolvedServer, ServerParams
 from harness.experiments.profiles import profile_of
 from harness.records.step_times import step_sources
 from harness.truth import calibrate as module
@@ -213,15 +213,17 @@ def test_a_profile_is_read_as_it_was_written_and_its_report_says_where_it_is_fro
     given = load_step_file(path)
     assert given == a_profile(decode=1.5)
     params = ServerParams.of({"deployment": "llama_8b_h100"})
-    facts = profile_of(given, str(path), "virtual", params)
-    (said,) = step_sources(params, facts).values()
+    served = ResolvedServer.of(params)
+    used = profile_of(given, str(path), "virtual", params, served.deployment)
+    (said,) = step_sources(served, used).values()
     assert said.startswith("kernels of vLLM") and said.endswith(", fitted to 1 load of mine on 2026-11-27")
     for wrong, words in (
         ({"gpu": "h200"}, "is of gpu 'h100'"),
         ({"scale": "bandwidth=2.0"}, "leave one of them out"),
     ):
         with pytest.raises(UserError, match=words):
-            profile_of(given, str(path), "virtual", params.model_copy(update=wrong))
+            other = ResolvedServer.of(params.model_copy(update=wrong))
+            profile_of(given, str(path), "virtual", other.params, other.deployment)
 
 
 @pytest.mark.parametrize(

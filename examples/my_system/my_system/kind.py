@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from engines.deployments import Deployment
-from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.metrics.definitions import Definition
@@ -92,9 +91,9 @@ class Rag:
     )
     headline = ("scored_p50", "ttft_p50", "ttft_p90", "ttft_p99", "completed_rps")
 
-    def check(self, params: RagParams, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+    def check(self, params: RagParams, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         """UserError where nothing was retrieved, or a prompt with its answer is too long for its stage."""
-        deployment, columns = resolve(server), trace.columns()
+        columns = trace.columns()
         if not (columns["history_tokens"] > 0).all():
             raise UserError("a question without retrieved text has nothing to score; set its history_tokens.")
         asked, answer = int(columns["input_tokens"].max()), int(columns["output_tokens"].max())
@@ -134,7 +133,7 @@ class Rag:
                 assert turn.arrival_s is not None
                 users.create_task(user(turn, turn.arrival_s))
 
-    def timing(self, params: RagParams, server: ServerParams, trace: Trace) -> None:
+    def timing(self, params: RagParams, deployment: Deployment, trace: Trace) -> None:
         """The log tells all."""
 
     def measure(

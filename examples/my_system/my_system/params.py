@@ -1,12 +1,12 @@
 """What can be chosen of every system of reranker and generator."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from engines.composition import LibraryParams
 
 
-class RagParams(BaseModel):
+class RagParams(LibraryParams):
     """A named system is a set of defaults for these."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     order: str = Field("fcfs", description="the order of requests at reranker and generator")
     routing: str = Field("least_load", description="which reranker replica scores a passage")

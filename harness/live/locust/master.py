@@ -20,7 +20,7 @@ from locust.runners import STATE_MISSING, MasterRunner
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments.point import Point
-from harness.kinds import kind_of
+from harness.kinds import live_kind
 from harness.live.locust.clock_offset import Offset
 from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
@@ -101,27 +101,35 @@ class Master:
         """Measures as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
-        target, trace, client = point.target, point.trace(), point.client
+        setup, trace = point.setup, point.trace()
+        target, client, kind = setup.target, setup.client, live_kind(setup.kind)
         if target.batch:
             raise UserError("workers of Locust call as users only; leave batch out, or run rehearse live.")
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
-            found = self._play(folder, trace, target, client, timeout_s)
+            found = self._play(folder, kind.floor(target), trace, target, client, timeout_s)
             for shard in self._shards:
                 repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
         merged = found.merged
-        timing = kind_of(trace).target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
-        measurement = measurement_of(trace, target, found, self._floor(), timing)
+        timing = kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
+        measurement = measurement_of(kind, trace, target, found, self._floor(), timing)
         measurement.cost["hosts"] = [shard.clock for shard in self._shards]
         measurement.cost["wall_s"] = time.perf_counter() - begun
         check_machines(measurement, merged, target)
-        return check(measurement)
+        return check(kind, measurement)
 
     def _play(
-        self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float
+        self,
+        folder: Path,
+        floor: str,
+        trace: Trace,
+        target: TargetParams,
+        client: ClientParams,
+        timeout_s: float,
     ) -> RunOutput:
-        """UserError when a worker cannot play its part, or goes away before the start."""
-        self._deal(folder, trace, target, client)
+        """`floor`: the load on the null server. UserError when a worker cannot play its part, or goes away before the
+        start."""
+        self._deal(folder, floor, trace, target, client)
         try:
             self._wait(lambda shard: shard.prepared, PREPARE_S)
             self._check_ready()
@@ -141,7 +149,9 @@ class Master:
         }
         return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None, start_s)
 
-    def _deal(self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> None:
+    def _deal(
+        self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams
+    ) -> None:
         """Write the plan for the workers that are there, and send each of them its part."""
         workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
         if not workers:
@@ -153,7 +163,7 @@ class Master:
         recorded = recordings_of(trace)
         sessions = -(-(client.c or on_line(trace)) // plan.shards)
         floor = {
-            "kind": kind_of(trace).floor(target),
+            "kind": load,
             "sessions": sessions,
             "shards": 1,
             "seconds": FLOOR_S,

@@ -36,7 +36,6 @@ from harness.endpoints.duplex_endpoint import DuplexEndpoint
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.kinds.population import serve_population
 from harness.live.batch_beside import BatchEndpoint, work_off
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
@@ -89,7 +88,8 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
-    make, play_all = (BatchEndpoint, work_off) if plan.batch else (kind_of(trace).endpoint, serve_population)
+    kind = kind_of(trace)
+    make = BatchEndpoint if plan.batch else kind.endpoint
     endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()
     tables.flush()
@@ -101,7 +101,13 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
     progress = ShardProgress(trace)
-    users = asyncio.create_task(play_all(trace, endpoint, tables.log, plan.clients[index]), name="users")
+    client = plan.clients[index]
+    playing = (
+        work_off(trace, endpoint, tables.log, client)
+        if plan.batch
+        else kind.play(trace, endpoint, tables.log, client, 1)
+    )
+    users = asyncio.create_task(playing, name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
     beside = {writing}
     if plan.batch:

@@ -14,12 +14,14 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
+from engines.registry import ENGINES
 from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.endpoints.call_recorder import CALL, session_of
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.experiments.point import Point
-from harness.kinds import kind_of
+from harness.kinds import live_kind
+from harness.kinds.kind import LiveKind
 from harness.kinds.turns import TURNS
 from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
 from harness.live.run.first_look import first_look
@@ -52,23 +54,23 @@ def measure_live(
     measured, as `harness.live.verdict` says. `say` is given what the generators printed.
     """
     trace = point.trace()
-    kind, tell = kind_of(trace), show or (lambda progress: None)
+    kind, tell = live_kind(point.setup.kind), show or (lambda progress: None)
 
     def waits(waited_s: float) -> None:
         tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
 
     target = first_look(
-        point.target,
+        point.setup.target,
         lambda target: kind.spoken(target, trace),
         "frames" if kind.name == "frames" else "turns",
         waits,
     )
-    return check(measure_target(point, target, show, timeout_s, say=say))
+    return check(kind, measure_target(point, target, show, timeout_s, say=say))
 
 
-def check(measurement: Measurement) -> Measurement:
+def check(kind: LiveKind[Any], measurement: Measurement) -> Measurement:
     """The measurement, unless the server failed or no turn counts: FailedPoint or InvalidPoint."""
-    check_server(measurement)
+    check_server(kind, measurement)
     check_window(measurement)
     return measurement
 
@@ -87,8 +89,7 @@ def measure_target(
     `timing`: what the metrics need to know of the server (`harness.kinds`), where it is known.
     """
     begun = time.perf_counter()
-    trace, client = point.trace(), point.client
-    kind = kind_of(trace)
+    trace, client, kind = point.trace(), point.setup.client, live_kind(point.setup.kind)
     expected = expected_phases(trace, client)
     progress = RunProgress(
         client.c or coming(trace, client),
@@ -120,7 +121,7 @@ def measure_target(
                 repeat(results_of(beside, 0) / LOG, "batch", say)
     merged = found.merged
     timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
-    measurement = measurement_of(trace, target, found, floor, timing, documents)
+    measurement = measurement_of(kind, trace, target, found, floor, timing, documents)
     measurement.files.update(calls)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
@@ -154,6 +155,7 @@ def saved_calls(folders: list[Path], target: TargetParams) -> dict[str, bytes]:
 
 
 def measurement_of(
+    kind: LiveKind[Any],
     trace: Trace,
     target: TargetParams,
     found: RunOutput,
@@ -169,7 +171,6 @@ def measurement_of(
     if not speaks(target, merged):
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
-    kind = kind_of(trace)
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
     beside = None
     if documents is not None and found.batch is not None:
@@ -264,16 +265,16 @@ def measure_sockets(point: Point) -> Measurement:
     the modelled devices on the wall clock. Users reach it in dialect rehearsal, which tells it how long each reply is.
     Network delays of the trace are added by the clients, as in virtual time.
     """
-    if point.server.runtime == "vllm-omni":
+    served = point.setup.served
+    if served.params.runtime == "vllm-omni":
         return measure_omni(point)
     # Not at the top: below Locust, gevent takes away the selector that the clock of the server is made from.
     from harness.serving import ServeConfig, ServerProcess
 
-    trace = point.trace()
-    kind = kind_of(trace)
-    timing = kind.timing(point.system, point.server, trace)
+    trace, kind, setup = point.trace(), live_kind(point.setup.kind), point.setup
+    timing = kind.timing(setup.system, served.deployment, trace)
     # Users who hang up are gone a moment later than the next ones come.
-    most = 2 * (point.client.c or len(trace.sessions)) + 8
+    most = 2 * (setup.client.c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(
         {
             "engine": point.engine,
@@ -324,8 +325,9 @@ def measure_omni(point: Point) -> Measurement:
     from harness.serving.listener import address_of, bound
     from harness.serving.omni_server import OmniServer
 
-    trace, server = point.trace(), point.server
-    kind = kind_of(trace)
+    trace, served = point.trace(), point.setup.served
+    server = served.params
+    timing = live_kind(point.setup.kind).timing(point.setup.system, served.deployment, trace)
     asked = {"engine": point.engine, "engine_params": changed(point), "deployment": server.deployment}
     more = {"slower": server.slower, "active_stream_window": server.active_stream_window, "seed": point.seed}
     with bound("127.0.0.1", 0) as free:
@@ -333,9 +335,7 @@ def measure_omni(point: Point) -> Measurement:
     with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
         said = {"url": omni.url, "dialect": omni.dialect, "hint": True}
         usage = CpuUse(lambda: [process.pid for process in omni.processes])
-        measurement = measure_target(
-            point, TargetParams.model_validate(said), timing=kind.timing(point.system, server, trace)
-        )
+        measurement = measure_target(point, TargetParams.model_validate(said), timing=timing)
         taken = measurement.proof["cpu"] = usage.share()
         measurement.more["runtime_steps"] = omni.steps(measurement.proof["origin_s"])
     if taken["machine"] > BUSY:
@@ -348,5 +348,6 @@ def measure_omni(point: Point) -> Measurement:
 
 def changed(point: Point) -> dict[str, Any]:
     """Parameters of the point's engine that differ from its defaults."""
-    defaults = type(point.system)().model_dump(mode="json")
+    system = ENGINES[point.engine]
+    defaults = system.stored(system.read({}))
     return {name: value for name, value in point.engine_params.items() if defaults.get(name) != value}

@@ -13,12 +13,12 @@ def co_serve(resume: str) -> None:
     """People who ask while documents are read; then the same prompts to `LLM`."""
     from engines.builder import Parts
     from engines.registry import ENGINES
-    from engines.server import ServerParams, resolve
+    from engines.server import ResolvedServer, ServerParams, resolve
     from harness.client.client_params import ClientParams
     from harness.clocks import clock
     from harness.events.log import EventLog
-    from harness.kinds.population import serve_population
     from tests.engines.real import OfflineEngine, started_replies
+    from tests.population import serve_population
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
@@ -41,8 +41,8 @@ def co_serve(resume: str) -> None:
 
     async def main():
         system = ENGINES["conserve"]
-        chosen = system.Params(resume=resume, safepoint_layers=2, tbt_slo_s=1.0)
-        server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
+        chosen = system.read({"resume": resume, "safepoint_layers": 2, "tbt_slo_s": 1.0})
+        server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), chosen)
         replies = started_replies(server.gateway.pipeline)
         server.warm_up()
         serving = server.start()
