@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PrivateAttr
 from pydantic.fields import FieldInfo
@@ -58,7 +58,7 @@ class LibraryParams(BaseModel):
         made._components = dict(components)
         return made
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, object]:
         """All of them by name."""
         own = dict(self)
         return {name: value for each in self._components.values() for name, value in each} | own
@@ -69,8 +69,12 @@ class LibraryParams(BaseModel):
         return {name: value for each in models for name, value in each.model_dump(mode="json").items()}
 
 
+C = TypeVar("C", bound=BaseModel)
+"""The parameters that a component is made with."""
+
+
 @dataclass(frozen=True)
-class Component:
+class Component(Generic[C]):
     """One way to fill an extension point.
 
     `kinds`: of workload that it can serve; `refusal` says why it cannot serve others. `stage(stage, params)`: the stage
@@ -89,21 +93,20 @@ class Component:
     Params: type[BaseModel] = NoParams
     kinds: tuple[str, ...] = ()
     refusal: str = ""
-    stage: Callable[[Stage, Any], Stage] = lambda stage, params: stage
-    attach: Callable[[Any, Parts, Any], None] = lambda graph, parts, params: None
-    reads: type[BaseModel] | None = field(default=None, kw_only=True)
-    params: BaseModel | None = field(default=None, kw_only=True)
+    stage: Callable[[Stage, C], Stage] = lambda stage, params: stage
+    attach: Callable[[Any, Parts, C], None] = lambda graph, parts, params: None
+    reads: type[C] | None = field(default=None, kw_only=True)
+    params: C | None = field(default=None, kw_only=True)
 
-    def given(self, values: Mapping[str, Any]) -> Self:
+    def given(self, values: Mapping[str, object]) -> Self:
         """This component with its own of a composition's parameters by name, which have been validated."""
         own = self.reads or self.Params
-        return replace(
-            self, params=own.model_construct(**{n: v for n, v in values.items() if n in own.model_fields})
-        )
+        known: dict[str, Any] = {name: value for name, value in values.items() if name in own.model_fields}
+        return replace(self, params=own.model_construct(**known))
 
 
 @dataclass(frozen=True)
-class Order(Component):
+class Order(Component[C]):
     """The order of requests at a stage, of which it is told the role (`engines.core.stage.ENTRY`, or its name where it
     comes later). `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`.
 
@@ -111,31 +114,31 @@ class Order(Component):
     several steps of one are under way at once; None: the kernel's own."""
 
     extension_point = "order"
-    policy: Callable[[str, Any], Policy | None] = lambda stage, params: None
+    policy: Callable[[str, C], Policy | None] = lambda stage, params: None
     vllm: Literal["fcfs", "priority"] = "fcfs"
-    loop: Callable[[str, Any], Callable[..., StageEngine] | None] = lambda stage, params: None
+    loop: Callable[[str, C], Callable[..., StageEngine] | None] = lambda stage, params: None
 
 
 @dataclass(frozen=True)
-class KvManagement(Component):
+class KvManagement(Component[C]):
     """Management of KV that outlives requests. `offloads`: the KV goes to host memory as well. `manager(stage, params)`
     then decides which KV stays and which comes back early; None: LRU on both sides."""
 
     extension_point = "kv"
-    manager: Callable[[str, Any], KvManager | None] = lambda stage, params: None
+    manager: Callable[[str, C], KvManager | None] = lambda stage, params: None
     offloads: bool = False
 
 
 @dataclass(frozen=True)
-class AdmissionControl(Component):
+class AdmissionControl(Component[C]):
     """Decides who is let in. `make(params, frame_s)`: None where everybody is."""
 
     extension_point = "admission"
-    make: Callable[[Any, float], Admission | None] = lambda params, frame_s: None
+    make: Callable[[C, float], Admission | None] = lambda params, frame_s: None
 
 
 @dataclass(frozen=True)
-class Routing(Component):
+class Routing(Component[C]):
     """Which replica of a stage takes a request. `rule(replicas)`, or `rule(replicas, params)` where it has parameters
     of its own, makes a router (`engines.core.router.Router`): most simply the class of one."""
 
@@ -153,7 +156,7 @@ BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which
 
 
 @dataclass(frozen=True)
-class Placement(Component):
+class Placement(Component[C]):
     """Where the experts stand of replicas that step together: `attach` groups them (`Parts.lockstep`) with what says
     how long the routed experts of a step take."""
 
@@ -161,17 +164,17 @@ class Placement(Component):
 
 
 @dataclass(frozen=True)
-class Attention(Component):
+class Attention(Component[C]):
     """The KV that replicas keep, and attend to, after a hand-over: `stage` states it for them (`Stage.of_role`)."""
 
     extension_point = "attention"
 
 
-COMPONENTS: dict[str, dict[str, Component]] = {}
+COMPONENTS: dict[str, dict[str, Component[Any]]] = {}
 """By extension point and name; filled when systems are discovered (`engines.registry`)."""
 
 
-def register(*components: Component) -> None:
+def register(*components: Component[Any]) -> None:
     """Make components known. ValueError where a name is taken by another one."""
     for component in components:
         taken = COMPONENTS.setdefault(component.extension_point, {}).setdefault(component.name, component)
@@ -185,7 +188,7 @@ def fillings(choice: str) -> Mapping[str, Any]:
     return COMPONENTS[choice.rpartition("_")[2]]
 
 
-def component(choice: str, name: Any, kind: str) -> Any:
+def component(choice: str, name: object, kind: str) -> Any:
     """UserError when there is none of that name, or it cannot serve this kind of workload."""
     name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
     known = fillings(choice)
@@ -223,12 +226,12 @@ class System(Protocol[Model]):
         """Its parameters; a composition has those of its components as well."""
         ...
 
-    def fields(self, settings: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
+    def fields(self, settings: Mapping[str, object]) -> Mapping[str, FieldInfo]:
         """The declarations of its parameters under these settings, which may choose what it is composed of. UserError
         for a choice that there is not."""
         return self.Params.model_fields
 
-    def read(self, settings: Mapping[str, Any], where: str = "engine parameters") -> Model:
+    def read(self, settings: Mapping[str, object], where: str = "engine parameters") -> Model:
         """Its parameters with these settings. UserError for the first that is wrong; `where` opens the sentence."""
         return validate(self.Params, settings, where)
 
@@ -255,7 +258,7 @@ class System(Protocol[Model]):
         each."""
         return {}
 
-    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+    def code(self, settings: Mapping[str, object]) -> Sequence[Any]:
         """Return the objects that define the system under these settings. Their classes and functions stand in the
         modules that count."""
         return [self]
@@ -308,7 +311,7 @@ class Composition:
     name: str
     summary: str
     library: Library[Any]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
     against: Sequence[str] = ()
 
     @property
@@ -319,7 +322,7 @@ class Composition:
     def Params(self) -> type[LibraryParams]:
         return self.library.Params
 
-    def fields(self, settings: Mapping[str, Any]) -> dict[str, FieldInfo]:
+    def fields(self, settings: Mapping[str, object]) -> dict[str, FieldInfo]:
         chosen = self.chosen(settings)
         models = [self.library.Params, *(each.Params for each in chosen.values())]
         found = {name: field for model in reversed(models) for name, field in model.model_fields.items()}
@@ -329,7 +332,7 @@ class Composition:
                 found[name].default, found[name].default_factory = default, None
         return found
 
-    def read(self, settings: Mapping[str, Any], where: str = "engine parameters") -> LibraryParams:
+    def read(self, settings: Mapping[str, object], where: str = "engine parameters") -> LibraryParams:
         chosen, known = self.chosen(settings), self.fields(settings)
         for name in settings:
             if name not in known:
@@ -347,7 +350,7 @@ class Composition:
     def stored(self, params: LibraryParams) -> dict[str, JsonValue]:
         return params.stored()
 
-    def _defaults(self, chosen: Mapping[str, Component]) -> dict[str, Any]:
+    def _defaults(self, chosen: Mapping[str, Component[Any]]) -> dict[str, object]:
         return {**self.defaults, **{choice: each.name for choice, each in chosen.items()}}
 
     def check(self, params: LibraryParams) -> None:
@@ -386,7 +389,7 @@ class Composition:
             return False
         return True
 
-    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+    def code(self, settings: Mapping[str, object]) -> Sequence[Any]:
         return [self, self.library, *self.chosen(settings).values()]
 
     def build(self, parts: Parts, params: LibraryParams) -> Serving:
@@ -408,7 +411,7 @@ class Composition:
             )
         return order.policy(stage, order.params)
 
-    def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def chosen(self, settings: Mapping[str, object]) -> dict[str, Any]:
         """Return the component of each extension point under these settings. UserError for a name of no component, or
         of one that does not fit, and for a choice that systems of this library have not."""
         library, given = self.library, {**self.defaults, **settings}

@@ -30,7 +30,7 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.records.record import load_record
 from harness.records.results import read_results
-from reports.cards.source import Source, default_out, points_at_a_time, resolve
+from reports.cards.source import Source, default_out, resolve
 from reports.runs.answer import answer, finished
 from reports.tables.table import flat, results_data
 from workloads.errors import UserError, nearest
@@ -141,8 +141,7 @@ def run(
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment)
     place = Place(executor)
-    at_a_time = points_at_a_time(points, jobs, place)
-    rows = measured(experiment, points, folder, at_a_time, experiment.timeout_s, place=place)
+    rows = measured(experiment, points, folder, jobs, experiment.timeout_s, place=place)
     return Results(folder, experiment, rows)
 
 

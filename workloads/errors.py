@@ -84,7 +84,7 @@ def unknown_parameter(where: str, name: str, choices: Iterable[str], hint: str =
     return UserError(f"{where}: {said}")
 
 
-def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
+def validate(model: type[Model], values: Mapping[str, object], where: str) -> Model:
     """Build `model` from `values`; UserError about the first wrong field. `where` opens the sentence."""
     from pydantic import ValidationError
 

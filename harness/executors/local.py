@@ -79,7 +79,7 @@ class LocalExecutor(WorkerExecutor):
     def start(self, point: Point, order: Order) -> None:
         """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
         release = point.server_params.get("vllm")
-        folder = None if release is None else vllm_release.python_path(release)
+        folder = None if release is None else vllm_release.python_path(str(release))
         told = {} if folder is None else vllm_release.environment(folder)
         environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self.watch else None

@@ -12,7 +12,8 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
@@ -34,7 +35,7 @@ from harness.experiments.experiment import CHOICES, Experiment
 from harness.experiments.identity import code_hash, roots_of
 from harness.experiments.point import Point, Setup
 from harness.experiments.profiles import given_profile, profile_of
-from workloads.errors import Model, UserError, unknown, validate
+from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS, serves
 
 if TYPE_CHECKING:
@@ -51,27 +52,29 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     `traces`: those made so far, for experiments that share some; new ones are added.
     """
     check_names(experiment)
-    known = parameters(experiment)
+    cells = [*_cells(experiment)]
+    known = {name for cell in cells for fields in cell.fields.values() for name in fields}
     for name in [*experiment.set, *experiment.grid, *experiment.along]:
         if name not in known:
             raise _unknown(name, known, experiment)
-    cells = [(engine, settings, _system(engine, settings)) for engine, settings in _cells(experiment)]
-    _check_used(cells)
+    systems = [_system(cell) for cell in cells]
+    _check_used(cells, systems)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
     points: dict[str, Point] = {}
-    for engine, settings, system in cells:
-        setup = _setup(experiment, engine, settings, system, given)
-        code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
+    for cell, system in zip(cells, systems, strict=True):
+        setup = _setup(experiment, cell, system, given)
+        specs = _specs(experiment.workload, cell.engine, cell.own("engine"))
+        code = code_hash(experiment.device, roots_of(*specs))
         stored = json.dumps(setup.workload.model_dump(mode="json"), sort_keys=True)
         for seed in experiment.seeds:
             key = (experiment.workload, stored, seed)
             if key not in traces:
                 traces[key] = WORKLOADS[experiment.workload].generate(setup.workload, seed)
-            _check(experiment.device, engine, setup, traces[key])
+            _check(experiment.device, cell.engine, setup, traces[key])
             point = _point(
                 setup,
-                engine=engine,
+                engine=cell.engine,
                 device=experiment.device,
                 workload=experiment.workload,
                 workload_params=setup.workload.model_dump(mode="json"),
@@ -89,9 +92,9 @@ def point_of(
     trace: Trace,
     engine: str,
     *,
-    system: Mapping[str, Any] | None = None,
-    server: Mapping[str, Any] | None = None,
-    client: Mapping[str, Any] | None = None,
+    system: Mapping[str, object] | None = None,
+    server: Mapping[str, object] | None = None,
+    client: Mapping[str, object] | None = None,
     seed: int = 0,
     device: str = "virtual",
     profile: StepFile | None = None,
@@ -122,22 +125,15 @@ def point_of(
     )
 
 
-def _setup(
-    experiment: Experiment,
-    engine: str,
-    settings: Mapping[str, Any],
-    system: BaseModel,
-    given: StepFile | None,
-) -> Setup:
+def _setup(experiment: Experiment, cell: _Cell, system: BaseModel, given: StepFile | None) -> Setup:
     """What the settings of a cell come to. UserError for one that is wrong, or changes nothing on this device."""
     workload, device = WORKLOADS[experiment.workload], experiment.device
-    params = _read("workload", workload.Params, settings)
-    client = _read("client", ClientParams, settings)
-    kind = kinds.named(workload.serves)
-    if engine == ENDPOINT:
-        target = _read("server", TargetParams, settings)
-        return Setup(kind, params, client, system, target)
-    server = _read("server", kinds.server_model(workload.serves), settings)
+    params = validate(workload.Params, cell.own("workload"), "workload parameters")
+    client = validate(ClientParams, cell.own("client"), "client parameters")
+    kind, where = kinds.named(workload.serves), "server parameters"
+    if cell.engine == ENDPOINT:
+        return Setup(kind, params, client, system, validate(TargetParams, cell.own("server"), where))
+    server = validate(kinds.server_model(workload.serves), cell.own("server"), where)
     resolved = ResolvedServer.of(server)
     step_file = profile_of(given, experiment.profile, device, server, resolved.deployment)
     check_modelled(server, device, step_file.stages if isinstance(step_file, Profile) else ())
@@ -171,40 +167,44 @@ def _point(setup: Setup, *, engine: str, **facts: Any) -> Point:
     )
 
 
-def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Engine and settings of each cell, without seeds."""
+@dataclass(frozen=True)
+class _Cell:
+    """An engine with settings, without a seed. `fields`: the declarations of its parameters by group."""
+
+    engine: str
+    settings: Mapping[str, object]
+    fields: Mapping[str, Mapping[str, FieldInfo]]
+
+    def own(self, group: str) -> dict[str, object]:
+        """The settings of one group."""
+        return {name: value for name, value in self.settings.items() if name in self.fields[group]}
+
+
+def _cells(experiment: Experiment) -> Iterator[_Cell]:
+    """UserError for what cannot go together."""
+    workload = WORKLOADS[experiment.workload]
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
         for name, values in experiment.along.items():
             first = next(iter(experiment.grid.values()))
             settings[name] = values[first.index(cell[0])]
-        yield engine, settings
+        server = TargetParams if engine == ENDPOINT else kinds.server_model(workload.serves)
+        models = {"workload": workload.Params, "client": ClientParams, "server": server}
+        fields: dict[str, Mapping[str, FieldInfo]] = {name: m.model_fields for name, m in models.items()}
+        left = {n: v for n, v in settings.items() if not any(n in each for each in fields.values())}
+        fields["engine"] = {} if engine == ENDPOINT else ENGINES[engine].fields(left)
+        yield _Cell(engine, settings, fields)
 
 
-def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
+def _specs(workload: str, engine: str, settings: Mapping[str, object]) -> list[Any]:
     """Return the components of a cell, for the ids of its points: workload, kind, system, and the parts of that
     system."""
     found: list[Any] = [WORKLOADS[workload], kinds.named(WORKLOADS[workload].serves)]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
 
-def _fields(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, Mapping[str, FieldInfo]]:
-    """The declarations of a cell's parameters by group. UserError for what cannot go together."""
-    live = engine == ENDPOINT
-    server = TargetParams if live else kinds.server_model(WORKLOADS[workload].serves)
-    return {
-        "workload": WORKLOADS[workload].Params.model_fields,
-        "client": ClientParams.model_fields,
-        "server": server.model_fields,
-        "engine": {} if live else ENGINES[engine].fields(settings),
-    }
-
-
-def _system(engine: str, settings: Mapping[str, Any]) -> BaseModel:
-    if engine == ENDPOINT:
-        return NoParams()
-    own = ENGINES[engine].fields(settings)
-    return ENGINES[engine].read({name: value for name, value in settings.items() if name in own})
+def _system(cell: _Cell) -> BaseModel:
+    return NoParams() if cell.engine == ENDPOINT else ENGINES[cell.engine].read(cell.own("engine"))
 
 
 def code_of(point: Point) -> str:
@@ -215,10 +215,7 @@ def code_of(point: Point) -> str:
 def parameters(experiment: Experiment) -> dict[str, str]:
     """Every parameter that some cell of the experiment has, with its group. UserError for what cannot go together."""
     return {
-        name: group
-        for engine, settings in _cells(experiment)
-        for group, fields in _fields(experiment.workload, engine, settings).items()
-        for name in fields
+        name: group for cell in _cells(experiment) for group, fields in cell.fields.items() for name in fields
     }
 
 
@@ -245,44 +242,25 @@ def largest(experiment: Experiment, name: str) -> float:
 
 def _declared(experiment: Experiment, name: str) -> list[FieldInfo]:
     """The declarations of a parameter in the cells that have it."""
-    return [
-        fields[name]
-        for engine, settings in _cells(experiment)
-        for fields in _fields(experiment.workload, engine, settings).values()
-        if name in fields
-    ]
+    return [fields[name] for cell in _cells(experiment) for fields in cell.fields.values() if name in fields]
 
 
-def never_on_line(points: Iterable[Point], traces: Traces) -> str | None:
-    """A sentence where a closed loop is to keep more sessions on line than its trace has, so never keeps so many."""
-    by_hash = {trace.header.hash: trace for trace in traces.values()}
-    short = {
-        (point.params["c"], len(by_hash[point.trace_hash].sessions))
-        for point in points
-        if point.device != "live" and (point.params.get("c") or 0) > len(by_hash[point.trace_hash].sessions)
-    }
-    if not short:
-        return None
-    c, sessions = max(short)
-    return f"c={c} and {sessions} sessions: never so many are concurrent; set sessions={c}, or a smaller c."
-
-
-def _check_used(cells: Iterable[tuple[str, dict[str, Any], BaseModel]]) -> None:
-    """UserError when a setting means nothing to any engine that has it. `cells`: engine, settings and parameters."""
+def _check_used(cells: Sequence[_Cell], systems: Sequence[BaseModel]) -> None:
+    """UserError when a setting means nothing to any engine that has it. `systems`: the engines' parameters."""
     idle: dict[str, str] = {}
     used: set[str] = set()
-    for engine, settings, params in cells:
-        if engine == ENDPOINT:
+    for cell, params in zip(cells, systems, strict=True):
+        if cell.engine == ENDPOINT:
             return
-        unused = ENGINES[engine].unused(params)
-        idle |= {name: f"{unused[name]} ({engine})" for name in settings if name in unused}
-        used |= settings.keys() - unused.keys()
+        unused = ENGINES[cell.engine].unused(params)
+        idle |= {name: f"{unused[name]} ({cell.engine})" for name in cell.settings if name in unused}
+        used |= cell.settings.keys() - unused.keys()
     for name, reason in idle.items():
         if name not in used:
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
 
 
-def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> UserError:
+def _unknown(name: str, known: Iterable[str], experiment: Experiment) -> UserError:
     who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
     having = owners(name)
     if having:
@@ -300,12 +278,8 @@ def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> Use
     return unknown("parameter", name, names, f" for {who}")
 
 
-def _read(group: str, model: type[Model], settings: Mapping[str, Any]) -> Model:
-    chosen = {name: value for name, value in settings.items() if name in model.model_fields}
-    return validate(model, chosen, f"{group} parameters")
-
-
 def check_names(experiment: Experiment) -> None:
+    """UserError for an engine, a workload or a device that there is not."""
     for name in experiment.engines:
         _check_live(name, experiment.device)
     named = [("engine", name, ENGINES) for name in experiment.engines if name != ENDPOINT]

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
 from workloads.errors import CONTROL, UserError, validate
 from workloads.files.yaml_file import read_yaml
@@ -18,6 +27,15 @@ MOST_SEEDS = 10_000
 
 CHOICES = ("engine", "workload", "device")
 """Names that `--set` takes besides parameters."""
+
+
+def _as_json(value: object) -> object:
+    """A path or a number of NumPy as YAML would have it."""
+    return str(value) if isinstance(value, Path) else value.item() if isinstance(value, np.generic) else value
+
+
+Value = Annotated[JsonValue, BeforeValidator(_as_json)]
+"""A parameter's value, before its model has read it."""
 
 
 class Experiment(BaseModel):
@@ -38,11 +56,13 @@ class Experiment(BaseModel):
         default=None,
         description="file of `rehearse profile` for the virtual device; default: the deployment's own, or a roofline",
     )
-    set: dict[str, Any] = Field(
+    set: dict[str, Value] = Field(
         default_factory=dict, description="parameters that differ from their defaults"
     )
-    grid: dict[str, list[Any]] = Field(default_factory=dict, description="parameters to vary: name -> values")
-    along: dict[str, list[Any]] = Field(
+    grid: dict[str, list[Value]] = Field(
+        default_factory=dict, description="parameters to vary: name -> values"
+    )
+    along: dict[str, list[Value]] = Field(
         default_factory=dict,
         description="parameters that change with the first of the grid: name -> a value for each of its values",
     )

@@ -104,7 +104,7 @@ class _Running(ast.NodeTransformer):
 
 @cache
 def _digest(path: Path, mtime_ns: int) -> str:
-    """Of a file that has not changed since `mtime_ns`."""
+    """SHA-256 of a file that has not changed since `mtime_ns`."""
     content = path.read_bytes()
     if path.suffix == ".py":
         content = ast.dump(_Running().visit(ast.parse(content))).encode()

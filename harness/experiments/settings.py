@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
 from yaml.constructor import ConstructorError
 
+from engines.devices.names import REAL_DEVICES
 from harness.experiments.expand import check_names, parameters
 from harness.experiments.experiment import CHOICES, Experiment
 from workloads.errors import UserError, validate
@@ -20,7 +21,34 @@ RENAMED = {"lazy_steps": "decode_fast_path"}
 experiment's file and a results directory that is run again."""
 
 
-def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | None = None) -> Experiment:
+Settings = Mapping[str, object] | Sequence[str]
+"""Settings by name, each such text as `--set` takes, a value, or a list of values; or whole texts, `NAME=VALUE`."""
+
+
+def apply(
+    experiment: Experiment,
+    settings: Settings,
+    seeds: int | None = None,
+    *,
+    device: str | None = None,
+    quick: Mapping[str, object] | None = None,
+    real: Mapping[str, object] | None = None,
+) -> Experiment:
+    """The experiment with what a user asks of it.
+
+    `quick`, `real`: a card's own settings of its small version, and of devices that execute a model. They come first,
+    so that what another workload does not have is dropped with it, and are measured on one seed.
+    """
+    asked = dict(settings) if isinstance(settings, Mapping) else read_settings(settings)
+    if device is not None:
+        asked["device"] = device
+    own = real if real is not None and asked.get("device") in REAL_DEVICES else quick
+    if own is not None:
+        experiment, seeds = override(experiment, own), seeds or 1
+    return override(experiment, asked, seeds)
+
+
+def override(experiment: Experiment, settings: Mapping[str, object], seeds: int | None = None) -> Experiment:
     """Apply `--set name=value[,value...]` and `--seeds N`. A setting is such text, a value, or a list of values.
 
     `engine`, `workload` and `device` are names too. Several values make a grid axis, one value pins it. A
@@ -75,6 +103,21 @@ def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | N
     return validate(Experiment, data, "--set and --seeds")
 
 
+def read_settings(texts: Sequence[str]) -> dict[str, str]:
+    """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
+        if name in settings:
+            raise UserError(
+                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
+            )
+        settings[name] = value
+    return renamed(settings)
+
+
 def renamed(settings: Mapping[str, V]) -> dict[str, V]:
     """The settings by their names of this version; UserError where one is given by both of its names."""
     for old, new in RENAMED.items():
@@ -100,7 +143,7 @@ def parse_setting(name: str, text: str) -> list[Any]:
         raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
 
 
-def _values(name: str, given: Any) -> list[Any]:
+def _values(name: str, given: object) -> list[Any]:
     if isinstance(given, str):
         return parse_setting(name, given)
     values = list(given) if isinstance(given, (list, tuple, range)) else [given]

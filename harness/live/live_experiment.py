@@ -130,9 +130,8 @@ def asked(experiment: Experiment) -> str:
     own |= {"modality": "text", "reply": "text"} if text else {}
     length = next((name for name in ("stop_after_s", "duration_s") if name in experiment.set), None)
     words = [_word(name, values) for name, values in experiment.grid.items()]
-    lengths = next(
-        (experiment.along[name] for name in ("stop_after_s", "duration_s") if name in experiment.along), []
-    )
+    varied = next((name for name in ("stop_after_s", "duration_s") if name in experiment.along), "")
+    lengths = [float(str(value)) for value in experiment.along.get(varied, ())]
     if lengths:
         words.append(f"for {min(lengths):g} to {max(lengths):g} s")
     if length is not None:

@@ -50,12 +50,12 @@ def read_live(folder: Path) -> tuple[list[Part], Server]:
         parts.append(Part(label + again, seen))
     experiment = json.loads((folder / EXPERIMENT).read_bytes())
     asked = finished[0].point.server_params.get("model")
-    return parts, Server(asked or "", label=experiment.get("label") or "")
+    return parts, Server(str(asked or ""), label=experiment.get("label") or "")
 
 
 def _label(record: Record) -> str:
     c = record.point.client_params.get("c")
-    return f"{c} at a time" if c is not None else rate_label(record.point.workload_params["rate"])
+    return f"{c} at a time" if c is not None else rate_label(float(str(record.point.workload_params["rate"])))
 
 
 def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:

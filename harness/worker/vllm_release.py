@@ -115,9 +115,9 @@ def environment(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": path, "VLLM_CACHE_ROOT": str(folder / "cache")}
 
 
-def check(releases: Iterable[str | None]) -> None:
-    """UserError where the adapter misses something of one of them, by its name. None: what is installed."""
-    for release in sorted({release for release in releases if release is not None}):
+def check(releases: Iterable[str]) -> None:
+    """UserError where the adapter misses something of one of them, by its name."""
+    for release in sorted(set(releases)):
         tried = subprocess.run(
             [sys.executable, "-P", "-c", _ADAPTER],
             env=os.environ | environment(python_path(release)),

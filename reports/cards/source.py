@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
-    from harness.executors.place import Place
     from harness.experiments.experiment import Experiment
-    from harness.experiments.point import Point
+    from harness.experiments.settings import Settings
     from reports.cards.card import Figure
-
-MOST_PER_CORE = 8
-"""Points at a time for each core: each is a process that computes all the time. [chosen]"""
 
 Source = str | Path | Mapping[str, Any]
 
@@ -38,7 +34,7 @@ def figures(source: str) -> list[Figure]:
 
 def resolve(
     source: Source,
-    settings: Mapping[str, Any],
+    settings: Settings,
     seeds: int | None = None,
     device: str | None = None,
     quick: bool = False,
@@ -48,16 +44,15 @@ def resolve(
 
     UserError for what names nothing, and for options that do not fit it.
     """
-    if device is not None:
-        settings = {**settings, "device": device}
-    experiment = _resolve(source, settings, seeds, quick)
+    experiment = _resolve(source, settings, seeds, device, quick)
     return experiment if profile is None else experiment.model_copy(update={"profile": str(profile)})
 
 
-def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, quick: bool) -> Experiment:
-    from engines.devices.names import REAL_DEVICES
+def _resolve(
+    source: Source, settings: Settings, seeds: int | None, device: str | None, quick: bool
+) -> Experiment:
     from harness.experiments.experiment import Experiment, load_experiment
-    from harness.experiments.settings import override
+    from harness.experiments.settings import apply
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")
@@ -67,7 +62,7 @@ def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, qui
     if stored is not None:
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        return override(stored, settings, seeds)
+        return apply(stored, settings, seeds, device=device)
     from reports.cards.card import Card, chosen
 
     try:
@@ -81,13 +76,8 @@ def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, qui
         raise
     if not isinstance(card, Card):
         raise UserError(f"{source} names figure cards of a paper; run them with `rehearse run {source}`.")
-    experiment = card.experiment
-    # First the card's own settings, so that what another workload does not have is dropped with it.
-    if settings.get("device") in REAL_DEVICES:
-        experiment, seeds = override(experiment, card.real), seeds or 1
-    elif quick:
-        experiment, seeds = override(experiment, card.quick), seeds or 1
-    return override(experiment, settings, seeds)
+    small = card.quick if quick else None
+    return apply(card.experiment, settings, seeds, device=device, quick=small, real=card.real)
 
 
 def _file(source: str) -> Path | None:
@@ -110,32 +100,3 @@ def default_out(source: Source, experiment: Experiment) -> Path:
         return Path(f"{str(source).rstrip('/')}-{experiment.device}")
     suffix = f"-{experiment.device}" if experiment.device in WALL_DEVICES else ""
     return Path("results") / f"{experiment.name}{suffix}"
-
-
-def local_jobs(jobs: int | None) -> int:
-    """Points at a time on this machine, by default its cores; UserError for so many that they starve one another."""
-    from harness.experiments.provenance import cores
-
-    most = MOST_PER_CORE * cores()
-    if jobs is not None and jobs > most:
-        raise UserError(
-            f"--jobs {jobs}: points at a time share the {cores()} cores that this process may use; give {most} at "
-            "most, or leave --jobs out."
-        )
-    return jobs or cores()
-
-
-def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
-    """How many points run at a time; on the wall clock one, or they would measure each other. None: as many as the
-    place has room for. UserError for points that cannot be taken there."""
-    from engines.devices.names import WALL_DEVICES
-
-    place.check(points)
-    if not place.local:
-        return jobs
-    device = next((point.device for point in points if point.device in WALL_DEVICES), None)
-    if device is None:
-        return local_jobs(jobs)
-    if jobs not in (None, 1):
-        raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")
-    return 1

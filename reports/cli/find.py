@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from harness.executors.place import Place
-from reports.cards.source import default_out, points_at_a_time, resolve
+from reports.cards.source import default_out, resolve
 from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option, parse_settings
+from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,13 +83,14 @@ def find(
 
     `rehearse find my_experiment.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
+    from harness.experiments.settings import read_settings
     from harness.slo.targets import parse_targets
     from reports.cost.usage import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
     place = Place(executor)
-    given = parse_settings(settings)
+    given = read_settings(settings)
     if over in given:
         raise UserError(
             f"--set {over}={given[over]} pins what --over {over} searches; leave one out, or bound the search by "
@@ -102,14 +103,13 @@ def find(
             "virtual, or search at an endpoint with rehearse live URL --find."
         )
     space = _space(experiment, over, lowest, highest)
-    gpus = sorted({_gpu(point) for point in space.at(space.bounds.lowest)})
+    gpus = sorted({point.setup.served.deployment.gpu.name for point in space.at(space.bounds.lowest)})
     rates = per_gpu("--price", price, gpus), per_gpu("--watts", watts, gpus)
     if dry_run:
         show_points([each.point for each in space.wanted(targets)], form)
         return
     folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
-    at_a_time = points_at_a_time(space.at(space.bounds.lowest), jobs, place)
-    failed = _searched(space, targets, folder, at_a_time, place)
+    failed = _searched(space, targets, folder, jobs, place)
     held = _present(space.searches(targets, *rates), space, folder, form)
     raise typer.Exit(0 if held and not failed else 1)
 
@@ -221,12 +221,6 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
             f"{option} {value:g}: give a {'whole number from 1 on' if whole else 'number above 0'}."
         )
     return int(value) if whole else value
-
-
-def _gpu(point: Point) -> str:
-    from engines.server import ServerParams, resolve
-
-    return resolve(ServerParams.of(point.server_params)).gpu.name
 
 
 def _searched(

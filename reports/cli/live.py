@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, form_of
-from reports.cli.settings import Settings, number, option, parse_settings
+from reports.cli.settings import Settings, number, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def live(
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
     from harness.experiments.expand import expand
+    from harness.experiments.settings import read_settings
     from harness.live.live_experiment import live_experiment
     from harness.live.live_slo import counted_as, served
     from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
@@ -169,7 +170,7 @@ def live(
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
     target |= {"batch_url": batch_url, "save_audio": save_audio}
     target = {name: value for name, value in target.items() if value is not None}
-    chosen = parse_settings(settings)
+    chosen = read_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
@@ -361,6 +362,7 @@ def _searched(
 
     targets, seeds, most = asked.targets, len(experiment.seeds), 1
     ((over, (first,)), *_) = experiment.grid.items()
+    assert isinstance(first, int), "a search goes over numbers of sessions"
     tried: dict[int, list[str]] = {}
 
     def at(numbers: Sequence[int], times: int) -> Experiment:

@@ -53,11 +53,12 @@ def earlier(url: str, out: Path | None) -> tuple[Path, Experiment]:
 
 def lengths(experiment: Experiment) -> dict[float, float]:
     """How long each load of a stored run is called, s."""
+    loads = [float(str(load)) for load in next(iter(experiment.grid.values()), [])]
     for name in _LENGTHS:
         if name in experiment.along:
-            return dict(zip(next(iter(experiment.grid.values())), experiment.along[name], strict=True))
+            return dict(zip(loads, (float(str(each)) for each in experiment.along[name]), strict=True))
         if name in experiment.set:
-            return {each: experiment.set[name] for each in next(iter(experiment.grid.values()), [])}
+            return dict.fromkeys(loads, float(str(experiment.set[name])))
     return {}
 
 

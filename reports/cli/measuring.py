@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 HERE = Place()
+MOST_PER_CORE = 8
+"""Points at a time for each core: each is a process that computes all the time. [chosen]"""
 Present = Callable[[list[dict[str, Any]]], None]
 
 
@@ -64,14 +66,16 @@ def measured(
     while the directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
-    summary is about as well. `place`: where they run; `jobs` is None where that says how many at a time.
+    summary is about as well. `place`: where they run, `jobs` at a time; None: as many as it has room for.
 
-    UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
+    UserError for points that cannot be taken there, and without vLLM, which workers need, or the libraries of live
+    runs; `Stopped` on KeyboardInterrupt.
     """
     from engines.devices.names import SOCKET_DEVICES
     from harness.experiments.run_order import shuffled
     from harness.records import results
 
+    jobs = points_at_a_time(points, jobs, place)
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
     with place.opened(), results.claim(out, owner) as points_dir:
@@ -88,6 +92,30 @@ def measured(
         if present is not None:
             present(rows)
     return rows
+
+
+def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
+    """How many points run at a time: by default one for each core, on the wall clock one, or they would measure each
+    other. None: as many as the place has room for. UserError for points that cannot be taken there, and for so many
+    that they starve one another."""
+    from engines.devices.names import WALL_DEVICES
+    from harness.experiments.provenance import cores
+
+    place.check(points)
+    if not place.local:
+        return jobs
+    device = next((point.device for point in points if point.device in WALL_DEVICES), None)
+    if device is not None:
+        if jobs not in (None, 1):
+            raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")
+        return 1
+    most = MOST_PER_CORE * cores()
+    if jobs is not None and jobs > most:
+        raise UserError(
+            f"--jobs {jobs}: points at a time share the {cores()} cores that this process may use; give {most} at "
+            "most, or leave --jobs out."
+        )
+    return jobs or cores()
 
 
 def show_points(points: Sequence[Point], form: Form = "table") -> None:
@@ -124,16 +152,15 @@ def _executed(
         return
     from engines.devices.names import REAL_DEVICES
     from harness.executors.local import LocalExecutor
-    from harness.experiments.provenance import cores
     from harness.worker import vllm_release
     from harness.worker.measure import measure
     from reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
-    vllm_release.check(point.server_params.get("vllm") for point in todo)
-    with progress(todo, finished, jobs or cores() if place.local else jobs) as (show, watch):
+    vllm_release.check(str(each) for point in todo if (each := point.server_params.get("vllm")))
+    with progress(todo, finished, jobs) as (show, watch):
         if place.local:
-            jobs = jobs or cores()
+            assert jobs is not None, "this machine has so many cores"
             executor = LocalExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
             )

@@ -78,7 +78,7 @@ def size(point: Point) -> float:
     each = next(
         (point.params[name] for name in ("turns", "rounds", "duration_s") if point.params.get(name)), 1
     )
-    return float(users) * float(each)
+    return float(str(users)) * float(str(each))
 
 
 def factor(engine: str) -> float:

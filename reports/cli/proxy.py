@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reports.cli.settings import Host, Insecure, Port, TokenEnv, number, one_each, option, parse_settings
+from reports.cli.settings import Host, Insecure, Port, TokenEnv, number, one_each, option
 
 ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
@@ -42,7 +42,7 @@ def proxy(
         {
             "urls": urls,
             "router": router,
-            "settings": one_each(parse_settings(settings), "a rule has one; choose one"),
+            "settings": one_each(settings, "a rule has one; choose one"),
             "host": host,
             "port": port,
             "max_in_flight": max_in_flight,

@@ -8,28 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.executors.place import Place
-from reports.cards.source import default_out, figures, points_at_a_time, resolve
+from reports.cards.source import default_out, figures, resolve
 from reports.cli import card_points
 from reports.cli.claims import present_group
 from reports.cli.listing import named, source_of
 from reports.cli.live_folder import check_new
-from reports.cli.measuring import measure_points, show_points
+from reports.cli.measuring import measure_points, points_at_a_time, show_points
 from reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
 from reports.cli.report import present
-from reports.cli.settings import (
-    DryRun,
-    ExecutorName,
-    Quick,
-    Settings,
-    number,
-    option,
-    order_seed,
-    parse_settings,
-)
+from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option, order_seed
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
+    from harness.experiments.point import Point
     from harness.records.results import Collection
 
 
@@ -107,14 +100,14 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from harness.experiments.expand import Traces, expand, never_on_line
+    from harness.experiments.expand import Traces, expand
     from harness.experiments.experiment import Experiment
+    from harness.experiments.settings import read_settings
     from harness.worker import vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
-    chosen = parse_settings(settings)
     if vllm is not None:
-        chosen["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
+        settings = [*settings, f"vllm={','.join(vllm_release.release_of(each) for each in vllm.split(','))}"]
     place = Place(executor)
     cards = figures(source)
     for name, value in (("--columns", asked), ("--profile", profile)):
@@ -123,22 +116,22 @@ def run(
     seed = order_seed(shuffle, cards[0].order_seed if cards else None)
     owner: Experiment | Collection
     if cards:
-        experiments = card_points.asked(cards, chosen, seeds, device, quick)
+        experiments = card_points.asked(cards, read_settings(settings), seeds, device, quick)
         owner, points = card_points.expanded(cards[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
         target = out or card_points.default_out(owner.name, quick)
     else:
-        owner, traces = resolve(source, chosen, seeds, device, quick, profile), Traces()
+        owner, traces = resolve(source, settings, seeds, device, quick, profile), Traces()
         points, timeout_s = expand(owner, traces), owner.timeout_s
-        if (short := never_on_line(points, traces)) is not None:
+        if (short := _never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
         target = out or default_out(source, owner)
         if owner.device == "live" and not dry_run:
             check_new(target)
-    at_a_time = points_at_a_time(points, jobs, place)
     if dry_run:
         from harness.experiments.run_order import shuffled
 
+        points_at_a_time(points, jobs, place)  # says what cannot be
         show_points(shuffled(points, seed).points, form)
         return
 
@@ -148,5 +141,20 @@ def run(
         else:
             present_group(target, list(owner.cards), form)
 
-    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed, place=place)
+    failed = measure_points(owner, points, target, jobs, timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)
+
+
+def _never_on_line(points: list[Point], traces: Traces) -> str | None:
+    """A sentence where a closed loop is to keep more sessions on line than its trace has, so never keeps so many."""
+    by_hash = {trace.header.hash: trace for trace in traces.values()}
+    short = {
+        (c, sessions)
+        for point in points
+        if point.device != "live"
+        and (c := point.setup.client.c or 0) > (sessions := len(by_hash[point.trace_hash].sessions))
+    }
+    if not short:
+        return None
+    c, sessions = max(short)
+    return f"c={c} and {sessions} sessions: never so many are concurrent; set sessions={c}, or a smaller c."

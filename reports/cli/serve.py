@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from reports.cli.listing import named
-from reports.cli.settings import (
-    Host,
-    Insecure,
-    Port,
-    Settings,
-    TokenEnv,
-    number,
-    one_each,
-    option,
-    parse_settings,
-)
+from reports.cli.settings import Host, Insecure, Port, Settings, TokenEnv, number, one_each, option
 from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
@@ -87,7 +77,6 @@ def serve(
     from engines.endpoint.limits import Limits
     from harness import serving
 
-    chosen = parse_settings(settings)
     if runtime == "vllm-omni":
         from reports.cli.serve_omni import serve_omni
 
@@ -97,11 +86,11 @@ def serve(
             "--replicas": replicas > 1,
             "--token-env": token_env is not None,
         }
-        return serve_omni(engine, one_each(chosen, "a server has one; choose one"), port, others)
+        return serve_omni(engine, one_each(settings, "a server has one; choose one"), port, others)
     check_device(device, serving.DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
-    values = one_each(chosen, "a server has one; choose one")
+    values = one_each(settings, "a server has one; choose one")
     limits: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout_s": idle_timeout}
     for name in set(values) & set(Limits.model_fields):
         limits[name] = values.pop(name)

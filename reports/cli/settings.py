@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,29 +56,13 @@ GroupResults = Annotated[
 ]
 
 
-def parse_settings(texts: list[str]) -> dict[str, str]:
-    """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
-    from harness.experiments.settings import renamed
-
-    settings: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
-        if name in settings:
-            raise UserError(
-                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
-            )
-        settings[name] = value
-    return renamed(settings)
-
-
-def one_each(settings: Mapping[str, str], mend: str) -> dict[str, Any]:
-    """The one value of each name. UserError for several, which ends with `mend`: "a server has one; choose one"."""
-    from harness.experiments.settings import parse_setting
+def one_each(texts: Sequence[str], mend: str) -> dict[str, Any]:
+    """The one value of each name that `--set` gives. UserError for several, which ends with `mend`: "a server has one;
+    choose one"."""
+    from harness.experiments.settings import parse_setting, read_settings
 
     values: dict[str, Any] = {}
-    for name, text in settings.items():
+    for name, text in read_settings(texts).items():
         several = parse_setting(name, text)
         if len(several) != 1:
             raise UserError(f"--set {name}={text} has {len(several)} values, and {mend}.")

@@ -8,7 +8,7 @@ import typer
 from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import PointFolder, Settings, number, one_each, option, parse_settings
+from reports.cli.settings import PointFolder, Settings, number, one_each, option
 from reports.cli.trace_edit import Out, cell, describe_trace, save_and_describe
 from workloads.atomic_file import STDOUT, check_output
 from workloads.errors import UserError, nearest
@@ -58,7 +58,7 @@ def make(
     """
     from workloads.registry import make_trace
 
-    params = one_each(parse_settings(settings), "a trace takes one; put it in quotes")
+    params = one_each(settings, "a trace takes one; put it in quotes")
     trace = make_trace(workload, params, seed)
     save_and_describe(trace, out)
 

@@ -53,7 +53,10 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
         name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more
     ) -> None:
         def moved(experiment: Experiment) -> list[Point]:
-            return [Point(**{**point.model_dump(), "device": device}) for point in expand(experiment)]
+            return [
+                Point(**{**point.model_dump(), "device": device, "resolved": point.resolved})
+                for point in expand(experiment)
+            ]
 
         with monkeypatch.context() as patch:
             patch.setattr(written, "expand", moved)

@@ -18,8 +18,7 @@ from harness.experiments import settings as settings_module
 from harness.experiments.expand import expand, point_of
 from harness.experiments.experiment import Experiment, load_experiment
 from harness.experiments.point import Point
-from harness.experiments.settings import override
-from reports.cli.settings import parse_settings
+from harness.experiments.settings import override, read_settings
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 
@@ -137,7 +136,7 @@ def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> N
     base = make(set={"sessions": 2, "pause_s": 1.0}, grid={"load": [4, 8], "p": [0.0]}, along={})
     assert override(base, {}) == make(set={"sessions": 2, "think_s": 1.0}, grid={"c": [4, 8], "p": [0.0]})
     assert override(base, {"load": "16"}).set["c"] == 16
-    assert parse_settings(["load=16"]) == {"c": "16"}
+    assert read_settings(["load=16"]) == {"c": "16"}
     with pytest.raises(UserError, match="load is the former name of c, and both are given; leave load out"):
         override(make(), {"load": "16", "c": "8"})
 

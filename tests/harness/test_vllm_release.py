@@ -79,7 +79,7 @@ def test_a_process_with_another_vllm_measures_nothing(cache: Path):
 
 def test_what_the_adapter_misses_is_named(cache: Path):
     with pytest.raises(UserError, match=r"vLLM 9\.9\.0 is not one that replays run on: .*'vllm\.\w+"):
-        vllm_release.check([None, NEW])
+        vllm_release.check([NEW])
 
 
 def test_a_checkout_is_named_by_its_content_and_kept(tmp_path: Path, cache: Path):

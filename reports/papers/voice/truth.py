@@ -58,7 +58,7 @@ EXPERIMENTS = {
             "speech_sigma": 0.3,
             "network_ms": 0.5,
         },
-        grid={"deployment": _servers(c)},
+        grid={"deployment": [*_servers(c)]},
         seeds=[0, 1, 2],
         timeout_s=900,
     )
