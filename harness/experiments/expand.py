@@ -13,7 +13,7 @@ import difflib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
@@ -71,7 +71,9 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             key = (experiment.workload, stored, seed)
             if key not in traces:
                 traces[key] = WORKLOADS[experiment.workload].generate(setup.workload, seed)
-            _check(experiment.device, cell.engine, setup, traces[key])
+            trace = traces[key]
+            setup = replace(setup, kind=kinds.kind_of(trace))  # a file's users may be of any
+            _check(experiment.device, cell.engine, setup, trace)
             point = _point(
                 setup,
                 engine=cell.engine,
@@ -79,7 +81,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
                 workload=experiment.workload,
                 workload_params=setup.workload.model_dump(mode="json"),
                 seed=seed,
-                trace_hash=traces[key].header.hash,
+                trace_hash=trace.header.hash,
                 code_hash=code,
                 axes=tuple(experiment.grid),
             )
