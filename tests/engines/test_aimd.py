@@ -233,5 +233,4 @@ def test_admission_is_off_unless_asked_for():
     for engine in ("metronome", "vllm_realtime"):
         params = settings_of(engine)
         assert component("admission", params.admission, "frames").make(params, FRAME_S) is None
-    asked = settings_of("vllm_realtime", admission="aimd")
-    assert isinstance(component("admission", asked.admission, "frames").make(asked, FRAME_S), Aimd)
+    assert isinstance(aimd("vllm_realtime"), Aimd)

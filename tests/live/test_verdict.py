@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
+from harness.kinds.frames import FRAMES
 from harness.kinds.turns import TURNS
 from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
 from harness.live.verdict import FailedPoint, check_machines, check_server, check_window
@@ -112,10 +113,10 @@ def test_of_frames_any_answer_will_do_even_an_empty_one():
     for statuses, good in ((["unanswered"] * 3, False), (["unanswered", "unanswered", "empty"], True)):
         measurement = replace(run(statuses), trace=trace)
         if good:
-            check_server(TURNS, measurement)
+            check_server(FRAMES, measurement)
         else:
             with pytest.raises(FailedPoint, match=r"^all 3 frames failed \(no answer in time\)"):
-                check_server(TURNS, measurement)
+                check_server(FRAMES, measurement)
 
 
 def test_a_starved_server_is_a_machine_s_doing():
