@@ -143,4 +143,6 @@ def test_a_server_ends_with_the_process_that_started_it(started: Started):
     started.process.kill()
     started.process.wait()
     _, left = psutil.wait_procs(everyone, timeout=WITHIN_S)
+    for process in left:
+        process.kill()
     assert not left
