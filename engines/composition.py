@@ -80,7 +80,7 @@ class Component(Generic[C]):
     `kinds`: of workload that it can serve; `refusal` says why it cannot serve others. `stage(stage, params)`: the stage
     that requests come to first, as this way needs it. `attach(graph, parts, params)`: called when all stages are
     connected and nobody is served yet, to follow or hold what goes through them; `graph` is the library's, of speaking
-    systems `engines.speaking.pipeline.Pipeline`.
+    systems `engines.turns.pipeline.Pipeline`.
 
     `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
     parameters of the library, or of what fills another extension point, names as `reads` a model of its own with those

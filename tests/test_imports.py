@@ -23,7 +23,7 @@ LAYERS = (
     ("models",),
     ("core",),
     ("devices",),
-    ("speaking", "calls", "co_serving", "turn_taking"),
+    ("turns", "frames", "co_serving", "turn_taking"),
     ("systems",),
     ("endpoint", "stock"),
 )

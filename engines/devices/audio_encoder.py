@@ -33,7 +33,7 @@ def sound_of(trace: Trace) -> Sound:
 
 
 class AudioEncoder:
-    """Implements `engines.speaking.gateway.AudioEncoder` for the thinker that `executor` runs."""
+    """Implements `engines.turns.gateway.AudioEncoder` for the thinker that `executor` runs."""
 
     def __init__(self, executor: ModelExecutor, sound: Sound) -> None:
         self._executor = executor

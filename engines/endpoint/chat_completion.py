@@ -9,7 +9,7 @@ from engines.endpoint.detokenizer import CONTEXT
 from engines.endpoint.http_reply import HttpReply, Stream
 from engines.endpoint.lengths import Hint, ReplyLengths
 from engines.endpoint.protocol import encode
-from engines.speaking.gateway import Gateway
+from engines.turns.gateway import Gateway
 
 
 class ChatCompletion(HttpReply):

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from engines.calls.gateway import TickGateway
 from engines.endpoint.base_session import BaseSession, SessionContext, appended
 from engines.endpoint.detokenizer import CONTEXT
 from engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
 from engines.endpoint.settings import KEPT, Settings
 from engines.endpoint.turn_detection import WHERE
+from engines.frames.gateway import TickGateway
 from workloads.distributions.speech import audio_tokens
 from workloads.trace import CONTENTS, Turn
 

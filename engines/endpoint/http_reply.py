@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from engines.endpoint.base_session import SessionContext
-from engines.speaking.gateway import Gateway
+from engines.turns.gateway import Gateway
 from workloads.columns.classes import RequestClass
 from workloads.trace import Turn
 

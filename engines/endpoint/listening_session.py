@@ -9,7 +9,6 @@ from engines.endpoint.realtime_session import RealtimeSession
 from engines.endpoint.turn_detection import Detection, Interruption, ServerVad
 from engines.endpoint.user_turn import Buffer
 from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
-from engines.speaking.gateway import Gateway
 from engines.turn_taking.detector import Decision, TurnDetector
 from engines.turn_taking.endpointing import (
     TIMEOUTS_S,
@@ -18,6 +17,7 @@ from engines.turn_taking.endpointing import (
     SilenceTimeout,
     SimulatedSemantic,
 )
+from engines.turns.gateway import Gateway
 
 
 class Listening:

@@ -11,7 +11,7 @@ from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, Settings
 from engines.endpoint.turn_detection import ServerVad
 from engines.endpoint.user_turn import Buffer, Items, UserItem
-from engines.speaking.gateway import Gateway
+from engines.turns.gateway import Gateway
 from workloads.distributions.speech import AUDIO_TOKENS_PER_S
 from workloads.trace import Turn
 

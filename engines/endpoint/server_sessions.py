@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from engines.builder import Parts, Serving
-from engines.calls.gateway import TickGateway
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
@@ -25,6 +24,7 @@ from engines.endpoint.speech import CONTENT_TYPE, Speech, speech_request
 from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
+from engines.frames.gateway import TickGateway
 from engines.registry import ENGINES
 from engines.server import ResolvedServer
 from workloads.errors import UserError

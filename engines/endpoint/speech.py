@@ -11,7 +11,7 @@ from engines.endpoint.protocol import Refusal
 from engines.endpoint.response import PlaybackEstimate
 from engines.endpoint.settings import OUTPUT_RATE
 from engines.endpoint.voice import pieces
-from engines.speaking.gateway import Gateway
+from engines.turns.gateway import Gateway
 
 CONTENT_TYPE = f"audio/pcm;rate={OUTPUT_RATE}"
 

@@ -19,7 +19,7 @@ from typing import Any
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.request import Request
 
-from engines.speaking.signals import Signal
+from engines.turns.signals import Signal
 
 _RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engines.speaking.signals import Signal
+from engines.turns.signals import Signal
 from workloads.errors import UserError
 
 PATH, STATE = "/rehearsal/signal", "/rehearsal/state"
@@ -17,7 +17,7 @@ class LiveSignals:
         self._core = llm.engine_core
 
     async def send(self, values: Any) -> dict[str, Any]:
-        """Send one signal, given as the fields of `engines.speaking.signals.Signal`; it is taken between two steps.
+        """Send one signal, given as the fields of `engines.turns.signals.Signal`; it is taken between two steps.
 
         Returns `{"aborted": [{"request", "tokens"}]}`: the requests that it ended. Raises UserError when the signal
         is not complete or the engine does not run one of our schedulers.

@@ -18,12 +18,12 @@ from engines.core.policy import Plan, StageView
 from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 from engines.core.vllm_adapter.scheduling import StageScheduler
-from engines.speaking.monitor import SessionView
-from engines.speaking.pipeline import CHUNK_FRAMES
-from engines.speaking.reply import Progress, SpeechView
-from engines.speaking.signals import Signal, Signals
 from engines.stock.arguments import StockParams, policy_of
 from engines.stock.engine_core import LiveScheduler, external_id, install
+from engines.turns.monitor import SessionView
+from engines.turns.pipeline import CHUNK_FRAMES
+from engines.turns.reply import Progress, SpeechView
+from engines.turns.signals import Signal, Signals
 from workloads.columns.classes import Slo
 
 TALKER_LAG = 1

@@ -42,7 +42,7 @@ class Listener(Protocol):
 
 
 class TurnGateway(Protocol):
-    """A gateway that serves turns (`engines.speaking.gateway.Gateway`)."""
+    """A gateway that serves turns (`engines.turns.gateway.Gateway`)."""
 
     @property
     def deployment(self) -> Deployment: ...

@@ -26,7 +26,7 @@ from engines.core.policy import Plan, RequestView, StageView
 from engines.core.request import StageRequest
 from engines.devices.profile import Reaction
 from engines.devices.step_time import totals
-from engines.speaking.reply import Progress, Reply
+from engines.turns.reply import Progress, Reply
 from harness.calibration.fit import Sample
 from workloads.trace import Turn
 

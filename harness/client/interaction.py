@@ -17,7 +17,7 @@ from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):
-    """A server as such a client calls it; engines.calls.gateway.TickGateway is one."""
+    """A server as such a client calls it; engines.frames.gateway.TickGateway is one."""
 
     def open(self, session: int, listener: Any) -> None: ...
 

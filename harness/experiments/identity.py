@@ -23,7 +23,7 @@ PACKAGES = ("workloads", "engines", "harness")
 """`reports` is left out: it only shows numbers."""
 ALWAYS = (
     *(f"engines/{name}" for name in ("core", "devices", "models", "deployments")),
-    *(f"engines/{name}" for name in ("speaking", "calls", "co_serving", "turn_taking")),
+    *(f"engines/{name}" for name in ("turns", "frames", "co_serving", "turn_taking")),
     *(f"harness/{name}" for name in ("client", "clocks", "events", "kinds", "metrics", "records", "worker")),
     *(f"workloads/{name}" for name in ("columns", "distributions", "transforms")),
 )

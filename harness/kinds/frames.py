@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from engines.calls.call_params import CallParams
 from engines.deployments import Deployment
+from engines.frames.call_params import CallParams
 from engines.models.token_ids import frame_tokens
 from harness.client.client_params import ClientParams
 from harness.client.interaction import Ending, InteractionServer, serve_interactions

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.calls.call_params import CallParams
 from engines.composition import owners
 from engines.deployments import Deployment
 from engines.deployments.available import check as check_device
 from engines.devices.names import REAL_DEVICES
 from engines.endpoint.host_names import is_loopback
 from engines.endpoint.limits import Limits
+from engines.frames.call_params import CallParams
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
 from engines.server import ServerParams, check_modelled, resolve

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from engines.speaking.monitor import Phase, SessionView
 from engines.systems.liveserve.kv import LiveServeKv
 from engines.systems.liveserve.liveserve_params import Params
+from engines.turns.monitor import Phase, SessionView
 
 TIMEOUT_S = 2.0
 

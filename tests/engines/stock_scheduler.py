@@ -6,9 +6,9 @@ from typing import Any
 from vllm.v1.outputs import ModelRunnerOutput
 
 from engines.core import vllm_adapter as vllm
-from engines.speaking.signals import Signal
 from engines.stock.arguments import KEY
 from engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.turns.signals import Signal
 from tests.engines.stage import make_scheduler
 from tests.engines.test_identity import digest
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.engines.calls import Calls, frames, serve
+from tests.engines.frames import Calls, frames, serve
 
 pytestmark = pytest.mark.slow
 

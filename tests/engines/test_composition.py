@@ -11,14 +11,14 @@ from pydantic import BaseModel, Field, field_validator
 
 from engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
 from engines.registry import ENGINES
-from engines.speaking.library import SPEAKING
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
+from engines.turns.library import SPEAKING
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay
 from harness.worker.replay import replay as play
-from tests.engines.calls import frames
+from tests.engines.frames import frames
 from tests.engines.replays import replay, run, voice_trace
 from workloads.deferred import Deferred
 from workloads.errors import UserError

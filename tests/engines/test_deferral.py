@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.policy import StageView
-from engines.speaking.monitor import SessionView
-from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
+from engines.turns.monitor import SessionView
+from engines.turns.reply import Progress, SpeechView
 
 FRAME_S = 0.08
 RUN_S = 40.0

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.view import stage_view
-from engines.speaking.monitor import SessionView
-from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
 from engines.systems.liveserve.urgency import U2
+from engines.turns.monitor import SessionView
+from engines.turns.reply import Progress, SpeechView
 from tests.engines.stage import add, make_scheduler, step
 
 NOW = 100.0

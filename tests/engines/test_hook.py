@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engines.speaking.hook import Hook
-from engines.speaking.reply import Reply, ReplyRequest
+from engines.turns.hook import Hook
+from engines.turns.reply import Reply, ReplyRequest
 from harness.worker.replay import Replay
 from tests.engines.replays import cut_short, replay, voice_trace
 

@@ -14,7 +14,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.eviction import drop_content
 from engines.server import ServerParams, resolve
-from engines.speaking.pipeline import Pipeline
+from engines.turns.pipeline import Pipeline
 from tests.engines.replays import cut_short, run, voice_trace
 
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.composition import component
-from engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
 from engines.systems.liveserve import estimate
 from engines.systems.liveserve.kv import LiveServeKv
 from engines.systems.liveserve.liveserve_params import Params
+from engines.turns.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
 from tests.engines.kv_bench import TIMEOUT_S, Bench, Store, listener
 
 # Next use

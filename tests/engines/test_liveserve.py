@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.policy import StageView
-from engines.speaking.monitor import Monitor, SessionView
-from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import liveserve_params, urgency
 from engines.systems.liveserve.liveserve_params import Params
 from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
 from engines.systems.liveserve.urgency import U0, U1, U2, Batch
+from engines.turns.monitor import Monitor, SessionView
+from engines.turns.reply import Progress, SpeechView
 from harness.metrics.request_table import request_table
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.speaking.orchestrator import Orchestrator
+from engines.turns.orchestrator import Orchestrator
 from harness.clocks.clock import run
 
 SERVICE_S = 0.0015

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.calls.listeners import CallListeners
-from engines.calls.session_engine import SessionRequest
-from engines.speaking.monitor import Phase
+from engines.frames.listeners import CallListeners
+from engines.frames.session_engine import SessionRequest
+from engines.turns.monitor import Phase
 from harness.clocks import clock
-from tests.engines.calls import frames, serve
+from tests.engines.frames import frames, serve
 
 FRAME_S, TOKEN_S = 2.0, 0.25
 

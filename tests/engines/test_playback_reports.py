@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.speaking.gateway import Gateway
+from engines.turns.gateway import Gateway
 from harness.client.session import Reports
 from harness.metrics.playback import Playback
 from tests.engines.replays import assert_same, replay, voice_trace

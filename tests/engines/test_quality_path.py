@@ -24,7 +24,7 @@ from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import load_group
 from reports.figures.style import style
-from tests.engines.calls import frames, serve
+from tests.engines.frames import frames, serve
 from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_checkpoint
 from tests.workloads.audio.conftest import SHARED_AUDIO
 from tests.workloads.test_questions import CARDS, LAST, write

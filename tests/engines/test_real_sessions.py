@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engines.calls.session_engine import Chunk
+from engines.frames.session_engine import Chunk
 from tests.builders import in_own_process
-from tests.engines.calls import frames, serve
+from tests.engines.frames import frames, serve
 from tests.engines.real import stock_tokens
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, 
 from engines.core.stage import ENTRY
 from engines.deployments import load_deployment
 from engines.registry import ENGINES, ROUTINGS
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import Progress, Reply
+from engines.turns.pipeline import Pipeline
+from engines.turns.reply import Progress, Reply
 from harness.proxy.backends import Backend
 from harness.proxy.proxy_config import check_router
 from tests.engines import outside_router

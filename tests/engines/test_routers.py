@@ -154,7 +154,7 @@ def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
 
 
 def test_calls_leave_the_load_of_their_replica_as_well():
-    from tests.engines.calls import frames, serve
+    from tests.engines.frames import frames, serve
 
     ended = serve(frames(6, 5), server={"deployment": "qwen3_omni_8gpu"}, formula=False, routing="least_load")
     assert ended.server.gateway.router.load == [0] * 4

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engines.deployments import load_deployment
 from engines.devices.stage import VirtualStage
 from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
-from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
+from tests.engines.frames import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
 from workloads.trace import Trace
 

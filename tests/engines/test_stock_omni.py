@@ -10,12 +10,12 @@ import pytest
 
 from engines.models import load_model
 from engines.server import ServerParams, check_runtime
-from engines.speaking.signals import Signal
 from engines.stock.omni.duplex_signals import SessionSignals
 from engines.stock.omni.lengths import Lengths
 from engines.stock.omni.omni_params import OmniParams
 from engines.stock.omni.shared_gpu import SharedGpu
 from engines.stock.scheduler import Scheduler
+from engines.turns.signals import Signal
 from tests.engines.stage import step
 from tests.engines.stock_scheduler import add, make, signal
 from workloads.errors import UserError

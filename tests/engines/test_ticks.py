@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engines.core.admission import FrameLatency
-from tests.engines.calls import NETWORK_S, Calls, frames, serve
+from tests.engines.frames import NETWORK_S, Calls, frames, serve
 
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 """Steps whose call costs nothing, so that times are exact."""

@@ -110,9 +110,9 @@ OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ),
         # Defaults, which are in the point's parameters
         ("engines/systems/vllm_omni/__init__.py", set()),
-        ("engines/speaking/pipeline.py", ALL),
+        ("engines/turns/pipeline.py", ALL),
         ("engines/composition.py", ALL),
-        ("engines/calls/gateway.py", ALL),
+        ("engines/frames/gateway.py", ALL),
         ("engines/server.py", ALL),
         ("harness/doctor.py", set()),
         ("harness/experiments/provenance.py", set()),

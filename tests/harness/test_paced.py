@@ -17,7 +17,7 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.metrics.request_table import request_table
 from harness.worker.replay import Replay
-from tests.engines.calls import Calls, frames, serve
+from tests.engines.frames import Calls, frames, serve
 from tests.engines.replays import replay
 from workloads.registry import make_trace
 from workloads.trace import Trace

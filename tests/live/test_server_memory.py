@@ -15,8 +15,8 @@ from engines.core.vllm_adapter.history import History
 from engines.endpoint.base_session import BaseSession
 from engines.endpoint.response import Response
 from engines.endpoint.server_sessions import Sessions
-from engines.speaking.monitor import SessionView
-from engines.speaking.reply import Reply
+from engines.turns.monitor import SessionView
+from engines.turns.reply import Reply
 from tests.live.calls import MANUAL, Caller, play
 from tests.live.test_server_vad import silence, speech
 

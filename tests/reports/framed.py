@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from engines.calls.call_params import CallParams
+from engines.frames.call_params import CallParams
 from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point

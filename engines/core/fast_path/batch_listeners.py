@@ -34,14 +34,14 @@ class _Listeners(NamedTuple):
 
 
 class Egress(Protocol):
-    """Tells single listeners (`engines.speaking.gateway.Gateway`)."""
+    """Tells single listeners (`engines.turns.gateway.Gateway`)."""
 
     def text(self, reply: Any, tokens: int) -> None: ...
 
 
 class BatchListeners:
     """Passes a decode batch's tokens on to the listeners of its replies. Each request has a `reply`
-    (`engines.speaking.reply`).
+    (`engines.turns.reply`).
 
     `hooks`: components that follow each token; none may be in a decode batch while there are any. `pass_on(request,
     deliver, tokens)`: calls `deliver(tokens)` when the message has left the replica of `request`.

@@ -1,7 +1,7 @@
 """Live signals of vLLM-Omni's duplex sessions: their clients report playback, and no scheduler of vLLM-Omni is told.
 
 `attach` listens where a session takes its client's commands and where it sends, in the orchestrator's process. It
-passes what `engines.speaking.signals.Signal` holds on to the stages that make tokens (vllm_omni 0.30.0,
+passes what `engines.turns.signals.Signal` holds on to the stages that make tokens (vllm_omni 0.30.0,
 engine/duplex/session/runner.py 236 and emitter.py 101), and changes nothing of either.
 """
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from engines.speaking.signals import Signal
 from engines.stock.live_signals import LiveSignals, answer
+from engines.turns.signals import Signal
 from workloads.errors import UserError
 
 ENDING = ("barge_in", "close")

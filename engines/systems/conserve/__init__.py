@@ -1,8 +1,8 @@
 """ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
 
 from engines.composition import Composition, KvManagement, Order
-from engines.speaking.library import SPEAKING
 from engines.systems.conserve.conserve_params import KvParams, OrderParams, QueueParams, SchedulerParams
+from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -1,8 +1,8 @@
 """HyGen: offline requests in the latency that a batch has left (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
 
 from engines.composition import Composition, Order
-from engines.speaking.library import SPEAKING
 from engines.systems.hygen.hygen_params import OrderParams
+from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (

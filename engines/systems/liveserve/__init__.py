@@ -1,8 +1,8 @@
 """LiveServe: serving that knows what the listener has heard. Urgency scheduler (paper section 4), KV manager (5)."""
 
 from engines.composition import Composition, KvManagement, Order
-from engines.speaking.library import SPEAKING
 from engines.systems.liveserve.liveserve_params import KvParams, OrderParams
+from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from engines.builder import Parts
 from engines.core.engine import StageEngine
-from engines.speaking.hook import Hook
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import Progress, Reply, ReplyRequest
 from engines.systems.liveserve.liveserve_params import KvParams
+from engines.turns.hook import Hook
+from engines.turns.pipeline import Pipeline
+from engines.turns.reply import Progress, Reply, ReplyRequest
 from workloads.errors import UserError
 from workloads.trace import Turn
 

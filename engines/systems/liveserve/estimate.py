@@ -7,7 +7,7 @@ else what the workload has, else a constant.
 
 from typing import TypeVar
 
-from engines.speaking.monitor import Median, Phase, SessionView
+from engines.turns.monitor import Median, Phase, SessionView
 
 REPLY_AUDIO_S = 20.0
 """[chosen] length of a reply while no session has finished one: a few spoken sentences."""

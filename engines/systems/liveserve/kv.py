@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from engines.core.kv_manager import EvictionIndex, KvStore
-from engines.speaking import monitor
 from engines.systems.liveserve import estimate
 from engines.systems.liveserve.liveserve_params import KvParams
 from engines.systems.liveserve.next_use import NextUseIndex, TailScan
+from engines.turns import monitor
 
 POLL_S = 0.020
 """[chosen] a preload that waits for blocks looks again so often."""

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 from engines.core.policy import Plan, StageView
 from engines.core.stage import ENTRY
-from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.liveserve_params import OrderParams
 from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2, Batch
+from engines.turns.reply import SpeechView
 
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from engines.core.step_cost import StepWork
-from engines.speaking.reply import SpeechView
 from engines.systems.liveserve.liveserve_params import OrderParams
+from engines.turns.reply import SpeechView
 
 U0, U1, U2, AHEAD = 0, 1, 2, 3
 """The classes, and what nobody waits for yet: it takes what they leave of a step (section 3)."""

@@ -1,7 +1,7 @@
 """LiveServe's order on calls, where Metronome's window bounds what each keeps: two papers' policies in one system."""
 
-from engines.calls.library import CALLS
 from engines.composition import Composition
+from engines.frames.library import CALLS
 
 SYSTEMS = (
     Composition(

@@ -1,7 +1,7 @@
 """Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
 
-from engines.calls.library import CALLS
 from engines.composition import AdmissionControl, Composition
+from engines.frames.library import CALLS
 from engines.systems.metronome.metronome_params import AimdParams, CapParams
 from workloads.deferred import Deferred
 

@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from engines.composition import Composition, Order
-from engines.speaking.library import SPEAKING
 from engines.systems.nova.nova_params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 _BUILD = "engines.systems.nova.engine"

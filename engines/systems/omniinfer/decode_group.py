@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from engines.core.stage import ENTRY, AttentionWindow
 from engines.devices.expert_parallel import group_of
 from engines.devices.extensions import InLockstep
-from engines.speaking.hook import Hook
 from engines.systems.omniinfer.attention_pattern import compressed
 from engines.systems.omniinfer.experts import ExpertSteps, expert_steps
 from engines.systems.omniinfer.rebalancing import DynamicPlacement
+from engines.turns.hook import Hook
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from engines.builder import Parts
     from engines.core.stage import Stage
-    from engines.speaking.pipeline import Pipeline
     from engines.systems.omniinfer.omniinfer_params import AttentionParams, LoadParams, ReplicaParams
+    from engines.turns.pipeline import Pipeline
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:

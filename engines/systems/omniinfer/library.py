@@ -8,7 +8,7 @@ from pydantic import Field
 from engines.composition import Routing, fillings
 from engines.core.router import ChoosingRouter
 from engines.deployments import Deployment
-from engines.speaking.library import Speaking, SpeakingParams
+from engines.turns.library import Speaking, SpeakingParams
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 

@@ -1,8 +1,8 @@
 """Sessions bounded above the engine, Metronome's second baseline: at the horizon a session's request is ended and a new
 one opened, into which its latest audio is fed again (section 5.2, Fig. 10)."""
 
-from engines.calls.library import CALLS
 from engines.composition import Composition
+from engines.frames.library import CALLS
 
 SYSTEMS = (
     Composition(

@@ -5,7 +5,7 @@ request asks for it. `vllm_omni_wo` is the same without: history that was evicte
 """
 
 from engines.composition import Composition
-from engines.speaking.library import SPEAKING
+from engines.turns.library import SPEAKING
 
 SYSTEMS = (
     Composition(

@@ -1,8 +1,8 @@
 """vLLM's resumable requests as they are, the Metronome paper's baseline: a session is one long request whose KV only
 grows. `vllm_realtime_pr49439` adds what vLLM pull request 49439 proposes: sessions that wait may be preempted, too."""
 
-from engines.calls.library import CALLS
 from engines.composition import Composition
+from engines.frames.library import CALLS
 
 SYSTEMS = (
     Composition(

@@ -5,7 +5,7 @@ from collections import Counter
 
 from engines.composition import Composition, Order
 from engines.core.policy import Plan, RequestView, StageView
-from engines.speaking.library import SPEAKING
+from engines.turns.library import SPEAKING
 
 
 class EarliestDeadlineFirst:

@@ -1,7 +1,7 @@
 """The same calls, step times and seeds through vLLM-Omni's own runtime and through our pipeline of it.
 
 The runtime is vLLM-Omni 0.30.0 unchanged (`engines/stock/omni`): API server, orchestrator, three stage processes and
-chunks through shared memory, on the wall clock. Ours is the pipeline of `engines/speaking` in virtual time. Both take
+chunks through shared memory, on the wall clock. Ours is the pipeline of `engines/turns` in virtual time. Both take
 the length of each reply from the trace and the time of each step from the deployment. Ours takes seconds outside the
 GPUs from deployment qwen3_omni_2gpu_modelled, which were measured with 4 calls under vllm_omni. The real side needs the
 environment of `make omni`, and a machine that does nothing else: its record says under `proof.cpu` what it took.

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engines.speaking.monitor import Ack, Monitor, Phase
 from engines.turn_taking.listening import LEAST_REPLY_S, Listening
 from engines.turn_taking.turn_taking_params import TurnTakingParams
+from engines.turns.monitor import Ack, Monitor, Phase
 from harness.clocks.clock import run
 from tests.harness.test_duplex_user import TURN
 from workloads.trace import Turn

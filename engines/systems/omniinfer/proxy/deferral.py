@@ -13,12 +13,12 @@ from engines.builder import Parts, Serving
 from engines.core.lifecycle import Lifecycle, Phase
 from engines.core.router import ChoosingRouter
 from engines.core.stage import ENTRY
-from engines.speaking import build_speaking
-from engines.speaking.hook import Hook
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import Reply, ReplyRequest
 from engines.systems.omniinfer.library import DividedParams
 from engines.systems.omniinfer.proxy.prefill import PrefillQueue
+from engines.turns import build_turns
+from engines.turns.hook import Hook
+from engines.turns.pipeline import Pipeline
+from engines.turns.reply import Reply, ReplyRequest
 
 
 class Deferral(Hook):
@@ -107,7 +107,7 @@ class Deferral(Hook):
 def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:
     """Put OmniInfer together: a speaking system, with `Deferral` in front of its prefill replicas where that is asked
     for."""
-    serving = build_speaking.build(parts, params, chosen)
+    serving = build_turns.build(parts, params, chosen)
     if params.deferred:
         pipeline = serving.gateway.pipeline
         router = pipeline.routers[ENTRY]

@@ -8,8 +8,8 @@ of audio. Speech is counted by the model's seconds a text token, as no talker ma
 import asyncio
 
 from engines.core.request import StageRequest
-from engines.speaking.monitor import Ack, Monitor
-from engines.speaking.reply import Progress, SpeechView
+from engines.turns.monitor import Ack, Monitor
+from engines.turns.reply import Progress, SpeechView
 
 
 class CallListeners:

@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from engines.calls.session_engine import SessionRequest
-from engines.speaking.gateway import Piece
+from engines.frames.session_engine import SessionRequest
+from engines.turns.gateway import Piece
 from workloads.trace import Turn
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from engines.core.router import AssigningRouter, Waits
-from engines.speaking.reply import Reply
+from engines.turns.reply import Reply
 
 
 class DecodeQueue:

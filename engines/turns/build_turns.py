@@ -13,10 +13,10 @@ from engines.core.policy import ReactingPolicy
 from engines.core.replica import Replica
 from engines.core.router import Router
 from engines.core.stage import ENTRY, AttentionWindow, Stage
-from engines.speaking.gateway import Gateway
-from engines.speaking.library import SpeakingParams
-from engines.speaking.monitor import Monitor
-from engines.speaking.pipeline import Pipeline
+from engines.turns.gateway import Gateway
+from engines.turns.library import SpeakingParams
+from engines.turns.monitor import Monitor
+from engines.turns.pipeline import Pipeline
 
 
 def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engines.calls.batcher import FrameBatcher
-from engines.calls.call import Call, Frame, Listener
-from engines.calls.call_params import CallParams
-from engines.calls.listeners import CallListeners
-from engines.calls.session_engine import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
 from engines.core.router import Router
 from engines.deployments import Deployment
+from engines.frames.batcher import FrameBatcher
+from engines.frames.call import Call, Frame, Listener
+from engines.frames.call_params import CallParams
+from engines.frames.listeners import CallListeners
+from engines.frames.session_engine import Chunk, SessionEngine, SessionRequest
 from engines.models.token_ids import audio_ids, density, first_answer_id, frame_tokens, template_ids
-from engines.speaking.gateway import AudioEncoder
+from engines.turns.gateway import AudioEncoder
 from workloads.trace import Turn
 
 

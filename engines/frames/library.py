@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from engines.calls.call_params import CallParams
 from engines.deployments import Deployment
+from engines.frames.call_params import CallParams
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 
@@ -23,7 +23,7 @@ class Calls:
         }
     )
     Params = CallParams
-    build = Deferred("engines.calls.build_calls:build")
+    build = Deferred("engines.frames.build_frames:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

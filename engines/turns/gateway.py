@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from engines.core.recorder import Recorder
 from engines.deployments import Deployment
 from engines.models.token_ids import text_ids, token_ids
-from engines.speaking.monitor import Ack, Monitor, Reports
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
+from engines.turns.monitor import Ack, Monitor, Reports
+from engines.turns.pipeline import Pipeline
+from engines.turns.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Turn
 
@@ -77,7 +77,7 @@ class _Session:
 
 
 class Gateway:
-    """The server as clients call it, already behind the network. Implements `engines.speaking.pipeline.Egress`.
+    """The server as clients call it, already behind the network. Implements `engines.turns.pipeline.Egress`.
 
     `system_tokens`: tokens of one prompt in front of every session's context, beyond a source's own. `begins`: session
     -> tokens that its context begins with instead.

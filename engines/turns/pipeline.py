@@ -17,10 +17,10 @@ from engines.core.replica import Replica
 from engines.core.router import AssigningRouter, BindingRouter, Router
 from engines.core.stage import ENTRY
 from engines.deployments import Deployment
-from engines.speaking.decode_queue import DecodeQueue
-from engines.speaking.hook import Hook
-from engines.speaking.orchestrator import Orchestrator
-from engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
+from engines.turns.decode_queue import DecodeQueue
+from engines.turns.hook import Hook
+from engines.turns.orchestrator import Orchestrator
+from engines.turns.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.trace import Turn
 
 CHUNK_FRAMES = 25

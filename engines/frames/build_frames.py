@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from engines.builder import Parts, Serving
-from engines.calls.call_params import CallParams
-from engines.calls.gateway import Text, TickGateway
-from engines.calls.listeners import CallListeners
-from engines.calls.session_engine import Said, SessionEngine
 from engines.composition import AdmissionControl, Order, Routing
 from engines.core.stage import ENTRY, AttentionWindow
+from engines.frames.call_params import CallParams
+from engines.frames.gateway import Text, TickGateway
+from engines.frames.listeners import CallListeners
+from engines.frames.session_engine import Said, SessionEngine
 from workloads.errors import UserError
 from workloads.generators import questions
 from workloads.trace import Trace

@@ -6,7 +6,7 @@ from typing import Any
 from engines.core.engine import StageEngine
 from engines.core.policy import RequestView
 from engines.core.request import StageRequest
-from engines.speaking.monitor import SessionView
+from engines.turns.monitor import SessionView
 from workloads.trace import Turn
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from engines.speaking.reply import Reply, ReplyRequest
+from engines.turns.reply import Reply, ReplyRequest
 from workloads.trace import Turn
 
 

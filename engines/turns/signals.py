@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from engines.speaking.monitor import Ack, Monitor, SessionView
+from engines.turns.monitor import Ack, Monitor, SessionView
 from workloads.errors import UserError, validate
 
 NEEDS = {

@@ -7,18 +7,18 @@ from typing import Protocol
 
 import numpy as np
 
-from engines.calls.call import Call, Frame
-from engines.calls.call_params import CallParams
-from engines.calls.session_engine import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import FrameLatency
 from engines.core.recorder import Recorder
+from engines.frames.call import Call, Frame
+from engines.frames.call_params import CallParams
+from engines.frames.session_engine import Chunk, SessionEngine, SessionRequest
 
 STEP_JITTER_CV = 0.3
 """Coefficient of variation of the costs of a batch: [chosen] specification 5.4."""
 
 
 class Gateway(Protocol):
-    """Makes batches and is told of their end; `engines.calls.gateway`. `stage`: whose replicas it feeds."""
+    """Makes batches and is told of their end; `engines.frames.gateway`. `stage`: whose replicas it feeds."""
 
     stage: str
     params: CallParams

@@ -72,7 +72,7 @@ class Speaking:
         }
     )
     Params = SpeakingParams
-    build = Deferred("engines.speaking.build_speaking:build")
+    build = Deferred("engines.turns.build_turns:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from engines.calls.listeners import CallListeners
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
 from engines.core.engine import StageEngine
@@ -21,6 +20,7 @@ from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
 from engines.core.step_cost import StepWork
+from engines.frames.listeners import CallListeners
 from workloads.errors import UserError
 from workloads.trace import Turn
 
