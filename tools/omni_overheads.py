@@ -9,6 +9,7 @@ medians over turns for `overheads` of a deployment (engines/deployments/qwen3_om
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,15 +18,16 @@ FIRST_CHUNK = 4
 """Frames of the first chunk."""
 
 
-def first(steps: pd.DataFrame, since_s: float) -> pd.Series | None:
-    """Return the first of these steps that was submitted after `since_s`."""
+def first(steps: Any, since_s: float) -> Any:
+    """Return the first row of a table of steps that was submitted after `since_s`; None where there is none."""
     later = steps[steps["submitted_s"] > since_s]
     return None if later.empty else later.iloc[0]
 
 
 def turns(record: Path) -> Iterator[dict[str, float]]:
     """Seconds of each turn from one place of the runtime to the next."""
-    steps, events = (pd.read_parquet(record / f"{name}.parquet") for name in ("runtime_steps", "events"))
+    steps: Any = pd.read_parquet(record / "runtime_steps.parquet")
+    events: Any = pd.read_parquet(record / "events.parquet")
     of = {stage: each.sort_values("submitted_s") for stage, each in steps.groupby("stage")}
     prompts = {stage: of[stage][of[stage]["prefill_tokens"] > 0] for stage in ("thinker", "talker")}
     chunks = of["vocoder"][of["vocoder"]["tokens"] == FIRST_CHUNK]
