@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -30,8 +29,9 @@ CHOICES = ("engine", "workload", "device")
 
 
 def _as_json(value: object) -> object:
-    """A path or a number of NumPy as YAML would have it."""
-    return str(value) if isinstance(value, Path) else value.item() if isinstance(value, np.generic) else value
+    """A path or a number of NumPy as YAML would have it. Nothing here imports NumPy, which takes a while."""
+    to_python = getattr(value, "item", None)
+    return str(value) if isinstance(value, Path) else to_python() if callable(to_python) else value
 
 
 Value = Annotated[JsonValue, BeforeValidator(_as_json)]

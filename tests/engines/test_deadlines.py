@@ -1,7 +1,5 @@
 """One meaning of a deadline: what a policy orders by is what the metric asks for."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,8 +34,7 @@ class Watching:
 def promised(trace: Trace) -> Trace:
     """Users at different distances, to some of whose turns nothing is promised."""
     return Trace.from_turns(
-        replace(
-            turn,
+        turn.changed(
             network_s=NETWORK_S[turn.session % 3],
             ttft_deadline_s=DEADLINES_S[turn.turn % 3] if (turn.session + turn.turn) % 4 else None,
         )
