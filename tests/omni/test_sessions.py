@@ -54,6 +54,7 @@ def test_the_talker_gets_the_states_of_a_prompt_whose_kv_was_found(liveserve: Om
         async with connect(address(liveserve), max_size=None) as session:
             await say(session, "session.update", session=ABOUT)
             await turn(session, 4, 0.32, spoken_s=20)
+            await say(session, "output_audio_buffer.clear")  # else it still plays, and no turn begins
             begun_s = time.monotonic()
             await turn(session, 200, 16.0)
             return begun_s
