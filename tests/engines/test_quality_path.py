@@ -264,7 +264,7 @@ def test_the_picture_is_drawn_from_the_answers(measured: Path):
     (free,) = (card for card in load_group(measured).cards if card.figure.name.endswith("quality"))
     assert free.figure.draw is not None
     with style():
-        picture = free.figure.draw(free.panels, free.figure.paper)
+        picture = free.figure.draw(free.panels)
     assert all(axes.has_data() for axes in picture.figure.axes)  # type: ignore[union-attr]
 
 
