@@ -70,9 +70,8 @@ class OmniParams(BaseModel):
     def told(self, stage: str) -> StockParams:
         """What our parts at a stage are told."""
         shared = self.model_dump(exclude={"active_stream_window", "gpu"})
-        first = (
-            1 if self.served.speech_only else 4
-        )  # vllm_omni 0.30.0, deploy/qwen3_tts.yaml, qwen3_omni_duplex.yaml
+        # vllm_omni 0.30.0, deploy/qwen3_tts.yaml and qwen3_omni_duplex.yaml
+        first = 1 if self.served.speech_only else 4
         more = {"stage": stage, "token_per_frame": True, "first_chunk_frames": first}
         return StockParams.model_validate(shared | more)
 

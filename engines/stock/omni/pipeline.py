@@ -48,11 +48,8 @@ def deploy(params: OmniParams) -> dict[str, Any]:
     assert package is not None and package.origin is not None, "the environment of `make omni`"
     served = params.served
     if served.speech_only:
-        pipeline, shipped, own = (
-            "qwen3_tts",
-            "qwen3_tts.yaml",
-            {"model_runner": "v1"},
-        )  # v2 passes the executor by
+        pipeline, shipped = "qwen3_tts", "qwen3_tts.yaml"
+        own: dict[str, Any] = {"model_runner": "v1"}  # v2 passes the executor by
     else:
         pipeline, shipped = "qwen3_omni_moe", "qwen3_omni_duplex.yaml"
         own = {"session_mode": "duplex", "duplex_session": {"max_sessions": MOST_SESSIONS}}
