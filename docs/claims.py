@@ -50,7 +50,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
         ours = row["ours_text"] + (f" ({row['interval_text']})" if row["interval_text"] else "")
         return [row["card"].partition("-")[2], row["claim"], row["paper_text"], ours, _verdict(row)]
 
-    return _lines(["card", "claim", "paper", "here", "verdict"], map(cells, rows))
+    return _lines(["card", "claim", "paper", "ours", "verdict"], map(cells, rows))
 
 
 def _headline(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -58,7 +58,7 @@ def _headline(rows: Sequence[dict[str, Any]]) -> list[str]:
         why = row["explanation"] or row["remark"] or "–"
         return [row["claim"], row["paper_text"], row["ours_text"], row["interval_text"], _verdict(row), why]
 
-    return _lines(["headline", "paper", "here", "95 % interval", "verdict", "cause"], map(cells, rows))
+    return _lines(["headline", "paper", "ours", "95 % interval", "verdict", "cause"], map(cells, rows))
 
 
 def _verdict(row: dict[str, Any]) -> str:
