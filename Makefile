@@ -51,9 +51,10 @@ perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the shar
 conformance: $(VENV)/.ready  ## run vLLM's own tests of its scheduler with ours in its place (ARGS="--release 0.33.0")
 	$(BIN)/python -m tests.selftest.vllm_tests $(ARGS)
 
-lint: $(VENV)/.ready  ## check style and types
+lint: $(VENV)/.ready  ## check style, types and the words of pages and messages (docs/style.md)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.plain_words
 	$(BIN)/pyright
 
 docs: .venv/.docs-ready  ## build the documentation into build/docs, with every link checked
