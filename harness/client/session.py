@@ -33,9 +33,9 @@ class Server(Protocol):
 
     `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over. It was scheduled for `end_s`, s on
     the loop's clock, from where latencies and deadlines count. `reports`: offers reports of playback to a server that
-    reads them when it needs them; False where each has to be sent. `playback_ack`: states when the report arrives, and
-    returns for how long, s, the player may stand still before another report is news. `barge_in`: the user speaks over
-    the reply, `played_s` s of which have been played.
+    reads them when it needs them; False where each has to be sent. `playback_ack`: a report of playback that arrives at
+    `at_s`; returns how long, s, the player may stand still before the next report tells the server something new.
+    `barge_in`: the user speaks over the reply after hearing `played_s` s of it.
     """
 
     def open(self, session: int, listener: Any) -> None: ...
@@ -136,8 +136,11 @@ class Client(User):
 
     @staticmethod
     def texts(group: "ListenerGroup", tokens: "BatchTokens") -> None:
-        """A token for each, which is not its reply's first. All that comes of it is a row of the log, so that in
-        virtual time no timer is set for it."""
+        """Tell each listener of one more text token, which is not the first of its reply.
+
+        Such a token only adds a row to the log. In virtual time the rows of all listeners are entered at once, without
+        a timer for each.
+        """
         one: Client = group.listeners[0]
         loop, log = one._loop, one._log
         known: _Away | None = group.kept
@@ -262,8 +265,11 @@ class Client(User):
 
 
 class _Away(NamedTuple):
-    """How far clients are away, None where one is not away or does not listen. `cut_short`: turns that had failed by
-    then, after which it may be another."""
+    """Network delays of a group's clients, s; None where a client has none or does not listen.
+
+    `cut_short`: number of turns that had failed when this was made. When it grows, a client may have stopped listening,
+    and this is made again.
+    """
 
     network_s: np.ndarray | None
     cut_short: int
@@ -285,9 +291,10 @@ ROUNDING_S = 1e-6
 
 
 class Reports:
-    """The acks of one reply's playback, one every `every_s` from `begin_s` on: what was heard when, as known then.
+    """The acks of one reply's playback, one every `every_s` from `begin_s` on. An ack states what was heard by then.
 
-    `next_s`: when the next one is sent; `first_s`: when the first that nobody has read was or will be.
+    No timer is set for each: they are made when they are needed. `next_s`: when the next ack is sent. `first_s`:
+    when the first unread ack was sent or will be.
     """
 
     def __init__(self, playback: Playback, begin_s: float, every_s: float, network_s: float) -> None:
@@ -315,7 +322,7 @@ class Reports:
         return unread
 
     def still_s(self, patience_s: float) -> float:
-        """When the first is sent that finds the player at a standstill for so long, unless more sound comes."""
+        """Return when the first ack is sent that finds the player idle for `patience_s`, if no more sound comes."""
         at_s, last_s = self.next_s, self.next_s - self._every_s
         until_s = max(self._playback.end_s, last_s) + patience_s - ROUNDING_S
         while at_s < until_s:
@@ -395,8 +402,10 @@ class Listening:
         self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
 
     def _surprise(self) -> None:
-        """Send the ack that is due rather than let it be read, and wake for the next that could tell something new: a
-        player that runs is where it was to be expected, one at a standstill falls behind."""
+        """Send the ack that is due, and wake for the next one that could tell the server something new.
+
+        A player that runs is where the server expects it. One that stands still falls behind.
+        """
         reports, due_s, patience_s = self._reports, self._timers["ack"].when(), 0.0
         assert reports is not None
         reports.make(math.nextafter(due_s, 0.0))

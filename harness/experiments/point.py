@@ -28,10 +28,11 @@ Parameters = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Setup:
-    """What the settings of a point came to: all that its worker needs of them.
+    """A point's settings as the objects that its worker uses: names are looked up, defaults filled in, all is valid.
 
-    `kind`: of its workload. `system`: the parameters of its engine. `server`: of an endpoint, which runs already, the
-    target. `step_file`: its profile.
+    `kind`: the kind of its workload, which says how users play it and how it is measured. `workload`, `client`,
+    `system`: parameters of the workload, the client and the engine. `server`: the server to build, or the endpoint
+    to call, which runs already. `step_file`: the profile of step times that it replays with.
     """
 
     kind: Kind
@@ -55,7 +56,7 @@ class Setup:
 
 
 class Point(BaseModel):
-    """One measured configuration and seed: its facts, which a record stores, and what its settings came to."""
+    """One measured configuration and seed. A record stores all fields but `resolved`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,7 +79,7 @@ class Point(BaseModel):
         None,
         exclude=True,
         repr=False,
-        description="as `setup`; None of a point that was read from its record",
+        description="read it as `setup`; None where the point was read from its record",
     )
 
     @property
@@ -120,8 +121,10 @@ GROUPS = ("workload_params", "client_params", "server_params", "engine_params")
 
 
 def id_of(point: Mapping[str, Any]) -> str:
-    """First 16 hexadecimal digits of the SHA-256 over the canonical JSON of everything of a point but `axes`: also of
-    one that was stored when points had fewer fields."""
+    """Return the first 16 hexadecimal digits of the SHA-256 over a point's canonical JSON without `axes`.
+
+    `point` is a mapping, because an older record may lack fields that points have now: its id stays the same.
+    """
     facts = {name: value for name, value in point.items() if name != "axes"}
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

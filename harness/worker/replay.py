@@ -77,7 +77,7 @@ def replay(
     vllm_release.check_loaded(served.params.vllm)
     log = EventLog(folder)
     of_users = int(np.isnan(trace.columns()["pool"]).sum())
-    point_progress.expect(of_users or len(trace))  # what a pool begins nobody knows
+    point_progress.expect(of_users or len(trace))  # nobody knows how many turns of a pool begin
     proof = _of_process()
     cost: dict[str, Any] = {}
     begun = time.perf_counter()
