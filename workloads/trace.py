@@ -72,7 +72,8 @@ CONTENTS = 2**53
 """Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
 
 MADE_AT_ONCE = 64
-"""Sessions of which objects are made together: enough for columns to pay, no long stop for a client. [chosen]"""
+"""Sessions whose objects are made together: many enough for column-wise work to be fast, and few enough that no client
+waits long for it. [chosen]"""
 
 Columns = dict[str, np.ndarray]
 
@@ -93,7 +94,7 @@ class Turn:
     history_tokens    context before this turn as the source states it; None: the earlier turns accumulate
     network_s         one-way delay between client and server, the same on every turn of a session
     visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
-    content           what is heard, as a number below 2**53: equal content, equal tokens; None: as in no other turn
+    content           number below 2**53 of what is heard: equal content, equal tokens; None: shared with no turn
     request           its class and urgency, where the trace has any (`columns.classes`)
     microphone        pauses and sounds of an open microphone (`columns.duplex_events`)
     job               its part of an agent's job (`columns.jobs`)
@@ -193,7 +194,7 @@ class Trace:
         return tuple(_sessions(self._columns))
 
     def each_session(self) -> Iterator[Session]:
-        """The same for whoever goes through them once: they are made when they are due, and kept by nobody."""
+        """Iterate over `sessions` without keeping them: they are made when they are due."""
         return _sessions(self._columns) if "sessions" not in self.__dict__ else iter(self.sessions)
 
     def __len__(self) -> int:
@@ -241,7 +242,7 @@ class Trace:
         return dict(self._columns)
 
     def written(self) -> list[pa.Field]:
-        """The fields that a file of this trace holds: all but those that no turn has and few traces do."""
+        """The fields that a file of this trace holds: all, without the columns of `UNWRITTEN` that are empty."""
         return [f for f in SCHEMA if f.name not in UNWRITTEN or not _missing(self._columns[f.name]).all()]
 
     def values(self, field: pa.Field) -> list[Any]:
@@ -281,7 +282,7 @@ class Trace:
 
 
 def _made_from(path: Path) -> str:
-    """How a trace would be made of the file, or of anything."""
+    """Say how to make a trace of the file, for an error message."""
     if path.suffix in (".csv", ".gz", ".json"):
         made = f"rehearse trace make WORKLOAD --set path={path} --out trace.parquet"
         return f"a trace is made of it by `{made}`, with a workload that replays such files, as burstgpt or sharegpt"
