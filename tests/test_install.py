@@ -96,7 +96,7 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
             "--duration",
             "12",
             "--set",
-            "slip_limit_ms=2000",
+            "send_delay_limit_ms=2000",
         )
         assert "INCONCLUSIVE" in run(*call, "--out", "a", cwd=tmp_path, status=3)  # of so few turns
     (row,) = json.loads((tmp_path / "a" / "summary.json").read_text())

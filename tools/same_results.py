@@ -4,7 +4,8 @@
 
 BEFORE and AFTER are results folders, or folders of results folders. A point is known by what was asked of it, because
 ids hold the program. Names given with `--without` belong to removed features: parameters, columns and metrics of these
-names are left out. The exit status is 1 if anything differs or if a point of BEFORE is missing.
+names are left out. Former names (`harness.metrics.former_names`) are compared with the names now, by value. The exit
+status is 1 if anything differs or if a point of BEFORE is missing.
 """
 
 import json
@@ -12,8 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+
+from harness.metrics.former_names import SETTINGS
+from harness.metrics.stages import renamed
 
 Points = dict[str, Path]
 
@@ -24,6 +29,7 @@ def points(folder: Path, without: frozenset[str]) -> Points:
     for manifest in sorted(folder.rglob("points/*/manifest.json")):
         asked = json.loads(manifest.read_text())["point"]
         del asked["code_hash"]
+        asked["axes"] = [_now(name) for name in asked.get("axes", ())]
         run = str(manifest.parents[2].relative_to(folder))
         found[f"{run} {json.dumps(_pruned(asked, without), sort_keys=True)}"] = manifest.parent
     return found
@@ -40,10 +46,19 @@ def differences(before: Path, after: Path, without: frozenset[str]) -> Iterator[
         elif file.endswith(".json"):
             yield file, None if _summary(old, without) == _summary(new, without) else "has other values"
         else:
-            tables = [pq.read_table(path) for path in (old, new)]
+            tables = [_by_names_now(pq.read_table(path)) for path in (old, new)]
             kept = [table.drop_columns([*without.intersection(table.column_names)]) for table in tables]
-            same = bool(without) and kept[0].equals(kept[1], check_metadata=True)
+            by_value = bool(without) or tables[0].schema != pq.read_schema(old)
+            same = by_value and kept[0].equals(kept[1], check_metadata=True)
             yield file, None if same else "has other bytes"
+
+
+def _by_names_now(table: pa.Table) -> pa.Table:
+    return table.rename_columns([_now(name) for name in table.column_names])
+
+
+def _now(name: str) -> str:
+    return SETTINGS.get(name, renamed(name))
 
 
 def _summary(path: Path, without: frozenset[str]) -> Any:
@@ -63,7 +78,7 @@ def _data(folder: Path) -> list[str]:
 
 def _pruned(value: Any, without: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _pruned(each, without) for key, each in value.items() if key not in without}
+        return {_now(key): _pruned(each, without) for key, each in value.items() if key not in without}
     return [_pruned(each, without) for each in value] if isinstance(value, list) else value
 
 

@@ -43,7 +43,7 @@ class ClientParams(BaseModel):
         gt=0,
         description="a turn fails when it takes this much longer than its speech and full reply last",
     )
-    send_lag_limit_s: float = Field(
+    turn_send_delay_limit_s: float = Field(
         0.05,
         gt=0,
         description="on the wall clock a point is invalid, not slow, when a tenth of its turns is sent later than this",

@@ -26,7 +26,7 @@ class SendLog:
         self._rows.extend((self._codes[kind], session, due_s, sent_s))
 
     def table(self, begin: int = 0) -> pa.Table:
-        """Columns kind, session, due_s and slip_s (sent − due, s), in the order of sending, from row `begin` on."""
+        """Return kind, session, due_s and send_delay_s (sent − due, s) of each send from row `begin` on, in order."""
         rows = np.array(self._rows[4 * begin :]).reshape(-1, 4)
         kinds = pa.DictionaryArray.from_arrays(
             pa.array(rows[:, 0].astype(np.int32)), pa.array(KINDS, pa.string())
@@ -36,12 +36,12 @@ class SendLog:
                 "kind": kinds,
                 "session": rows[:, 1].astype(np.int32),
                 "due_s": rows[:, 2],
-                "slip_s": rows[:, 3] - rows[:, 2],
+                "send_delay_s": rows[:, 3] - rows[:, 2],
             }
         )
 
     def recent(self) -> np.ndarray:
-        """Slips (s) since this was last asked."""
+        """Send delays (s) since this was last asked."""
         rows = np.array(self._rows[4 * self._asked :]).reshape(-1, 4)
         self._asked += len(rows)
         return rows[:, 3] - rows[:, 2]

@@ -130,7 +130,7 @@ class TargetParams(BaseModel):
     connect_timeout_s: float = Field(
         10.0, gt=0, le=300, description="a connection that takes longer failed, s"
     )
-    slip_limit_ms: float = Field(
+    send_delay_limit_ms: float = Field(
         20.0, gt=0, description="a send may be so late, ms; a point with more than 5 % later ones is INVALID"
     )
     shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")

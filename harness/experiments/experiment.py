@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -15,8 +16,11 @@ from pydantic import (
     model_validator,
 )
 
+from harness.metrics import former_names
 from workloads.errors import CONTROL, UserError, validate
 from workloads.files.yaml_file import read_yaml
+
+V = TypeVar("V")
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
@@ -36,6 +40,14 @@ def _as_json(value: object) -> object:
 
 Value = Annotated[JsonValue, BeforeValidator(_as_json)]
 """A parameter's value, before its model has read it."""
+
+
+def renamed(settings: Mapping[str, V]) -> dict[str, V]:
+    """Return the settings by their names now. UserError for a setting that is given by both of its names."""
+    for old, new in former_names.SETTINGS.items():
+        if old in settings and new in settings:
+            raise UserError(f"{old} is the former name of {new}, and both are given; leave {old} out.")
+    return former_names.now(former_names.SETTINGS, settings)
 
 
 class Experiment(BaseModel):
@@ -73,6 +85,11 @@ class Experiment(BaseModel):
         default=[0], min_length=1, description="seeds; a single number N stands for 0 .. N-1"
     )
     timeout_s: float = Field(default=900, gt=0, description="wall-clock limit of one point, s")
+
+    @field_validator("set", "grid", "along", mode="before")
+    @classmethod
+    def _by_names_now(cls, value: Any) -> Any:
+        return renamed(value) if isinstance(value, dict) else value
 
     @field_validator("seeds", mode="before")
     @classmethod

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from yaml.constructor import ConstructorError
 
 from engines.devices.names import REAL_DEVICES
 from harness.experiments.expand import check_names, parameters
-from harness.experiments.experiment import CHOICES, Experiment
+from harness.experiments.experiment import CHOICES, Experiment, renamed
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import parse_yaml
-
-V = TypeVar("V")
-
-RENAMED = {"lazy_steps": "decode_fast_path"}
-"""Settings of the version before -> their names now, which are read for one version more: from `--set`, an
-experiment's file and a results directory that is run again."""
-
 
 Settings = Mapping[str, object] | Sequence[str]
 """Settings by name, each such text as `--set` takes, a value, or a list of values; or whole texts, `NAME=VALUE`."""
@@ -55,8 +48,6 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
     setting of the experiment that only a replaced workload or engine understood is dropped; one from
     `settings` never is.
     """
-    by_names = {group: renamed(getattr(experiment, group)) for group in ("set", "grid", "along")}
-    experiment = experiment.model_copy(update=by_names)
     check_names(experiment)
     values = {name: _values(name, given) for name, given in renamed(settings).items()}
     changes: dict[str, Any] = {}
@@ -116,14 +107,6 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
             )
         settings[name] = value
     return renamed(settings)
-
-
-def renamed(settings: Mapping[str, V]) -> dict[str, V]:
-    """The settings by their names of this version; UserError where one is given by both of its names."""
-    for old, new in RENAMED.items():
-        if old in settings and new in settings:
-            raise UserError(f"{old} is the former name of {new}, and both are given; leave {old} out.")
-    return {RENAMED.get(name, name): value for name, value in settings.items()}
 
 
 def parse_setting(name: str, text: str) -> list[Any]:

@@ -63,7 +63,7 @@ class Kind(Protocol[P_contra]):
         """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.events.log`;
         `turns` are the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
 
-        The table has `session`, `turn` and `send_lag_s`. What means the same as in `harness.metrics` has its name and
+        The table has `session`, `turn` and `send_delay_s`. What means the same as in `harness.metrics` has its name and
         unit there, so that tables, pictures and comparisons know it.
         """
         ...

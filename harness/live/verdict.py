@@ -55,7 +55,7 @@ from harness.slo.targets import (
 )
 
 MOST_LATE = 0.05
-"""Share of the sends that may be later than `slip_limit_ms`. [chosen]"""
+"""Share of the sends that may be later than `send_delay_limit_ms`. [chosen]"""
 _SHED, _LATE = "sessions turned away", "no answer in time"
 _HINTS = (
     (r"http (404|405|501)$", "there are no chat completions at the url; correct its path, often /v1"),
@@ -118,15 +118,16 @@ def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams)
     late = late_share(merged, target)
     if late > MOST_LATE:
         return (
-            f"{100 * late:.1f} % of the sends were later than slip_limit_ms={target.slip_limit_ms:g} allows: the load "
-            "generator was late, not the server; give it more --shards, a quieter machine or fewer sessions"
+            f"{100 * late:.1f} % of the sends were later than send_delay_limit_ms={target.send_delay_limit_ms:g} "
+            "allows: the load generator was late, not the server; give it more --shards, a quieter machine or fewer "
+            "sessions"
         )
     lag_s = measurement.metrics["server_lag_p99"]["value"]
-    if lag_s is not None and 1e3 * lag_s > target.slip_limit_ms:
+    if lag_s is not None and 1e3 * lag_s > target.send_delay_limit_ms:
         return (
-            f"the P99 of the server's own loop lag is {1e3 * lag_s:.1f} ms, above slip_limit_ms="
-            f"{target.slip_limit_ms:g}: its machine starved the server, its engine was not slow; give it a core of its "
-            "own, a quieter machine or fewer sessions"
+            f"the P99 of the server's own loop lag is {1e3 * lag_s:.1f} ms, above send_delay_limit_ms="
+            f"{target.send_delay_limit_ms:g}: its machine starved the server, its engine was not slow; give it a "
+            "core of its own, a quieter machine or fewer sessions"
         )
     return None
 
@@ -143,17 +144,18 @@ def _why_no_batch(batch: Merged | None, target: TargetParams) -> str | None:
     late = late_share(batch, target)
     if late > MOST_LATE:
         return (
-            f"{100 * late:.1f} % of the batch's sends were later than slip_limit_ms={target.slip_limit_ms:g} allows: "
-            "its load generator was late; give it a quieter machine or fewer documents"
+            f"{100 * late:.1f} % of the batch's sends were later than send_delay_limit_ms="
+            f"{target.send_delay_limit_ms:g} allows: its load generator was late; give it a quieter machine "
+            "or fewer documents"
         )
     return None
 
 
 def late_share(merged: Merged, target: TargetParams) -> float:
-    """Share of the sends that were later than `slip_limit_ms` allows; 0 of none."""
-    slips_s = merged.sends["slip_s"].to_numpy()
-    slips_s = slips_s[~np.isnan(slips_s)]
-    return float((1e3 * slips_s > target.slip_limit_ms).mean()) if slips_s.size else 0.0
+    """Share of the sends that were later than `send_delay_limit_ms` allows; 0 of none."""
+    delays_s = merged.sends["send_delay_s"].to_numpy()
+    delays_s = delays_s[~np.isnan(delays_s)]
+    return float((1e3 * delays_s > target.send_delay_limit_ms).mean()) if delays_s.size else 0.0
 
 
 def _why_failed(kind: LiveKind[Any], measurement: Measurement) -> str | None:
@@ -191,7 +193,7 @@ class Observed:
     metrics: Mapping[str, dict[str, Any]]
     requests: pd.DataFrame
     sends: pd.DataFrame | None = None
-    """Sends of a live run in which some send was later than its `slip_limit_ms`."""
+    """Sends of a live run in which some send was later than its `send_delay_limit_ms`."""
 
     def without_delay(self) -> "Observed":
         """The same with each turn's own send delay taken off its latencies."""
@@ -215,7 +217,12 @@ _LAST_SENDS = ("commit", "request", "text")
 def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
     """How much later than due the send that ended each turn went, s; 0 where it is not known."""
     last = sends.loc[sends["kind"].isin(_LAST_SENDS)]
-    last = (last if len(last) else sends).filter(["session", "due_s", "slip_s"]).dropna().sort_values("due_s")
+    last = (
+        (last if len(last) else sends)
+        .filter(["session", "due_s", "send_delay_s"])
+        .dropna()
+        .sort_values("due_s")
+    )
     turns = requests.filter(["session", "turn_start_s", "turn_end_s"]).reset_index(drop=True)
     known = turns.dropna(subset=["turn_end_s"]).sort_values("turn_end_s").reset_index()
     known["until_s"] = known["turn_end_s"] + 1e-3  # times of a trace and of a clock differ by rounding
@@ -225,7 +232,7 @@ def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
     )
     own = (found["due_s"] >= found["turn_start_s"].fillna(-np.inf) - 1e-3).to_numpy()
     delays_s = np.zeros(len(turns))
-    delays_s[found["index"]] = np.where(own, found["slip_s"].clip(lower=0.0).to_numpy(float), 0.0)
+    delays_s[found["index"]] = np.where(own, found["send_delay_s"].clip(lower=0.0).to_numpy(float), 0.0)
     return delays_s
 
 

@@ -1,7 +1,7 @@
 """Metrics of live runs beside the ordinary: how good the load was, and what only sockets can lose.
 
-A send is one message or request of a client. Its slip is how much later it went than the plan, or than the connection
-that had to be ready for it. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
+A send is one message or request of a client. Its send delay counts from when it was due, or from when the connection
+that it needs was ready. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ BENCHMARK = {
 """What `vllm bench serve --omni` counts (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
 
 FLOOR = {
-    "floor_slip_p99": "slip_p99_s",
+    "floor_send_delay_p99": "send_delay_p99_s",
     "floor_ttfp_bias_p50": "bias_p50_s",
     "floor_ttfp_bias_p99": "bias_p99_s",
 }
@@ -49,22 +49,22 @@ def summarise_live(
     """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
     `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
-    empty. `late_s`: the slip above which a send is late. `window`: that metrics of turns are over. `scrape`: what the
-    server said of itself (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
+    empty. `late_s`: the send delay above which a send is late. `window`: that metrics of turns are over. `scrape`: what
+    the server said of itself (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
-    slips = sends["slip_s"].to_numpy(float)
-    slips = slips[~np.isnan(slips)]
+    delays = sends["send_delay_s"].to_numpy(float)
+    delays = delays[~np.isnan(delays)]
     connects = events["value"].to_numpy(float)[kinds == "connected"]
     closed = failures["reason"].astype(str).str.startswith("closed").to_numpy(bool)
     measured: dict[str, Measured] = {
-        "send_slip_p50": _quantile(slips, 0.5),
-        "send_slip_p99": _quantile(slips, 0.99),
-        "send_slip_p999": _quantile(slips, 0.999),
-        "send_slip_max": _quantile(slips, 1.0),
-        "sends": (float(slips.size), slips.size, 0),
-        "sends_late": (float((slips > late_s).sum()), slips.size, 0),
+        "send_delay_p50": _quantile(delays, 0.5),
+        "send_delay_p99": _quantile(delays, 0.99),
+        "send_delay_p999": _quantile(delays, 0.999),
+        "send_delay_max": _quantile(delays, 1.0),
+        "sends": (float(delays.size), delays.size, 0),
+        "sends_late": (float((delays > late_s).sum()), delays.size, 0),
         "requests_repeated": _repeated(sends),
         "early_replies": _early(events, None if requests is None else counted(requests)),
         "tokens_stated": _stated(events, None if requests is None else counted(requests)),
@@ -151,7 +151,7 @@ def _benchmark(requests: pd.DataFrame | None) -> dict[str, Measured]:
         values = [np.empty(0)] * len(BENCHMARK)
     else:
         done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
-        columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_lag_s", "audio_s")
+        columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_delay_s", "audio_s")
         ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
         values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
     return {
@@ -226,14 +226,14 @@ def without_batch(asked: int | None) -> dict[str, Measured]:
     """
     if asked is None:
         return dict.fromkeys(BATCH_NAMES, (None, 0, 0))
-    return {**dict.fromkeys(BATCH_NAMES, (0.0, 0, 0)), "batch_slip_p99": (None, 0, 0)}
+    return {**dict.fromkeys(BATCH_NAMES, (0.0, 0, 0)), "batch_send_delay_p99": (None, 0, 0)}
 
 
-def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> dict[str, Measured]:
+def batch_metrics(events: pd.DataFrame, delays_s: np.ndarray, window: Window) -> dict[str, Measured]:
     """Return the metrics of a batch that ran at the same time as the users, by name.
 
     A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
-    whichever document, and not by documents that ended. `events`: of the documents; `slips_s`: of their sends.
+    whichever document, and not by documents that ended. `events`: of the documents; `delays_s`: of their sends.
     """
     kinds, t = events["kind"].astype(str).to_numpy(), events["t"].to_numpy(float)
     inside = (t >= window.begin_s) & (t <= window.end_s)
@@ -242,14 +242,14 @@ def batch_metrics(events: pd.DataFrame, slips_s: np.ndarray, window: Window) -> 
     arrived = float(events["value"].to_numpy(float)[text & inside].sum()) * _tokens_a_message(events)
     started, ended, failed = (kinds == kind for kind in ("turn_start", "turn_done", "turn_failed"))
     n = int(started.sum())
-    sent = slips_s[~np.isnan(slips_s)]
+    sent = delays_s[~np.isnan(delays_s)]
     return {
         "batch_tps": (arrived / length_s if length_s > 0 else None, int((text & inside).sum()), 0),
         "batch_in_flight": (on_line_mean(events, window), n, 0),
         "batch_completed": (float((ended & inside).sum()), n, 0),
         "batch_failed": (float((failed & inside).sum()), n, 0),
         "batch_cut": (float(n - ended.sum() - failed.sum()), n, 0),
-        "batch_slip_p99": (float(np.quantile(sent, 0.99)) if sent.size else None, sent.size, 0),
+        "batch_send_delay_p99": (float(np.quantile(sent, 0.99)) if sent.size else None, sent.size, 0),
     }
 
 
@@ -272,17 +272,17 @@ _NULL = "measured against the null server just before, with as many sessions and
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
     **{
-        f"send_slip_{statistic}": Definition(
+        f"send_delay_{statistic}": Definition(
             "s",
-            f"{text} of the send slip: how late the load generator sent, which no server is to blame for; "
-            "a point with more than 5 % of its sends later than slip_limit_ms is INVALID",
+            f"{text} of the send delay: how late the load generator sent, which no server is to blame for; "
+            "a point with more than 5 % of its sends later than send_delay_limit_ms is INVALID",
             _SENDS,
             "lower",
         )
         for statistic, text in (("p50", "P50"), ("p99", "P99"), ("p999", "P99.9"), ("max", "largest"))
     },
     "sends": Definition("1", "messages and requests sent", _SENDS, None),
-    "sends_late": Definition("1", "of these, sent later than slip_limit_ms allows", _SENDS, "lower"),
+    "sends_late": Definition("1", "of these, sent later than send_delay_limit_ms allows", _SENDS, "lower"),
     "requests_repeated": Definition(
         "1",
         "requests that were sent a second time, as the server had just closed the kept connection: load that is not in "
@@ -351,13 +351,13 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         f"server_lag_{statistic}": Definition(
             "s",
             f"{text} of how late the server's own loop ran its timers, where a server of ours tells it; a point whose "
-            "P99 exceeds slip_limit_ms is INVALID: its machine starved it",
+            "P99 exceeds send_delay_limit_ms is INVALID: its machine starved it",
             "over the timers of its loop, one each 10 ms, in the steady window",
             "lower",
         )
         for statistic, text in (("p99", "P99"), ("max", "largest"))
     },
-    "floor_slip_p99": Definition("s", "P99 of the send slip of the generator itself", _NULL, "lower"),
+    "floor_send_delay_p99": Definition("s", "P99 of the send delay of the generator itself", _NULL, "lower"),
     **{
         f"floor_ttfp_bias_{statistic}": Definition(
             "s",
@@ -418,7 +418,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     "batch_cut": Definition(
         "1", "batch documents under way when the last user had gone, which did not fail", "at that time", None
     ),
-    "batch_slip_p99": Definition(
+    "batch_send_delay_p99": Definition(
         "s",
         "P99 of the send delay of batch requests; a point with more than 5 % of them late is INVALID",
         "over all documents",

@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "turn_start_s": ("float64", "time at which the user begins"),
     "turn_end_s": ("float64", "time of the scheduled end of the user's turn"),
     "completion_s": ("float64", "time at which the reply was received in full, or of the barge-in"),
-    "send_lag_s": ("float64", "actual send of the end of the turn behind its schedule"),
+    "send_delay_s": ("float64", "actual send of the end of the turn behind its schedule"),
     "audio_ttfp_s": (
         "float64",
         "turn_end_s to the first non-empty audio packet; missing where the reply began before turn_end_s",
@@ -322,7 +322,7 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
         "turn_start_s": turns.reduce("t", "min", "turn_start"),
         "turn_end_s": turns.end_s,
         "completion_s": _select(turns, reply_done_s, turns.cut_s),
-        "send_lag_s": turns.reduce("value", "first", "turn_end"),
+        "send_delay_s": turns.reduce("value", "first", "turn_end"),
         "e2e_s": np.where(turns.completed, reply_done_s - turns.end_s, np.nan),
         "heard_s": np.where(turns.spoken, heard_s, np.nan),
         "barge_in_missed": turns.has("barge_in_missed"),

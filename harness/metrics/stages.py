@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from engines.core.stage import ENTRY
+from harness.metrics.former_names import COLUMNS, METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,7 @@ def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
 
 
 def renamed(name: str) -> str:
-    """Return the present name of a metric, or of a column of a request table, of a record. Until 0.2 the first stage
-    was `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
-    return _BEFORE.sub(f"_{ENTRY}", name)
+    """Return the present name of a metric, or of a column of a record's table. In records of version 0.1 the first
+    stage is `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
+    request_class, dot, own = name.rpartition(".")
+    return f"{request_class}{dot}{_BEFORE.sub(f'_{ENTRY}', METRICS.get(own, COLUMNS.get(own, own)))}"

@@ -201,8 +201,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
             "lower",
         ),
     ),
-    "send_lag": Distribution(
-        "send_lag_s",
+    "turn_send_delay": Distribution(
+        "send_delay_s",
         ("p99",),
         Definition(
             "s",

@@ -42,6 +42,7 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 from harness.events.log import COMPRESSION
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.point import Point, id_of
+from harness.metrics.former_names import FLOOR, now
 from harness.metrics.stages import renamed
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
@@ -50,6 +51,8 @@ from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
+RENAMED_TABLES = ("requests", "sends")
+"""Tables that had columns of other names in the version before."""
 _SUFFIXES = (".parquet", ".json", ".flac")
 """Suffixes of the files of a record other than its log and its reason."""
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -160,7 +163,7 @@ class Record:
             found = pd.read_parquet(path, **options)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from None
-        return found.rename(columns=renamed) if name == "requests" else found
+        return found.rename(columns=renamed) if name in RENAMED_TABLES else found
 
 
 def load_record(folder: Path) -> Record:
@@ -185,7 +188,14 @@ def load_record(folder: Path) -> Record:
             counters = dict(results["counters"])
         except (KeyError, TypeError, ValueError):
             raise _damaged(folder, f"{SUMMARY} is not what was written") from None
-    return Record(folder, manifest.point, stored, metrics, counters)
+    return Record(folder, manifest.point.renamed(), _renamed_floor(stored), metrics, counters)
+
+
+def _renamed_floor(manifest: dict[str, Any]) -> dict[str, Any]:
+    cost = manifest.get("cost")
+    if not (isinstance(cost, dict) and isinstance(cost.get("floor"), dict)):
+        return manifest
+    return {**manifest, "cost": {**cost, "floor": now(FLOOR, cost["floor"])}}
 
 
 def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
 from harness.metrics.request_table import BARGED_IN
+from harness.metrics.stages import renamed
 from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
@@ -125,7 +126,8 @@ class _Written:
 
 
 def _metric(name: str) -> str:
-    """The metric that a name stands for, which has short ones: ttfp_p90."""
+    """Return the metric of a name. Short names such as ttfp_p90 and former names are read too."""
+    name = renamed(name)
     family, _, statistic = name.rpartition("_")
     return f"{_ALIASES[family]}_{statistic}" if family in _ALIASES else name
 

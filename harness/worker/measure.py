@@ -47,7 +47,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         quality = judge(trace, run.said, decoder_of(checkpoint))
         metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
-    check_send_lag(requests["send_lag_s"].to_numpy(), setup.client.send_lag_limit_s)
+    check_send_delay(requests["send_delay_s"].to_numpy(), setup.client.turn_send_delay_limit_s)
     files = run.log.files()
     return Measurement(
         trace=trace,
@@ -62,7 +62,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     )
 
 
-def check_send_lag(lags_s: np.ndarray, limit_s: float) -> None:
+def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:
     """InvalidPoint when a tenth of the turns was sent later than `limit_s`; in virtual time nobody is late."""
     known = lags_s[~np.isnan(lags_s)]
     lag_s = np.quantile(known, 0.9) if known.size else 0.0

@@ -97,7 +97,7 @@ def cells(progress: RunProgress) -> dict[str, str]:
         "continuity": _number(progress.continuity, 100, " %", 1),
         "shed": str(progress.total("shed")),
         "failed": str(progress.total("failed")),
-        "send delay P99": _number(progress.slip_p99_ms, 1, " ms", 2),
+        "send delay P99": _number(progress.send_delay_p99_ms, 1, " ms", 2),
     }
 
 

@@ -21,7 +21,7 @@ from workloads.atomic_file import output
 from workloads.errors import UserError, nearest
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-OURS = ("audio_ttfp_p50", "audio_ttfp_p90", "continuity", "rtf_p50", "wasted_token_ratio", "send_slip_p99")
+OURS = ("audio_ttfp_p50", "audio_ttfp_p90", "continuity", "rtf_p50", "wasted_token_ratio", "send_delay_p99")
 """Metrics that neither format has a field for."""
 
 

@@ -19,15 +19,15 @@ from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
 
-SLIP_LIMIT_MS = "slip_limit_ms"
+DELAY_LIMIT_MS = "send_delay_limit_ms"
 """The parameter that says how late is too late."""
-DEFAULT_LIMIT_MS = float(TargetParams.model_fields[SLIP_LIMIT_MS].default)
-"""Slip limit, ms, of points of device sockets. Their target is made for them."""
+DEFAULT_LIMIT_MS = float(TargetParams.model_fields[DELAY_LIMIT_MS].default)
+"""Send delay limit, ms, of points of device sockets. Their target is made for them."""
 
 
-SLIP_P50, SLIP_P99 = "slip_p50_s", "slip_p99_s"
+SEND_DELAY_P50, SEND_DELAY_P99 = "send_delay_p50_s", "send_delay_p99_s"
 BIAS = ("bias_p50_s", "bias_p99_s")
-"""Names in a floor, see `harness.live.run.floor`: send slip; reported less true time to the first answer."""
+"""Names in a floor, see `harness.live.run.floor`: send delay; reported less true time to the first answer."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +99,18 @@ def loads(run: Run) -> list[Load]:
     return [load for load in found if load.points]
 
 
-def slips_s(points: Sequence[Measured]) -> np.ndarray:
+def delays_s(points: Sequence[Measured]) -> np.ndarray:
     """How much later than scheduled each message was sent, of all these points, ascending, s."""
-    tables = [point.record.table("sends")["slip_s"].to_numpy(float) for point in points]
+    tables = [point.record.table("sends")["send_delay_s"].to_numpy(float) for point in points]
     joined = np.concatenate(tables) if tables else np.empty(0)
     return np.sort(joined[~np.isnan(joined)])
 
 
-def slip_limit_s(points: Sequence[Measured]) -> float | None:
+def send_delay_limit_s(points: Sequence[Measured]) -> float | None:
     """How late a send may be; a point with more than 5 % of its sends later is INVALID.
 
     None where the points do not agree on one."""
-    limits = {point.params.get(SLIP_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
+    limits = {point.params.get(DELAY_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
     return limits.pop() / 1000 if len(limits) == 1 else None
 
 
@@ -136,7 +136,7 @@ def live_section(run: Run) -> dict[str, Any] | None:
     if not run.live:
         return None
     every = loads(run)
-    limit_s = slip_limit_s([point for load in every for point in load.points])
+    limit_s = send_delay_limit_s([point for load in every for point in load.points])
     return {
         "generator": generator(run),
         "failures": failures_by_reason(run),
@@ -169,17 +169,17 @@ def generator(run: Run) -> list[dict[str, Any]]:
     """A row for each load: what was sent and how late, floor and server beside it, connections, whether it counts."""
     rows = []
     for load in loads(run):
-        points, slips = load.points, slips_s(load.points)
+        points, delays = load.points, delays_s(load.points)
         connects = pd.concat([point.kinds("connected")["value"] for point in points]).dropna().to_numpy(float)
         lags_s = [lag_s for point in points if (lag_s := point.kept.get("server_lag_p99")) is not None]
         rows.append(
             {
                 "cell": [short(value) for _, value in load.cell],
                 "variant": run.variants.index(load.variant),
-                "sends": f"{slips.size:,}",
+                "sends": f"{delays.size:,}",
                 "times": [
-                    *(_ms(slips, percentile) for percentile in (50, 99, 100)),
-                    _one_ms(floor_over(points, SLIP_P99)),
+                    *(_ms(delays, percentile) for percentile in (50, 99, 100)),
+                    _one_ms(floor_over(points, SEND_DELAY_P99)),
                     " / ".join(_one_ms(floor_over(points, name)) for name in BIAS),
                     " / ".join(_ms(connects, percentile) for percentile in (50, 99)),
                     _one_ms(max(lags_s, default=None)),

@@ -93,7 +93,7 @@ def _first_tokens(requests: pd.DataFrame) -> np.ndarray:
     """From the send to the first token, s; of turns that were typed."""
     typed = requests["turn_end_s"] == requests["turn_start_s"]
     done = requests.loc[typed & (requests["status"] == COMPLETED)]
-    values = done["ttft_s"].to_numpy(float) - done["send_lag_s"].fillna(0.0).to_numpy(float)
+    values = done["ttft_s"].to_numpy(float) - done["send_delay_s"].fillna(0.0).to_numpy(float)
     return values[~np.isnan(values)]
 
 

@@ -30,7 +30,7 @@ from reports.figures import (
     latency,
     live_batch,
     live_scrape,
-    live_slip,
+    live_send_delay,
     live_time,
     pool,
     search,
@@ -96,7 +96,7 @@ FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, g
 LIVE_PICTURES: tuple[Draw, ...] = (
     search.draw,
     live_time.draw,
-    live_slip.draw,
+    live_send_delay.draw,
     live_scrape.draw,
 )
 """Besides, of runs over real sockets."""

@@ -179,7 +179,7 @@ class Run:
 
     @cached_property
     def live(self) -> bool:
-        """Whether clients spoke over real sockets, so that each send has a slip."""
+        """Whether clients spoke over real sockets, so that each send has a send delay."""
         return any(point.has("sends") for point in self.points)
 
     @cached_property

@@ -11,6 +11,7 @@ from harness.metrics.classes import in_class, split
 from harness.metrics.definitions import HEADLINES, Definition
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.stages import renamed
 from harness.metrics.stats import Spread, across_seeds, share
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
@@ -134,7 +135,7 @@ JOBS = (
 """How long jobs of agents take, beside how long they took when they were recorded."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
-    Column("send_slip_p99", "send delay P99", "ms", 1000, 2, first=False),
+    Column("send_delay_p99", "send delay P99", "ms", 1000, 2, first=False),
     Column("shed", "shed", "sessions", 1, 0, first=False),
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
@@ -200,7 +201,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     for headline in HEADLINES.values():
         if any(name in known and name in OWN_DEFINITIONS for name in headline):
             return [column_for(name, columns(spoken=False)) for name in headline if name in known]
-    live = list(LIVE) if "send_slip_p99" in known else []
+    live = list(LIVE) if "send_delay_p99" in known else []
     if "frames_with_speech" in known:
         own = [column for column in FRAMES if column.metric in known]
         return [*own, *(column for column in live if column not in own and column.metric in known)]
@@ -315,6 +316,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 def metric_named(name: str, option: str, bare: bool = True) -> str:
     """One of them; `bare`: a percentile by itself, too. UserError as there."""
+    name = renamed(name)
     own = f"audio_{name}" if name.startswith("ttfp_p") or name == "ttfp_mean" else name
     percentiles = [statistic for statistic in DISTRIBUTIONS["ttft"].statistics if statistic[0] == "p"]
     if bare and own in percentiles:

@@ -54,7 +54,7 @@ REPORT_ONLY = (
 LIVE_REPORT_ONLY = ("completed_rps",)
 """Metrics that a live run leaves out in favour of the load generator's figures."""
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
-"""And those that 80 columns have no room for: of live runs with the slip, of others for their n."""
+"""And those that 80 columns have no room for: of live runs with the send delay, of others for their n."""
 LOAD = (*LIVE, ON_LINE, CAME)
 """Columns of the load; they show medians alone."""
 N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"

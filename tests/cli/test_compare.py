@@ -143,7 +143,9 @@ P90 = metric("ttft_p90", (0.057, 0.055, 0.058), (0.708, 0.70, 0.72))
 P50 = metric("ttft_p50", (0.02, 0.02, 0.021), (0.6, 0.61, 0.59))
 NOISE = metric("completed_rps", (5.0, 5.1, 4.9), (4.9, 5.2, 4.9))
 FAIRER = metric("wasted_token_ratio", (0.30, 0.31, 0.32), (0.20, 0.21, 0.22))
-LATE = metric("send_slip_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002))  # the client's, not the server's
+LATE = metric(
+    "send_delay_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002)
+)  # the client's, not the server's
 SLOW = metric("ttft_p90", (0.9, 0.9), (12.0, 12.5))
 
 

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unrendered")]
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
 LATEST = Path("results/live/localhost-8765/latest")
-LOOSE = ("--set", "slip_limit_ms=10000")
+LOOSE = ("--set", "send_delay_limit_ms=10000")
 """Of who really sends: nothing here is about how late a busy machine does."""
 
 
@@ -271,7 +271,7 @@ BOARD = {
     "failed": 1,
     "shed": 2,
     "continuity": [3, 4],
-    "slip_p99_ms": 0.5,
+    "send_delay_p99_ms": 0.5,
     "sent": 10,
     "came": 6,
     "reply_s": [],
@@ -287,7 +287,7 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
         == "–"
     )
     progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
-    progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
+    progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "send_delay_p99_ms": 2.5})
     shown = cells(progress)
     assert shown["users"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
@@ -393,7 +393,7 @@ def test_a_shard_counts_what_its_log_says() -> None:
     assert (told["sessions"], told["turns"], told["failed"], told["ttfp_s"]) == (1, 2, 0, [1.0, 2.0])
     assert told["continuity"] == [1, 2] and told["reply_s"] == [3.0, 3.0] and told["sent"] == 2
     again = progress.status(6.0, np.array([]))
-    assert (again["ttfp_s"], again["slip_p99_ms"], again["sent"]) == ([], None, 2)
+    assert (again["ttfp_s"], again["send_delay_p99_ms"], again["sent"]) == ([], None, 2)
 
     whole, part, log = ShardProgress(trace), ShardProgress(trace), EventLog()
     for at_s, kind in enumerate(("session_start", "turn_end", "first_text", "text", "text", "turn_done")):

@@ -17,7 +17,7 @@ title: Two calls, really executed
 engines: [vllm_omni, liveserve]
 workload: voice
 set: {deployment: speech_tiny, sessions: 2, turns: 1, reply_tokens: 12, p: 1, utterance_s: 0.5, abort_at: layer,
-  send_lag_limit_s: 5}
+  turn_send_delay_limit_s: 5}
 """
 
 

@@ -214,7 +214,7 @@ def measured(checkpoint: Path, questions: Path, tmp_path_factory: pytest.TempPat
         small("metronome-turn-based", ["turns"], ["metronome"]),
     ]
     given = {"checkpoint": checkpoint, "questions": questions, "sessions": 2, "frame_s": 0.5, "segment_s": 1}
-    given |= {"tokens_per_frame": 4, "send_lag_limit_s": 5, "block_size": 32, "kv_pool_blocks": 1100}
+    given |= {"tokens_per_frame": 4, "turn_send_delay_limit_s": 5, "block_size": 32, "kv_pool_blocks": 1100}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "figures", lambda: {card.name: card for card in chosen})
         for card in chosen:

@@ -311,7 +311,7 @@ def test_what_a_lost_user_never_sent_has_no_lag():
     assert events.query("kind == 'turn_end'")["value"].isna().all()
     assert not [entry for entry in said if entry[1] == "commit"]
     table = request_table(events, pd.DataFrame(Trace.from_turns([TURN]).columns()))
-    assert table["status"].tolist() == ["failed"] and table["send_lag_s"].isna().all()
+    assert table["status"].tolist() == ["failed"] and table["send_delay_s"].isna().all()
 
 
 def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():

@@ -14,11 +14,11 @@ from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments import expand as module
-from harness.experiments import settings as settings_module
 from harness.experiments.expand import expand, point_of
 from harness.experiments.experiment import Experiment, load_experiment
 from harness.experiments.point import Point
 from harness.experiments.settings import override, read_settings
+from harness.metrics import former_names
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 
@@ -132,7 +132,7 @@ def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: lis
 
 
 def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_module, "RENAMED", {"load": "c", "pause_s": "think_s"})
+    monkeypatch.setattr(former_names, "SETTINGS", {"load": "c", "pause_s": "think_s"})
     base = make(set={"sessions": 2, "pause_s": 1.0}, grid={"load": [4, 8], "p": [0.0]}, along={})
     assert override(base, {}) == make(set={"sessions": 2, "think_s": 1.0}, grid={"c": [4, 8], "p": [0.0]})
     assert override(base, {"load": "16"}).set["c"] == 16

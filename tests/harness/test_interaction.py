@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.frame_table import Beat, frame_table
-from harness.worker.measure import InvalidPoint, check_send_lag
+from harness.worker.measure import InvalidPoint, check_send_delay
 from tests.harness.servers import played
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn
@@ -163,4 +163,4 @@ def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:
     assert all(row.t == due[row.session, row.turn] for row in sent.itertuples())
     table = frame_table(events, pd.DataFrame(trace.columns()), Beat(0.1, 0.08, 0.03))
     with pytest.raises(InvalidPoint, match=r"sent .* ms late"):
-        check_send_lag(table["send_lag_s"].to_numpy(), 0.05)
+        check_send_delay(table["send_delay_s"].to_numpy(), 0.05)

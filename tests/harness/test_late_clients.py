@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from harness.metrics.request_table import request_table
-from harness.worker.measure import InvalidPoint, check_send_lag
+from harness.worker.measure import InvalidPoint, check_send_delay
 from tests.builders import typed_turn
 from tests.harness.servers import Answering, played
 from workloads.trace import Trace
@@ -18,8 +18,8 @@ def test_a_late_send_is_part_of_the_latency():
     events, _ = played(trace, Answering, virtual=False, held_s=(0.04, LATE_S), playback="none")
     [row] = request_table(events, pd.DataFrame(trace.columns())).to_dict("records")
     assert row["turn_end_s"] == 0.05
-    assert row["send_lag_s"] >= LATE_S - 0.02
-    assert row["ttft_s"] >= row["send_lag_s"]
+    assert row["send_delay_s"] >= LATE_S - 0.02
+    assert row["ttft_s"] >= row["send_delay_s"]
 
 
 def test_what_is_made_ahead_does_not_come_before_its_time():
@@ -36,10 +36,10 @@ def test_what_is_made_ahead_does_not_come_before_its_time():
 
 @pytest.mark.parametrize("lags_s", [[], [float("nan")], [0.0] * 10, [0.0] * 19 + [9.0], [0.04] * 10])
 def test_users_in_time_are_fine(lags_s: list[float]):
-    check_send_lag(np.array(lags_s, float), limit_s=0.05)
+    check_send_delay(np.array(lags_s, float), limit_s=0.05)
 
 
 @pytest.mark.parametrize("lags_s", [[0.06] * 10, [0.0] * 8 + [0.4, 0.8]])
 def test_users_who_come_late_make_the_point_invalid(lags_s: list[float]):
     with pytest.raises(InvalidPoint, match="quiet"):
-        check_send_lag(np.array(lags_s), limit_s=0.05)
+        check_send_delay(np.array(lags_s), limit_s=0.05)

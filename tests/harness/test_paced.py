@@ -34,7 +34,7 @@ def calls() -> Trace:
 def served(device: str) -> tuple[Replay, pd.DataFrame, float]:
     """The replay, its turns, and the seconds that it took."""
     begun = monotonic()
-    run = replay("vllm_omni", {}, {}, {"send_lag_limit_s": 60}, calls(), 7, device)
+    run = replay("vllm_omni", {}, {}, {"turn_send_delay_limit_s": 60}, calls(), 7, device)
     table = request_table(run.events.to_pandas(), pd.DataFrame(calls().columns()))
     return run, table, monotonic() - begun
 
@@ -57,7 +57,7 @@ def test_nothing_is_faster_than_the_model():
     alone = Trace.from_turns(turn for session in calls().sessions[:1] for turn in session.turns)
     starts = []
     for device in ("virtual", "paced"):
-        run = replay("vllm_omni", {}, {}, {"send_lag_limit_s": 60}, alone, 7, device)
+        run = replay("vllm_omni", {}, {}, {"turn_send_delay_limit_s": 60}, alone, 7, device)
         table = request_table(run.events.to_pandas(), pd.DataFrame(alone.columns()))
         starts.append(table["audio_ttfp_s"].to_numpy())
     assert np.all(starts[1] >= starts[0] - 1e-6)

@@ -8,11 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from harness.experiments.point import Point
 from harness.experiments.provenance import environment
+from harness.metrics.former_names import SETTINGS
 from harness.records.record import (
     LOG,
     MANIFEST,
@@ -111,6 +114,32 @@ def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) ->
     found = load_record(tmp_path)
     assert {*found.metrics} == {"queueing_entry_p50", "busy_entry", "ttft_p50"}
     assert {*found.table("requests")} == {*now} != {*before}
+
+
+def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> None:
+    former = {new: old for old, new in SETTINGS.items()}
+    (made,) = fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5])[:1]
+    params = {former.get(name, name): value for name, value in made.client_params.items()}
+    axes = tuple(former.get(name, name) for name in made.axes)
+    before = Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
+    assert before.params["send_lag_limit_s"] == 0.05 and before.id != made.id
+    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
+    measurement = fakes.measure(made)
+    measurement = replace(
+        measurement,
+        requests=measurement.requests.assign(send_lag_s=0.25),
+        metrics={"send_lag_p99": values, "send_slip_p99": values},
+        more={"sends": pa.table({"slip_s": [0.125]})},
+        cost={"floor": {"kind": "voice", "slip_p99_s": 0.001}},
+    )
+    write_record(tmp_path, before, measurement, {}, environment(), datetime.now(UTC))
+    found = load_record(tmp_path)
+    assert found.point.params == made.params and found.point.id == before.id
+    assert found.point.label == made.label and "turn_send_delay_limit_s" in found.point.label
+    assert {*found.metrics} == {"turn_send_delay_p99", "send_delay_p99"}
+    assert found.table("requests")["send_delay_s"].tolist() == [0.25]
+    assert found.table("sends")["send_delay_s"].tolist() == [0.125]
+    assert found.manifest["cost"]["floor"] == {"kind": "voice", "send_delay_p99_s": 0.001}
 
 
 def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:

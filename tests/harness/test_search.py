@@ -205,13 +205,13 @@ def test_the_answer_is_a_sentence() -> None:
 
 
 def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
-    late = ended(step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: slip"))
+    late = ended(step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: late"))
     assert (late.verdict, late.holds, late.breaks, late.unmeasured) == ("INCONCLUSIVE", 8, None, 16)
     assert late.answer.startswith("can handle at least 8 calls, the most that passed: ")
-    assert late.answer.endswith("at 16 it could not be measured (INVALID: slip).")
+    assert late.answer.endswith("at 16 it could not be measured (INVALID: late).")
     between = ended(*late.steps, step(32, (2.0, 1.0)))
     assert (between.verdict, between.breaks, between.unmeasured) == ("INCONCLUSIVE", 32, 16)
-    assert between.answer.endswith("(INVALID: slip); at 32 P90 TTFP 2,000 ms.")
+    assert between.answer.endswith("(INVALID: late); at 32 P90 TTFP 2,000 ms.")
     never = ended(*late.steps[1:])
     assert never.verdict == "INCONCLUSIVE" and never.answer.startswith(
         "was not measured at any number: at 16 calls "

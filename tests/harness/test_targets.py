@@ -33,7 +33,7 @@ def test_turns_that_failed_are_infinitely_late() -> None:
     assert judged_value("continuity", metrics, requests) is None
 
 
-TIMES, SHARES = ("ttfp_p90", "tbt_p50", "e2e_p90", "send_slip_p99"), ("continuity", "on_time", "takeover")
+TIMES, SHARES = ("ttfp_p90", "tbt_p50", "e2e_p90", "send_delay_p99"), ("continuity", "on_time", "takeover")
 
 
 @given(st.sampled_from(TIMES), st.integers(1, 10_000))
@@ -62,8 +62,8 @@ def test_what_cannot_be_meant_is_asked_back(name: str, bound: float) -> None:
 
 
 def test_targets_are_parsed() -> None:
-    assert parse_targets("ttfp_p90 <= 1.0, continuity>=95% send_slip_p99<=0.01") == (
+    assert parse_targets("ttfp_p90 <= 1.0, continuity>=95% send_delay_p99<=0.01") == (
         Target("audio_ttfp_p90", "<=", 1.0),
         Target("continuity", ">=", 0.95),
-        Target("send_slip_p99", "<=", 0.01),
+        Target("send_delay_p99", "<=", 0.01),
     )

@@ -4,7 +4,7 @@ import pytest
 
 from harness.live.run import measure_live as live_measure
 
-FLOOR = {"slip_p99_s": 0.001, "bias_p50_s": 0.0001, "bias_p99_s": 0.0002}
+FLOOR = {"send_delay_p99_s": 0.001, "bias_p50_s": 0.0001, "bias_p99_s": 0.0002}
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_jobs_beside_voice(both: Path, tmp_path: Path) -> None:
     with NullServer("voice", tmp_path / "v") as voice, NullServer("text", tmp_path / "t") as text:
         experiment = live_experiment(
             {"url": voice.url, "text_url": text.url},
-            {"workload": "file", "path": str(both), "slip_limit_ms": "10000"},
+            {"workload": "file", "path": str(both), "send_delay_limit_ms": "10000"},
             sessions=[4],
             rates=None,
             duration_s=20,

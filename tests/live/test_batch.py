@@ -27,7 +27,7 @@ from workloads.errors import UserError
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
 
 WORDS = {"document_input_tokens": "50", "document_output_tokens": "40"}
-LOOSE = {"slip_limit_ms": "10000"}
+LOOSE = {"send_delay_limit_ms": "10000"}
 """Nothing here is about how late a busy machine sends."""
 
 

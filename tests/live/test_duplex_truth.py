@@ -174,7 +174,10 @@ def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch:
     pcm = [np.frombuffer(packet, "<i2") for packet in heard.call.pcm]
     assert {len(packet) for packet in pcm} == {320}
     audio = heard.sends.loc[heard.sends["kind"] == "audio"]
-    assert np.allclose(np.diff(audio["due_s"].to_numpy()), 0.02) and audio["slip_s"].to_numpy().max() < 1e-6
+    assert (
+        np.allclose(np.diff(audio["due_s"].to_numpy()), 0.02)
+        and audio["send_delay_s"].to_numpy().max() < 1e-6
+    )
     loud = np.array([bool(packet.any()) for packet in pcm])
     inside = np.zeros(len(loud), bool)
     for _, begin_s, end_s in heard.stretches("user_speech"):

@@ -86,7 +86,7 @@ def test_a_line_that_goes_while_the_user_speaks_or_thinks():
 
     out = play(spoken(), mid, dialect="openai")
     [row] = table(out).to_dict("records")
-    assert row["status"] == "failed" and np.isnan(row["send_lag_s"])
+    assert row["status"] == "failed" and np.isnan(row["send_delay_s"])
     assert row["turn_end_s"] - row["turn_start_s"] < SPEECH_S
     assert out.sends["kind"].tolist().count("commit") == 0
 

@@ -53,7 +53,7 @@ def test_every_send_is_written_down_with_its_due_time():
         assert due == pytest.approx(np.minimum(pieces, begin_s + SPEECH_S), abs=1e-9)
         commit = mine[mine["kind"] == "commit"]
         assert commit["due_s"].tolist() == pytest.approx([begin_s + SPEECH_S])
-    assert (sends["slip_s"] >= 0).all()
+    assert (sends["send_delay_s"] >= 0).all()
 
 
 def test_pieces_of_another_length():
@@ -91,7 +91,7 @@ def test_what_was_due_before_the_session_was_ready_goes_out_then():
     assert out.sends[out.sends["kind"] == "commit"]["due_s"].tolist() == [ready_s]
 
 
-def test_sends_are_kept_with_their_slip():
+def test_sends_are_kept_with_their_delay():
     log = SendLog()
     log.add("audio", 3, 1.0, 1.25)
     log.add("commit", 3, 2.0, 2.0)
@@ -104,10 +104,10 @@ def test_sends_are_kept_with_their_slip():
         "kind": ["audio", "commit", "goodbye"],
         "session": [3, 3, 4],
         "due_s": [1.0, 2.0, -1.0],
-        "slip_s": [0.25, 0.0, 1.5],
+        "send_delay_s": [0.25, 0.0, 1.5],
     }
     assert log.table(2).to_pydict()["kind"] == ["goodbye"]
-    assert SendLog().table().num_rows == 0 and SendLog().table()["slip_s"].type == "double"
+    assert SendLog().table().num_rows == 0 and SendLog().table()["send_delay_s"].type == "double"
 
 
 REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session"])

@@ -103,7 +103,7 @@ def test_the_slope_of_memory_is_a_line_through_the_churn_after_warming_up():
 
     warm = [sample(t, 1000.0 + 50 * min(t, 200)) for t in range(0, 210, 10)]
     steady = [sample(t, 20_000 + 2 * t) for t in range(260, 660, 10)]
-    seen = churn.Churn(pd.DataFrame(), {}, [*warm, *steady], calm_s=60, end_s=660, slip_p99_s=0)  # type: ignore[arg-type]
+    seen = churn.Churn(pd.DataFrame(), {}, [*warm, *steady], calm_s=60, end_s=660, send_delay_p99_s=0)  # type: ignore[arg-type]
     line = churn.memory(seen)
     assert line.kib_per_min == pytest.approx(120)
     assert line.r_squared == pytest.approx(1)

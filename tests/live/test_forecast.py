@@ -86,7 +86,7 @@ def test_the_view_says_how_long_each_run_will_take_what_goes_on_and_how_long_it_
         progress.stage = "start"
         for t_s in (None, 1.0, 10.0, 21.0):
             if t_s is not None:
-                progress.update(0, {**STATUS, "t": t_s, "slip_p99_ms": None, "sent": 0})
+                progress.update(0, {**STATUS, "t": t_s, "send_delay_p99_ms": None, "sent": 0})
             see(progress)
             phases.append(progress.phase)
         progress.taken = taken

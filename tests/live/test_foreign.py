@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("vllm", reason="needs vLLM")
 
-BUSY = ["--set", "slip_limit_ms=2000"]
+BUSY = ["--set", "send_delay_limit_ms=2000"]
 """vLLM computes on the cores that the clients send from; what is sent late is in the record."""
 
 

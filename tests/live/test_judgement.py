@@ -139,7 +139,7 @@ def test_the_turns_that_a_target_needs_are_those_of_its_interval(target: str, le
 
 
 @pytest.mark.parametrize(
-    ("ttfp_s", "slip_s", "verdict"),
+    ("ttfp_s", "send_delay_s", "verdict"),
     [
         (0.011, 0.0225, PASS),  # a margin of seconds
         (0.79, 0.0225, PASS),  # meets it late sends and all
@@ -147,11 +147,13 @@ def test_the_turns_that_a_target_needs_are_those_of_its_interval(target: str, le
         (0.9, 0.0225, FAIL),  # misses it either way
     ],
 )
-def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, slip_s: float, verdict: str) -> None:
+def test_a_late_send_is_invalid_only_where_it_decides(
+    ttfp_s: float, send_delay_s: float, verdict: str
+) -> None:
     whole = run([ttfp_s] * 40)
     end_s = 10.0 * np.arange(40)
     requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
-    sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "slip_s": slip_s})
+    sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "send_delay_s": send_delay_s})
     found = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
     assert found.verdict == verdict and found.value == pytest.approx(ttfp_s) and found.n == 40
     assert ("is INVALID: FAIL as measured, PASS without" in found.why) == (verdict == INCONCLUSIVE)

@@ -16,7 +16,7 @@ FIRST_S = 0.05
 def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehearse, tmp_path: Path) -> None:
     def live(*arguments: str) -> tuple[int, str]:
         """Exit status and stdout; the generator may be as late as this machine makes it."""
-        return rehearse("live", "--set", "slip_limit_ms=5000", *arguments)[:2]
+        return rehearse("live", "--set", "send_delay_limit_ms=5000", *arguments)[:2]
 
     with NullServer("text", tmp_path / "null", "--first-s", str(FIRST_S)) as server:
         url = server.url if server.url.startswith("http") else f"http://{server.url.partition('//')[2]}"
@@ -40,7 +40,7 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
         # A finished run is not an answer of today.
         status, out, err = rehearse("live", *many, *bounds)
         assert status == 2 and "many holds a run already; give a new folder with --out" in err and not out
-        status, out, err = rehearse("live", *many, *bounds, "--set", "slip_limit_ms=5000", "--resume")
+        status, out, err = rehearse("live", *many, *bounds, "--set", "send_delay_limit_ms=5000", "--resume")
         assert status == 2 and "many is finished, with 1 of 1 points measured; leave --resume out" in err
 
         strict = ("--slo", f"ttft_p90<={1000 * FIRST_S - 20:g}ms", "--out", "strict")

@@ -55,7 +55,7 @@ def experiment(url: str) -> Experiment:
         "network_ms": 0,
         "reply_tokens": 20,
         "max_reply_tokens": 30,
-        "slip_limit_ms": 1000,  # the machine may be busy with other tests
+        "send_delay_limit_ms": 1000,  # the machine may be busy with other tests
     }
     return Experiment(
         name="crew", engines=["endpoint"], workload="speech", device="live", set=settings, seeds=[0, 1]

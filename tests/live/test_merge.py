@@ -65,8 +65,8 @@ def leave(folder: Path, index: int, *, killed: int | None = None) -> EventLog:
     half = len(log) // 2
     stream.append(log.events().slice(0, half))
     stream.append(log.events(half))
-    slips = ArrowStream(out / f"sends{SUFFIX}")
-    slips.append(pa.table([["audio"], [index], [float(index)], [0.001]], schema=SENDS))
+    delays = ArrowStream(out / f"sends{SUFFIX}")
+    delays.append(pa.table([["audio"], [index], [float(index)], [0.001]], schema=SENDS))
     ArrowStream(out / f"failures{SUFFIX}").append(FAILURES.empty_table())
     if killed is None:
         stream.close()

@@ -48,8 +48,8 @@ def exchange(answers: int, told: int | None = None) -> Exchange:
     columns = zip(*truth[:told], strict=True)
     names = ("read_s", "first_s", "last_s", "packets")
     sends = {"kind": ["request"] * answers, "session": range(answers), "due_s": [1.0] * answers}
-    slips = pa.table({**sends, "slip_s": np.full(answers, LATE_S)}, schema=SENDS)
-    merged = Merged(log.events(), slips, FAILURES.empty_table(), 3.0, [{"cpu_s": 0.5, "wall_s": 2.0}] * 2)
+    delays = pa.table({**sends, "send_delay_s": np.full(answers, LATE_S)}, schema=SENDS)
+    merged = Merged(log.events(), delays, FAILURES.empty_table(), 3.0, [{"cpu_s": 0.5, "wall_s": 2.0}] * 2)
     server = {"cpu_s": 0.2, "late_p99_s": 0.0}
     return Exchange(merged, pa.table(dict(zip(names, map(list, columns), strict=True))), server)
 
@@ -61,7 +61,7 @@ def test_a_known_error_is_found():
         assert value == pytest.approx(2 * LATE_S)
     assert floor.reported_p50_s == pytest.approx(0.02 + 2 * LATE_S)
     assert floor.true_p50_s == pytest.approx(0.02)
-    assert floor.slip_p99_s == floor.slip_max_s == LATE_S
+    assert floor.send_delay_p99_s == floor.send_delay_max_s == LATE_S
     assert floor.itl_true_p50_s == pytest.approx(0.01) and floor.itl_bias_p99_s == pytest.approx(0, abs=1e-9)
     assert (floor.sends_per_s, floor.cpu_share, floor.cpu_s_per_answer) == (10.0, 0.5, 0.1)
     assert floor.server_cpu_share == pytest.approx(0.1)
@@ -114,7 +114,7 @@ def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind, shards
     assert floor.answers >= 4 and floor.sends >= floor.answers
     assert floor.true_p50_s is not None and floor.true_p50_s >= (0.02 if kind == "text" else 0.2)
     assert floor.bias_p50_s is not None and 0 < floor.bias_p50_s < 0.5  # paired; a stalled machine only adds
-    assert floor.slip_p50_s is not None and floor.slip_p50_s > 0
+    assert floor.send_delay_p50_s is not None and floor.send_delay_p50_s > 0
     assert floor.cpu_share > 0 and floor.server_late_p99_s is not None
 
 

@@ -110,7 +110,9 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
 
     assert set(LIVE_DEFINITIONS) <= set(record.metrics)
     assert record.metrics["sends"]["value"] == len(sends)
-    assert record.metrics["floor_slip_p99"]["value"] == 0.001 and record.manifest["cost"]["floor"] == FLOOR
+    assert (
+        record.metrics["floor_send_delay_p99"]["value"] == 0.001 and record.manifest["cost"]["floor"] == FLOOR
+    )
     assert record.metrics["wasted_audio_ratio"]["value"] == pytest.approx(0, abs=1e-9)
     assert record.metrics["lost_sessions"]["value"] == 0
     shards = record.manifest["proof"]["shards"]
@@ -125,11 +127,13 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
 def test_a_late_generator_makes_the_point_invalid_and_keeps_what_it_measured(
     null_server: NullServer, tmp_path: Path
 ) -> None:
-    (outcome,) = measure(tmp_path / "points", points(null_server.url, duration_s=1, slip_limit_ms="0.000001"))
+    (outcome,) = measure(
+        tmp_path / "points", points(null_server.url, duration_s=1, send_delay_limit_ms="0.000001")
+    )
     assert outcome.status == "failed" and outcome.reason.startswith(
         "INVALID: 100.0 % of the sends were later than "
     )
-    assert "slip_limit_ms=1e-06" in outcome.reason and "--shards" in outcome.reason
+    assert "send_delay_limit_ms=1e-06" in outcome.reason and "--shards" in outcome.reason
     record = load_record(outcome.folder)
     assert record.manifest["status"] == "failed" and record.manifest["cost"]["floor"] == FLOOR
     assert (
@@ -151,7 +155,7 @@ def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
         say(request, "".join(f'{LAG}_bucket{{le="{le}"}} {share * timers}\n' for le, share in shares))
 
     with web_server(starved) as address:
-        target = points(null_server.url, scrape=f"http://{address}/metrics", slip_limit_ms="100")
+        target = points(null_server.url, scrape=f"http://{address}/metrics", send_delay_limit_ms="100")
         (outcome,) = measure(tmp_path / "points", target)
     assert outcome.status == "failed" and outcome.reason.startswith(
         "INVALID: the P99 of the server's own loop lag is "

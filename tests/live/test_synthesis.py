@@ -98,7 +98,7 @@ def test_vllm_omni_s_benchmark_would_say_the_same_of_it():
     out = synthesise(stalls, spoken())
     rows = table(out)
     found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
-    [sent_s] = rows["turn_end_s"] + rows["send_lag_s"]
+    [sent_s] = rows["turn_end_s"] + rows["send_delay_s"]
     arrived_s = out.events.loc[out.events["kind"] == "audio", "t"].to_numpy(float)
     late_s = (arrived_s - arrived_s[0] - [0.0, 0.1, 0.2]).max()
     said = {"audio_ttfp": arrived_s[0] - sent_s, "audio_rtf": (arrived_s[-1] - sent_s) / 0.3}

@@ -117,15 +117,15 @@ def test_requests_are_written_down_with_their_due_time():
     out = play(typed(sessions=3, arrival_s=[0.05, 0.1, 0.15]))
     assert out.sends["kind"].tolist() == ["request"] * 3
     assert out.sends["due_s"].tolist() == [0.05, 0.1, 0.15]
-    assert (out.sends["slip_s"] >= 0).all()
+    assert (out.sends["send_delay_s"] >= 0).all()
 
 
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.endpoints.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
-    assert (out.sends["slip_s"] > 0).all()
-    sent_s = out.sends["due_s"] + out.sends["slip_s"]
+    assert (out.sends["send_delay_s"] > 0).all()
+    sent_s = out.sends["due_s"] + out.sends["send_delay_s"]
     assert sorted(sent_s)[-1] < max(out.times("first_text") + out.times("first_text", 1))
 
 

@@ -37,7 +37,7 @@ def run(
         log.event(1.0, "shed", session, 0)
     rows = [(1.0, session, 0, reason) for session, reason in reasons.items()]
     failures = pa.Table.from_pylist([dict(zip(FAILURES.names, row, strict=True)) for row in rows], FAILURES)
-    names = ("send_slip_p99", "server_lag_p99", "steady_begin", "steady_end")
+    names = ("send_delay_p99", "server_lag_p99", "steady_begin", "steady_end")
     metrics = {name: {"value": value} for name, value in zip(names, (0.001, None, 0.5, 3.0), strict=True)}
     more = {"failures": failures}
     return Measurement(
@@ -122,25 +122,27 @@ def test_of_frames_any_answer_will_do_even_an_empty_one():
 def test_a_starved_server_is_a_machine_s_doing():
     check_machines(with_metric(run(["completed"]), server_lag_p99=0.019), merged(), TARGET)
     with pytest.raises(
-        InvalidPoint, match=r"the server's own loop lag is 250\.0 ms, above slip_limit_ms=20: "
+        InvalidPoint, match=r"the server's own loop lag is 250\.0 ms, above send_delay_limit_ms=20: "
     ) as found:
         check_machines(with_metric(run(["completed"]), server_lag_p99=0.25), merged(), TARGET)
     assert found.value.measurement is not None
-    loose = TARGET.model_copy(update={"slip_limit_ms": 300.0})
+    loose = TARGET.model_copy(update={"send_delay_limit_ms": 300.0})
     check_machines(with_metric(run(["completed"]), server_lag_p99=0.25), merged(), loose)
 
 
 def test_so_are_a_late_and_a_lost_load_generator():
     def sent(late: int) -> Merged:
         rows = {"kind": "commit", "session": 0, "due_s": 0.0}
-        slips = [0.03] * late + [0.001] * (100 - late)
-        sends = pa.Table.from_pylist([{**rows, "slip_s": slip} for slip in slips], SENDS)
+        delays = [0.03] * late + [0.001] * (100 - late)
+        sends = pa.Table.from_pylist([{**rows, "send_delay_s": delay_s} for delay_s in delays], SENDS)
         return replace(merged(), sends=sends)
 
     check_machines(run(["completed"]), sent(5), TARGET)  # a few are for the verdict
-    with pytest.raises(InvalidPoint, match=r"^6\.0 % of the sends were later than slip_limit_ms=20 allows: "):
+    with pytest.raises(
+        InvalidPoint, match=r"^6\.0 % of the sends were later than send_delay_limit_ms=20 allows: "
+    ):
         check_machines(run(["completed"]), sent(6), TARGET)
-    check_machines(run(["completed"]), sent(6), TARGET.model_copy(update={"slip_limit_ms": 30.0}))
+    check_machines(run(["completed"]), sent(6), TARGET.model_copy(update={"send_delay_limit_ms": 30.0}))
     with pytest.raises(
         InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 open sessions were lost"
     ):

@@ -141,7 +141,7 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
     # From the first turn that counts to the window's end
     assert metrics["makespan"].value == pytest.approx(3.0)
 
-    sends = pd.DataFrame({"kind": ["request"], "slip_s": [0.001]})
+    sends = pd.DataFrame({"kind": ["request"], "send_delay_s": [0.001]})
     failures = pd.DataFrame({"session": [2], "reason": ["http 500"]})
     live = summarise_live(events, requests, sends, failures, {}, late_s=0.02, window=window)
     assert list(live) == list(LIVE_DEFINITIONS)

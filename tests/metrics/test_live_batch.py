@@ -43,7 +43,7 @@ def test_tokens_count_where_they_arrive_and_what_is_cut_has_not_failed():
     assert found["batch_tps"] == pytest.approx(3 / 8)  # at 3, 4 and 5 s
     assert (found["batch_completed"], found["batch_failed"], found["batch_cut"]) == (1, 1, 1)
     assert found["batch_in_flight"] == pytest.approx((2 + 6) / 8)
-    assert found["batch_slip_p99"] is None
+    assert found["batch_send_delay_p99"] is None
 
 
 def test_several_tokens_in_a_message_count_by_the_usage_that_is_reported():

@@ -25,7 +25,7 @@ def test_a_complete_spoken_turn():
     log.audio((1.5, 0.5), (1.9, 1.0), (2.5, 0.5)).done(2.5, played=2.0)
     row = only(log)
     assert row["status"] == "completed" and row["spoken"]
-    assert row["send_lag_s"] == 0.003
+    assert row["send_delay_s"] == 0.003
     assert row["ttft_s"] == pytest.approx(0.2)
     assert row["audio_ttfp_s"] == pytest.approx(0.5)
     assert row["tbt_mean_s"] == pytest.approx(0.7 / 4)
@@ -49,7 +49,7 @@ def test_latency_counts_from_the_schedule_not_from_the_send():
     prompt, late = EventLog().spoken_turn(), EventLog().spoken_turn()
     late.rows = [(*row[:5], 0.4) if row[1] == "turn_end" else row for row in late.rows]
     assert only(late)["audio_ttfp_s"] == only(prompt)["audio_ttfp_s"]
-    assert only(late)["send_lag_s"] == 0.4
+    assert only(late)["send_delay_s"] == 0.4
 
 
 def test_an_empty_packet_is_not_the_first_audio():

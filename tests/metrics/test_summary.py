@@ -71,7 +71,7 @@ def test_names_that_others_rely_on():
         "kv_occupancy_entry_mean",
         "kv_occupancy_talker_peak",
         "preemptions",
-        "send_lag_p99",
+        "turn_send_delay_p99",
     ]
     assert {*latencies, *bodies, *others} <= DEFINITIONS.keys()
 
@@ -217,7 +217,7 @@ def test_warm_up_leaves_latencies_only():
         "max_gap_p90",
         "completed",
         "wasted_token_ratio",
-        "send_lag_p99",
+        "turn_send_delay_p99",
         "effective_rps",
     ):
         assert warm[name] == cold[name]

@@ -29,11 +29,11 @@ from workloads.registry import make_trace
 from workloads.trace import Trace
 
 TTFP_S, SLOWER_S = 0.25, 0.01
-SLIP_S, LATE_SLIP_S, FLOOR_S = 0.0008, 0.05, 0.0005
+DELAY_S, LATE_DELAY_S, FLOOR_S = 0.0008, 0.05, 0.0005
 LAG_COUNTS, LAG_S = {"0.002": 90, "0.005": 100, "+Inf": 100}, 0.0047
 """The server's loop: timers a second that were as late as that, and the P99."""
 LIMIT_MS, BROKEN_AT = 20.0, 32
-ERROR = f"INVALID: the P99 of the send slip is {1000 * LATE_SLIP_S:g} ms, above slip_limit_ms={LIMIT_MS:g}"
+ERROR = f"INVALID: the P99 of the send delay is {1000 * LATE_DELAY_S:g} ms, above send_delay_limit_ms={LIMIT_MS:g}"
 URL, METRICS_URL = "ws://localhost:8765/v1/realtime", "http://localhost:8765/metrics"
 
 
@@ -82,7 +82,12 @@ def measured(point: Point, more: bool = True) -> Measurement:
     requests, ordinary = TURNS.measure(trace, turns, frame, no_steps(), end_s, window)
     sends = _sends(requests, point)
     lost = pa.table(dict(zip(FAILURES.names, zip(*failures, strict=True), strict=True)), schema=FAILURES)
-    floor = {"slip_p50_s": FLOOR_S / 2, "slip_p99_s": FLOOR_S, "bias_p50_s": 0.0001, "bias_p99_s": 0.0004}
+    floor = {
+        "send_delay_p50_s": FLOOR_S / 2,
+        "send_delay_p99_s": FLOOR_S,
+        "bias_p50_s": 0.0001,
+        "bias_p99_s": 0.0004,
+    }
     floor = floor if more else {}
     live = summarise_live(
         frame,
@@ -150,12 +155,12 @@ def _fail(log: EventLog, failures: list, t: float, session: int, turn: int, reas
 def _sends(requests: pd.DataFrame, point: Point) -> pa.Table:
     """Twenty chunks a turn, one in fifty of them ten times as late as the others."""
     due_s = np.sort(np.repeat(requests["turn_end_s"].dropna().to_numpy(), 20))
-    usual = LATE_SLIP_S if point.params["c"] >= BROKEN_AT else SLIP_S
-    slip_s = np.full(due_s.size, usual / 10)
-    slip_s[::50] = usual
+    usual = LATE_DELAY_S if point.params["c"] >= BROKEN_AT else DELAY_S
+    send_delay_s = np.full(due_s.size, usual / 10)
+    send_delay_s[::50] = usual
     kinds = pa.array(np.resize(["audio"] * 19 + ["commit"], due_s.size))
     sessions = pa.array(np.zeros(due_s.size, np.int32))
-    return pa.table([kinds, sessions, pa.array(due_s), pa.array(slip_s)], schema=SENDS)
+    return pa.table([kinds, sessions, pa.array(due_s), pa.array(send_delay_s)], schema=SENDS)
 
 
 def _scrape(end_s: float) -> pa.Table:

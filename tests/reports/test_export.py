@@ -66,9 +66,9 @@ def test_failed_turns_and_what_only_we_measure_are_in_both(tmp_path: Path) -> No
     results = yaml.safe_load(path.read_text())["results"]
     assert failed and results["request_performance"]["aggregate"]["requests"]["failures"] == failed
     assert json.loads(ours.read_text())["error_request_count"]["avg"] == failed
-    slip = the_point(folder).value("send_slip_p99")
-    assert results["observability"]["rehearsal"]["send_slip_p99"]["value"] == slip and np.isfinite(
-        slip or np.nan
+    delay_s = the_point(folder).value("send_delay_p99")
+    assert results["observability"]["rehearsal"]["send_delay_p99"]["value"] == delay_s and np.isfinite(
+        delay_s or np.nan
     )
 
 

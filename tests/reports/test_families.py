@@ -25,5 +25,5 @@ def test_a_family_says_all_its_statistics_once() -> None:
     assert names == [f"audio_ttfp_{statistic}" for statistic in ("p50", "p90", "p95", "p99", "mean")]
     assert sentence.startswith("P50, P90, P95, P99 and mean over turns: time to the first")
     assert told["continuity"] == (["continuity"], DEFINITIONS["continuity"].definition)
-    (single,) = (each for each in families({"send_lag_p99": DEFINITIONS["send_lag_p99"]}))
-    assert single == (["send_lag_p99"], DEFINITIONS["send_lag_p99"])
+    (single,) = (each for each in families({"turn_send_delay_p99": DEFINITIONS["turn_send_delay_p99"]}))
+    assert single == (["turn_send_delay_p99"], DEFINITIONS["turn_send_delay_p99"])

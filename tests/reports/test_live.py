@@ -16,7 +16,7 @@ from harness.slo import search as searches
 from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets
 from reports.comparison.compare import compare
-from reports.figures import live_scrape, live_slip, live_time
+from reports.figures import live_scrape, live_send_delay, live_time
 from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
 from reports.live import live_record as live
@@ -25,7 +25,7 @@ from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
 from tests.reports import framed
-from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
+from tests.reports.lived import DELAY_S, ERROR, FLOOR_S, LAG_S, LATE_DELAY_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page, terminal
 from tests.reports.written import resealed
@@ -33,7 +33,7 @@ from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-PICTURES = ["live_over_time", "send_slip", "server_metrics"]
+PICTURES = ["live_over_time", "send_delay", "server_metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def left_out(run: Run, c: int) -> list[list[int]]:
     return [failed, *([int((t["phase"] == phase).sum()) for t in tables] for phase in ("ramp", "drain"))]
 
 
-def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path, run: Run) -> None:
+def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: Path, run: Run) -> None:
     lines = terminal(folder)
     said = "\n".join(lines)
     lines = [line.split() for line in lines if line.strip().startswith("endpoint")]
@@ -107,7 +107,7 @@ def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
 def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
     for point in at(run, 32).points:
         # It is on disk
-        assert point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
+        assert point.kept["send_delay_p99"] is not None and point.value("send_delay_p99") is None
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
     assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
     assert len(page.section("Failed points")) == 2
@@ -115,12 +115,12 @@ def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> Non
 
 def test_the_generators_table_says_how_late_and_how_late_at_best(run: Run, page: Page) -> None:
     found = {row[0]: row for row in page.section("The load generator")[2:]}
-    slip, floor = f"{1000 * SLIP_S:.2f}", f"{1000 * FLOOR_S:.2f}"
+    delay, floor = f"{1000 * DELAY_S:.2f}", f"{1000 * FLOOR_S:.2f}"
     assert found["4"][1:] == [
         found["4"][1],
         "0.08",
-        slip,
-        slip,
+        delay,
+        delay,
         floor,
         "0.10 / 0.40",
         "3.00 / 3.00",
@@ -130,16 +130,16 @@ def test_the_generators_table_says_how_late_and_how_late_at_best(run: Run, page:
         "11",
         "valid",
     ]
-    assert found["32"][3] == f"{1000 * LATE_SLIP_S:.2f}" and found["32"][-1] == "INVALID"
+    assert found["32"][3] == f"{1000 * LATE_DELAY_S:.2f}" and found["32"][-1] == "INVALID"
 
 
-def test_slips_of_the_table_are_those_that_were_written(run: Run) -> None:
+def test_send_delays_of_the_table_are_those_that_were_written(run: Run) -> None:
     load = at(run, 4)
     written = np.concatenate(
-        [pd.read_parquet(p.record.folder / "sends.parquet")["slip_s"] for p in load.points]
+        [pd.read_parquet(p.record.folder / "sends.parquet")["send_delay_s"] for p in load.points]
     )
-    assert np.array_equal(live.slips_s(load.points), np.sort(written))
-    assert live.slip_limit_s(load.points) == 0.02
+    assert np.array_equal(live.delays_s(load.points), np.sort(written))
+    assert live.send_delay_limit_s(load.points) == 0.02
 
 
 def test_failures_are_counted_by_reason(run: Run, page: Page) -> None:
@@ -181,7 +181,7 @@ def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) 
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [32, 64]}, seeds=[0]))
     page = Page(write_report(folder).read_text())
     assert {row[-1] for row in page.section("The load generator")[2:]} == {"INVALID"}
-    assert "send_slip" in page.ids and "INVALID" in "".join(terminal(folder))
+    assert "send_delay" in page.ids and "INVALID" in "".join(terminal(folder))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
         (0, 0, True), (0, 0, True), (2, 2, True),
     ]  # fmt: skip
     metrics = {each.column.metric: each for each in comparison.cells[0].metrics}
-    assert {"audio_ttfp_p90", "wasted_audio_ratio", "send_slip_p99", "shed", "failed"} <= metrics.keys()
+    assert {"audio_ttfp_p90", "wasted_audio_ratio", "send_delay_p99", "shed", "failed"} <= metrics.keys()
     assert all(each.ratio.median in (1, None) for each in metrics.values())
     assert comparison.differing == {} and comparison.regressions(1) == []
     assert compare(folder, other, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
@@ -238,18 +238,18 @@ def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
     assert len(live.generator(run)) == 1
 
 
-def test_the_slip_curves_are_the_tails_of_their_messages(run: Run) -> None:
-    picture = live_slip.draw(run)
+def test_the_send_delay_curves_are_the_tails_of_their_messages(run: Run) -> None:
+    picture = live_send_delay.draw(run)
     (axes,) = picture.figure.axes
     curves = [line for line in axes.get_lines() if "c\xa0" in str(line.get_label())]
     assert len(curves) == 3
     for line, c in zip(curves, (4, 8, 32), strict=True):
-        slips = live.slips_s(at(run, c).points)
+        delays = live.delays_s(at(run, c).points)
         x, share = (np.asarray(values, float) for values in line.get_data())
-        assert share[0] == 1 and share[-1] == pytest.approx(1 / slips.size)
+        assert share[0] == 1 and share[-1] == pytest.approx(1 / delays.size)
         assert (np.diff(x) >= 0).all() and (np.diff(share) < 0).all()
         late = x[share >= 0.01].max()  # where the curve meets the line of P99
-        assert late == pytest.approx(1000 * np.percentile(slips, 99, method="lower"), rel=0.02)
+        assert late == pytest.approx(1000 * np.percentile(delays, 99, method="lower"), rel=0.02)
     markers = [line for line in axes.get_lines() if line.get_marker() == "o"]
     assert len(markers) == 6  # P50 and P99 of the floor at each load
 
@@ -456,7 +456,7 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
     write_summary(resealed(calls), ids)
     html = write_report(calls).read_text()
     page = Page(html)
-    assert "dashboard_and_user" in page.ids and "send_slip" in page.ids
+    assert "dashboard_and_user" in page.ids and "send_delay" in page.ids
     assert "over sockets nobody sees a server" in html
     assert (calls / "figures" / "dashboard_and_user.svg").is_file()
     assert not (calls / "figures" / "kv_pool.svg").exists()
@@ -473,7 +473,7 @@ def test_the_report_of_a_live_run_opens_with_the_verdict(folder: Path, tmp_path:
     assert "is the default for voice" in block and "P90 TTFP ≤ 800 ms" in block
     loads = ["4 calls", "8 calls", "32 calls"]
     assert [load.name for load in verdict_of(copy).loads] == loads and all(load in block for load in loads)
-    assert "INVALID: the P99 of the send slip" in block
+    assert "INVALID: the P99 of the send delay" in block
 
     Asked(parse_targets("failed<=0"), True, 7.2).write(copy)
     found = verdict_of(copy)

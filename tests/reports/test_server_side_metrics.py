@@ -58,7 +58,7 @@ def test_a_server_that_began_anew_or_answered_once_tells_nothing() -> None:
 def requests(**columns: list) -> pd.DataFrame:
     plain = {"session": [0, 1, 2], "turn": [0, 0, 0], "status": ["completed", "completed", "failed"]}
     plain |= {"turn_start_s": [1.0, 1.0, 1.0], "turn_end_s": [1.0, 1.0, 1.0]}
-    plain |= {"ttft_s": [0.152, 0.162, 9.0], "send_lag_s": [0.002, np.nan, 0.0]}
+    plain |= {"ttft_s": [0.152, 0.162, 9.0], "send_delay_s": [0.002, np.nan, 0.0]}
     plain |= {"generated_entry": pd.array([3, 1, pd.NA], "Int64")}
     return pd.DataFrame({**plain, **columns})
 

@@ -97,7 +97,7 @@ class Churn:
     samples: list[Sample]
     calm_s: float
     end_s: float
-    slip_p99_s: float
+    send_delay_p99_s: float
     bursts: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
     faults: dict[str, dict[str, int]] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
@@ -199,14 +199,14 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
     samples.append(_seen(server, counters, loop.time()))
     for calls in all_calls:
         calls.log.event(loop.time(), "run_end", -1, -1)
-    slips = np.concatenate([calls.sends.table()["slip_s"].to_numpy() for calls in all_calls])
+    delays = np.concatenate([calls.sends.table()["send_delay_s"].to_numpy() for calls in all_calls])
     return Churn(
         turns=pd.concat([calls.turns() for calls in all_calls], ignore_index=True),
         failures=sum((calls.failures.counts for calls in all_calls), Counter()),
         samples=samples,
         calm_s=calm_s,
         end_s=end_s,
-        slip_p99_s=float(np.quantile(slips, 0.99)),
+        send_delay_p99_s=float(np.quantile(delays, 0.99)),
         bursts=[
             (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"])
             for line in lines
@@ -346,7 +346,7 @@ def show(seen: Churn) -> None:
         f"(R² {line.r_squared:.2f}), {line.growth_kib:+.0f} KiB over the churn; "
         f"descriptors {seen.samples[0].descriptors} at first, {last.descriptors} at the end"
     )
-    console.print(f"send slip of the healthy clients: p99 {1e3 * seen.slip_p99_s:.2f} ms")
+    console.print(f"send delay of the healthy clients: p99 {1e3 * seen.send_delay_p99_s:.2f} ms")
     for sentence in wrong(seen):
         console.print(f"WRONG: {sentence}", style="red")
 
@@ -405,7 +405,7 @@ def main() -> None:
         "rogues": seen.faults,  # both names as in the files of earlier runs
         "crowds": seen.bursts,
         "memory": memory(seen)._asdict(),
-        "slip_p99_s": seen.slip_p99_s,
+        "send_delay_p99_s": seen.send_delay_p99_s,
         "wrong": wrong(seen),
         "samples": [each._asdict() for each in seen.samples],
         "counters": {name: value for name, value in seen.counters.items() if "_bucket" not in name},

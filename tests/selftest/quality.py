@@ -144,7 +144,7 @@ def calls_table(rows: list[dict[str, Any]]) -> Table:
     names = (
         "sessions",
         "sends/s",
-        "slip P50",
+        "send delay P50",
         "P99",
         "max",
         "TTFP bias P50",
@@ -156,7 +156,7 @@ def calls_table(rows: list[dict[str, Any]]) -> Table:
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:
-        times = ("slip_p50_s", "slip_p99_s", "slip_max_s", "bias_p50_s", "bias_p99_s")
+        times = ("send_delay_p50_s", "send_delay_p99_s", "send_delay_max_s", "bias_p50_s", "bias_p99_s")
         table.add_row(
             str(row["sessions"]),
             f"{row['sends_per_s']:.0f}",
@@ -182,7 +182,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
         "true",
         "bias P50",
         "P99",
-        "of it slip",
+        "of it send delay",
         "ITL P50",
         "true",
     )
@@ -194,7 +194,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
             "true_p50_s",
             "bias_p50_s",
             "bias_p99_s",
-            "slip_p50_s",
+            "send_delay_p50_s",
             "itl_reported_p50_s",
             "itl_true_p50_s",
         )

@@ -21,7 +21,7 @@ from my_system.params import RagParams
 from workloads.errors import UserError
 from workloads.trace import Trace, Turn
 
-COURSE = ("session", "turn", "status", "turn_start_s", "turn_end_s", "completion_s", "send_lag_s")
+COURSE = ("session", "turn", "status", "turn_start_s", "turn_end_s", "completion_s", "send_delay_s")
 TIMES = ("ttft_s", "tbt_mean_s", "tbt_max_s", "e2e_s")
 """What the table of turns has that a question has too; `scored_s`, turn_end_s to the last score, comes beside it."""
 PERCENTILES = {"scored_p50": 50, "scored_p90": 90}

@@ -177,7 +177,7 @@ class Master:
         """Return the floor of the host that adds most delay. Each host has measured its own, with as many sessions as
         it has now."""
         known = [shard.floor for shard in self._shards if shard.floor is not None]
-        return max(known, key=lambda floor: floor["slip_p99_s"] or 0.0, default={})
+        return max(known, key=lambda floor: floor["send_delay_p99_s"] or 0.0, default={})
 
     def stop(self) -> None:
         """End the run under way: who has not finished is lost."""

@@ -44,9 +44,9 @@ PATIENCE_S = 60.0  # beyond the run's length before it is given up [chosen]
 class Floor:
     """The floor under one load: seconds where the name ends with `_s`. None: nothing of the kind happened.
 
-    sends_per_s: in the busiest second. slip: send returned − due, over everything sent. bias: time to first packet or
-    token as reported by the client (from the scheduled end of the turn, so with the slip) − as it was at the server
-    (from the request's being read); `itl_bias`: the same of the mean time between packets or tokens of an answer.
+    sends_per_s: in the busiest second. send_delay: send returned − due, over everything sent. bias: time to first
+    packet or token as the client reports it (from the scheduled end of the turn, send delay included) − at the server
+    (from reading the request). `itl_bias`: the same for the mean time between packets or tokens of an answer.
     """
 
     kind: str
@@ -56,9 +56,9 @@ class Floor:
     failed: int
     sends: int
     sends_per_s: float | None
-    slip_p50_s: float | None
-    slip_p99_s: float | None
-    slip_max_s: float | None
+    send_delay_p50_s: float | None
+    send_delay_p99_s: float | None
+    send_delay_max_s: float | None
     reported_p50_s: float | None
     reported_p99_s: float | None
     true_p50_s: float | None
@@ -145,7 +145,7 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
     none = np.empty(0)
     bias = first - true_first if paired else none
     gap_bias = gap - true_gap if paired else none
-    slip = merged.sends["slip_s"].to_numpy()
+    delays_s = merged.sends["send_delay_s"].to_numpy()
     wall_s = max((shard.get("wall_s", 0.0) for shard in merged.shards), default=0.0)
     cpu_s = sum(shard.get("cpu_s", 0.0) for shard in merged.shards)
     return Floor(
@@ -154,11 +154,11 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
         shards=shards,
         answers=len(answers),
         failed=merged.failures.num_rows,
-        sends=len(slip),
+        sends=len(delays_s),
         sends_per_s=_busiest(merged.sends["due_s"].to_numpy()),
-        slip_p50_s=_percentile(slip, 50),
-        slip_p99_s=_percentile(slip, 99),
-        slip_max_s=_percentile(slip, 100),
+        send_delay_p50_s=_percentile(delays_s, 50),
+        send_delay_p99_s=_percentile(delays_s, 99),
+        send_delay_max_s=_percentile(delays_s, 100),
         reported_p50_s=_percentile(first, 50),
         reported_p99_s=_percentile(first, 99),
         true_p50_s=_percentile(true_first, 50),

@@ -181,7 +181,7 @@ def measurement_of(
         merged.sends.to_pandas(),
         merged.failures.to_pandas(),
         floor,
-        late_s=target.slip_limit_ms / 1e3,
+        late_s=target.send_delay_limit_ms / 1e3,
         window=_window(timing),
         scrape=None if found.scrape is None else found.scrape.to_pandas(),
         lost_sessions=len(merged.lost_sessions),
@@ -221,7 +221,7 @@ class _Beside:
 
 def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
     events, sends = merged.events.to_pandas(), merged.sends.to_pandas()
-    slips_s = sends["slip_s"].to_numpy(float)
+    delays_s = sends["send_delay_s"].to_numpy(float)
     requests, summary = TURNS.measure(
         documents,
         pd.DataFrame(documents.columns()),
@@ -237,7 +237,7 @@ def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
         "batch_requests": pa.Table.from_pandas(requests, preserve_index=False),
     }
     own = {name: metric for name, metric in summary.items() if split(name) is not None}
-    counts = batch_metrics(events, slips_s, window)
+    counts = batch_metrics(events, delays_s, window)
     # That of requests knows nothing of those that were cut.
     own |= {
         name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"

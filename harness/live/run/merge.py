@@ -23,7 +23,7 @@ from workloads.trace import Trace
 DONE = "done.json"
 
 SENDS = pa.schema(
-    [("kind", pa.string()), ("session", pa.int32()), ("due_s", pa.float64()), ("slip_s", pa.float64())]
+    [("kind", pa.string()), ("session", pa.int32()), ("due_s", pa.float64()), ("send_delay_s", pa.float64())]
 )
 FAILURES = pa.schema(
     [("t_s", pa.float64()), ("session", pa.int32()), ("turn", pa.int32()), ("reason", pa.string())]

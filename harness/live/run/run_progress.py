@@ -3,7 +3,7 @@
 A shard's status: t (s of the run), sessions (concurrent), came (sessions so far), turns (ended; of calls without pause,
 frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT, of
 frames their latency), reply_s (those of turns complete since then, from the end of the user's speech), continuity
-([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
+([continuous, judged]), send_delay_p99_ms (of the sends since then; null: none), sent.
 """
 
 from collections import deque
@@ -61,9 +61,9 @@ class ShardProgress:
         for t, kind, session, turn, value in zip(*columns, strict=True):
             self._event(t, kind, (session, turn), value)
 
-    def status(self, t_s: float, slips_s: np.ndarray) -> dict[str, Any]:
-        """The status at `t_s`; `slips_s`: of the sends since the last one."""
-        self._sent += slips_s.size
+    def status(self, t_s: float, delays_s: np.ndarray) -> dict[str, Any]:
+        """The status at `t_s`; `delays_s`: of the sends since the last one."""
+        self._sent += delays_s.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
         reply_s, self._reply_s = self._reply_s, []
         return {
@@ -76,7 +76,9 @@ class ShardProgress:
             "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
             "reply_s": [round(seconds, 4) for seconds in reply_s],
             "continuity": list(self._judged),
-            "slip_p99_ms": round(1e3 * float(np.quantile(slips_s, 0.99)), 3) if slips_s.size else None,
+            "send_delay_p99_ms": round(1e3 * float(np.quantile(delays_s, 0.99)), 3)
+            if delays_s.size
+            else None,
             "sent": self._sent,
         }
 
@@ -174,9 +176,11 @@ class RunProgress:
         return ok / n if n else None
 
     @property
-    def slip_p99_ms(self) -> float | None:
-        """Returns the P99 slip of the worst shard in its last second, ms."""
+    def send_delay_p99_ms(self) -> float | None:
+        """Returns the P99 send delay of the worst shard in its last second, ms."""
         known = [
-            status["slip_p99_ms"] for status in self._statuses.values() if status["slip_p99_ms"] is not None
+            status["send_delay_p99_ms"]
+            for status in self._statuses.values()
+            if status["send_delay_p99_ms"] is not None
         ]
         return max(known, default=None)

@@ -69,11 +69,11 @@ _BY_SIDE = {side: {engine: of(side, engine) for engine in ENGINES} for side in E
 def _delay(panels: Panels) -> str:
     """How late the load generator was, over the points that count."""
     points = [point for setting in _BY_SIDE[SOCKETS].values() for point in setting.points(panels)]
-    known = [delay for point in points if (delay := point.value("send_slip_p99")) is not None]
+    known = [delay for point in points if (delay := point.value("send_delay_p99")) is not None]
     if not known:
         return ""
     low, high = (f"{1000 * end:.1f}" for end in (min(known), max(known)))
-    return f"The P99 of the send slip was {low if low == high else f'{low} to {high}'} ms a run."
+    return f"The P99 of the send delay was {low if low == high else f'{low} to {high}'} ms a run."
 
 
 draw = figure(

@@ -9,13 +9,21 @@ import numpy as np
 from reports.figures.drawing import few_loads, legend, load_colours, plain, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED
-from reports.live.live_record import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
+from reports.live.live_record import (
+    SEND_DELAY_P50,
+    SEND_DELAY_P99,
+    all_of,
+    delays_s,
+    floor_over,
+    loads,
+    send_delay_limit_s,
+)
 from reports.runs.measured import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "send_slip"
+NAME = "send_delay"
 LEAST_MS = 0.01
 """Left edge; a timer that fires on its microsecond stands there too."""
 _POINTS = 2000
@@ -25,27 +33,27 @@ _POINTS = 2000
 def draw(run: Run) -> Picture | LeftOut:
     from matplotlib.lines import Line2D
 
-    title = "Send slip: how much later than scheduled the generator sent"
-    shown = few_loads([load for load in loads(run) if slips_s(load.points).size])
+    title = "Send delay: how much later than scheduled the generator sent"
+    shown = few_loads([load for load in loads(run) if delays_s(load.points).size])
     if not shown:
         return LeftOut(NAME, title, "nothing was sent")
     figure, (axes,) = sheet(1, title, 3.4)
     least = 1.0
     for load, colour in zip(shown, load_colours(len(shown)), strict=True):
-        slips = slips_s(load.points)
-        ranks = np.unique(np.geomspace(1, slips.size, _POINTS).astype(int))[
+        delays = delays_s(load.points)
+        ranks = np.unique(np.geomspace(1, delays.size, _POINTS).astype(int))[
             ::-1
         ]  # of the latest ones every one
-        values = np.maximum(1000 * slips[slips.size - ranks], LEAST_MS)
-        least = min(least, 1 / slips.size)
-        axes.step(values, ranks / slips.size, where="post", color=colour, lw=1.8, label=load.label(run))
-        for name, share in ((SLIP_P50, 0.5), (SLIP_P99, 0.01)):
+        values = np.maximum(1000 * delays[delays.size - ranks], LEAST_MS)
+        least = min(least, 1 / delays.size)
+        axes.step(values, ranks / delays.size, where="post", color=colour, lw=1.8, label=load.label(run))
+        for name, share in ((SEND_DELAY_P50, 0.5), (SEND_DELAY_P99, 0.01)):
             level = floor_over(load.points, name)
             if level is not None:
                 axes.plot(
                     max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5
                 )
-    _axes(axes, slip_limit_s([point for load in shown for point in load.points]), least)
+    _axes(axes, send_delay_limit_s([point for load in shown for point in load.points]), least)
     hollow: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
     legend(figure, Line2D([], [], **hollow, label="floor: null server"))
     used = [point for load in shown for point in load.points]
@@ -79,4 +87,4 @@ def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
     )  # fmt: skip
     plain(axes.xaxis)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
-    axes.set(xlabel="send slip, ms (log scale)", ylabel="share of messages sent later")
+    axes.set(xlabel="send delay, ms (log scale)", ylabel="share of messages sent later")
