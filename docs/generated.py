@@ -1,4 +1,8 @@
-"""MkDocs hook: pages that are made from the code, so that they cannot say anything else than it does."""
+"""MkDocs hook: pages that are made from the code. `python -m docs.generated` writes docs/reference/metrics.md.
+
+The tutorials are the README files of examples/. Pages link to those, which works in a checkout; the hook turns such a
+link into one to the tutorial's page on the site.
+"""
 
 import json
 import re
@@ -6,10 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING, Any
 
 from docs.cards import labelled
 from harness.metrics.classes import CLASS_DEFINITIONS
@@ -20,38 +21,46 @@ from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS
 from reports.tables.columns import families
 
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {
     "engines": ("Engines and their parameters", "What `rehearse list engines NAME` shows of each."),
     "workloads": ("Workloads and their parameters", "What `rehearse list workloads NAME` shows of each."),
     "deployments": (
         "Deployments",
-        "Which model on which GPUs, and in how many replicas: `--set deployment=NAME`.",
+        "Model, GPUs and number of replicas: `--set deployment=NAME`.",
     ),
     "cards": ("Cards", "Benches and published figures, each measured by `rehearse run NAME`."),
 }
+TUTORIALS = ("edf_policy", "my_system")
+TO_EXAMPLE = re.compile(rf"\]\(\.\./examples/({'|'.join(TUTORIALS)})/README\.md")
+METRICS = ROOT / "docs" / "reference" / "metrics.md"
 VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
     (
-        "Of turns",
-        "A stage by another name has metrics of its use as well: `busy_NAME`, `decode_batch_NAME_mean` and `_peak`.",
+        "Turns",
+        "Stages with other names have `busy_NAME`, `decode_batch_NAME_mean` and `decode_batch_NAME_peak`.",
         DEFINITIONS,
     ),
     (
-        "Of turn-taking",
+        "Turn-taking",
         "Calls on an open microphone; see [Turn-taking](../turn-taking.md).",
         TURN_TAKING_DEFINITIONS,
     ),
-    ("Of frames", "Calls that never pause.", FRAME_DEFINITIONS),
-    ("Of each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),
-    ("Of live runs", "Besides, over real sockets.", LIVE_DEFINITIONS),
+    ("Frames", "Calls that never pause.", FRAME_DEFINITIONS),
+    ("Each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),
+    ("Live runs", "In addition, for runs over real sockets.", LIVE_DEFINITIONS),
 )
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages and the tutorials, which stand beside their code."""
-    pages = {"reference/metrics.md": _metrics()}
-    pages |= {f"reference/{kind}.md": _listed(kind, *words) for kind, words in FROM_LISTS.items()}
-    for example in ("edf_policy", "my_system"):
+def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
+    """Add the generated pages and the tutorials."""
+    from mkdocs.structure.files import File
+
+    pages = {f"reference/{kind}.md": _listed(kind, *words) for kind, words in FROM_LISTS.items()}
+    for example in TUTORIALS:
         text = (ROOT / "examples" / example / "README.md").read_text()
         pages[f"tutorials/{example}.md"] = _without_links(text)
     for path, text in pages.items():
@@ -59,15 +68,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead links to an example's README to its tutorial."""
+    return TO_EXAMPLE.sub(r"](tutorials/\1.md", markdown)
+
+
 def on_page_content(html: str, **_: Any) -> str:
     """Name the cells of tables, for where a phone shows a row as a card."""
     return labelled(html)
 
 
-def _metrics() -> str:
+def metrics() -> str:
+    """Return the page of all metrics, as `rehearse list metrics` has them, one row per family."""
     parts = [
-        "# Metrics\n\nTheir names in `summary.json` and in `rehearse compare --metrics`, in the units that stand "
-        "there. A value that could not be measured is missing, never 0; failures stay in the denominator."
+        "# Metrics\n\nMade by `python -m docs.generated`; `rehearse list metrics` prints the same in a terminal. "
+        "A value that could not be measured is missing, never 0. Failures stay in the denominator."
     ]
     for title, note, vocabulary in VOCABULARIES:
         rows = (
@@ -80,7 +95,7 @@ def _metrics() -> str:
             for names, each in families(vocabulary)
         )
         parts += [f"## {title}", note, _table(("metric", "unit", "meaning", "better"), rows)]
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) + "\n"
 
 
 def _listed(kind: str, title: str, note: str) -> str:
@@ -117,3 +132,8 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _without_links(text: str) -> str:
     """Links of a README lead to files beside it, which are not part of the site."""
     return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)
+
+
+if __name__ == "__main__":
+    METRICS.parent.mkdir(exist_ok=True)
+    METRICS.write_text(metrics())
