@@ -60,6 +60,9 @@ def _over_axis(
 ) -> Picture | LeftOut:
     """Draw a share over `axis`, a panel for each of the `chosen` parameters."""
     metric = {"continuity": "continuity", "wasted_tokens": "wasted_token_ratio"}[name]
+    shown = [point for params in chosen for point in points_of(over(run, axis, **params))]
+    high = max([point.value(metric) or 0 for point in shown], default=0)
+    top = 1.0 if high > 0.55 else max(0.1, 1.15 * high)
 
     def plot(params: Mapping[str, Any]) -> Plot:
         series = over(run, axis, **params)
@@ -73,8 +76,6 @@ def _over_axis(
         }
         title = ", ".join(filter(None, [setting(params), counts(points_of(series), metric, counted_as)]))
         ticks = sorted({*run.values(axis), *(x for x, _ in published)})
-        high = max([p.value(metric) or 0 for p in points_of(series)], default=0)
-        top = 1.0 if high > 0.55 else max(0.1, 1.15 * high)
         more: dict[str, Any] = {
             "xticks": ticks,
             "xticklabels": [short(x) for x in ticks],

@@ -464,6 +464,7 @@ def _dress(
     if tilted:
         for label in axes.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
+    limits = {side: named.pop(f"{side}lim", None) for side in "xy"}
     axes.set(**named)
     for axis, scale in ((axes.xaxis, "xscale"), (axes.yaxis, "yscale")):
         if named.get(scale) == "log":
@@ -472,7 +473,11 @@ def _dress(
         whole_numbers(axes.xaxis)
     if percent is not None:
         in_per_cent(axes, percent)
-    elif upwards and "ylim" not in named and axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
-    elif not upwards and "xlim" not in named and axes.get_xscale() == "linear":
-        axes.set_xlim(left=0)
+    elif upwards and limits["y"] is None and axes.get_yscale() == "linear":
+        lowest = min(own.dataLim.y0 for own in axes.get_shared_y_axes().get_siblings(axes))
+        limits["y"] = (min(0.0, lowest), None)
+    elif not upwards and limits["x"] is None and axes.get_xscale() == "linear":
+        limits["x"] = (0, None)
+    for set_limit, limit in ((axes.set_xlim, limits["x"]), (axes.set_ylim, limits["y"])):
+        if limit is not None and limit != (None, None):
+            set_limit(*limit, auto=None in limit)  # an open end follows the panels that share the axis

@@ -154,3 +154,13 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
     assert not any(found is not None for claim in card.claims for found in claim.measure({}).values())
     with style():
         assert card.draw is None or isinstance(card.draw({}), LeftOut)
+
+
+def test_panels_that_share_axes_show_all_their_values() -> None:
+    few, many = grid("load", PAIR, c=LOADS[:1]), grid("load", PAIR, c=LOADS)
+    shown = lines("completed_rps", few), lines("completed_rps", many)
+    picture = drawn(*shown, sharex=True, sharey=True)
+    first, second = picture.figure.axes
+    highest = max(line.get_ydata().max() for line in second.lines)
+    assert highest > 30 and first.get_ylim() == second.get_ylim()
+    assert first.get_ylim()[0] == 0 and first.get_ylim()[1] > highest and first.get_xlim()[1] >= LOADS[-1]
