@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, tell, wide
+from reports.cli.settings import option
 from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -32,26 +33,51 @@ def report(
             "--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."
         ),
     ] = None,
+    figure: Annotated[
+        str | None, option("--figure", "Write one figure for a paper, to DIR/figures/paper.", "NAME")
+    ] = None,
+    width: Annotated[
+        float | None, option("--width", "Width of --figure in inches.", "IN", min=1, max=40)
+    ] = None,
+    no_title: Annotated[bool, option("--no-title", "Write --figure without its title.")] = False,
+    latex: Annotated[bool, option("--latex", "Print the table as LaTeX (booktabs).")] = False,
+    names: Annotated[
+        str | None, option("--names", "Names for --figure and --latex, as vllm_omni=vLLM-Omni.", "A=B,...")
+    ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Print the table of a results directory and write its report again.
+    """Print the table of a results directory and write its report; for a folder of runs, write index.html.
 
     `rehearse report results/bench`
 
-    `rehearse report results/bench --csv > bench.csv` every metric in its own unit, over the seeds
+    `rehearse report results` writes results/index.html, the list of all runs
 
-    `rehearse report results/bench --columns p50,p95,p99,continuity` other metrics, also in the page
+    `rehearse report results/bench --csv > bench.csv`
 
-    `rehearse report results/liveserve`
+    `rehearse report results/bench --columns p50,p95,p99,continuity`
 
-    `rehearse report results/live --export llm-d` (or aiperf): in their format
+    `rehearse report results/bench --figure continuity --width 3.3 --no-title --names vllm_omni=vLLM-Omni`
+
+    `rehearse report results/bench --latex --names vllm_omni=vLLM-Omni > table.tex`
+
+    `rehearse report results/live --export llm-d` or aiperf
     """
     form = form_of(as_json, as_csv)
     from harness.records.results import COLLECTION, read_results, unmeasured
     from reports.cli.claims import present_group
 
-    asked = asked_metrics(columns)
+    asked, renamed = asked_metrics(columns), _renamed(names)
+    if figure is None and (width is not None or no_title):
+        raise UserError("--width and --no-title are for one figure; give --figure NAME too.")
+    if names is not None and figure is None and not latex:
+        raise UserError("--names is for --figure and --latex; give one of them too.")
+    if figure is not None:
+        from reports.pages.paper_figure import write_figure
+
+        for path in write_figure(folder, figure, width, not no_title, renamed):
+            typer.echo(str(path))
+        return
     if export is not None:
         from reports.live.export import export_run
 
@@ -59,18 +85,56 @@ def report(
             typer.echo(str(path))
         return
     if (folder / COLLECTION).is_file():
-        if asked:
+        if asked or latex:
             raise UserError(
-                f"--columns is for the table of one experiment, and {folder} holds cards of a paper; leave it out."
+                f"{'--columns' if asked else '--latex'} is for the table of one experiment, and {folder} holds "
+                "cards of a paper; leave it out."
             )
         present_group(folder, form=form)
         return
+    if not latex and not asked and (runs := _runs_below(folder)):
+        from reports.pages.index_page import index_rows, write_index
+
+        listed = index_rows(folder, runs)
+        if form != "table":
+            emit(form, [run._asdict() for run in listed])
+        typer.echo(str(write_index(folder, listed)), err=form != "table")
+        return
     experiment, rows = read_results(folder)
+    if latex:
+        from reports.pages.latex import latex_of
+        from reports.tables.table import main_table
+
+        typer.echo(latex_of(main_table(experiment, rows, folder, asked=asked), renamed), nl=False)
+        return
     if lacking := unmeasured(experiment, rows):
         _log.warning(
             "%s: %d points are not measured yet: %s.", folder, len(lacking), printable(", ".join(lacking))
         )
     present(experiment, rows, folder, form, asked)
+
+
+def _renamed(names: str | None) -> dict[str, str]:
+    """Parse `A=B,C=D`; UserError for anything else."""
+    pairs = [pair.partition("=") for pair in names.split(",")] if names else []
+    if not all(old.strip() and new.strip() for old, _, new in pairs):
+        raise UserError(
+            f"--names {names} is not a list of names; give it as vllm_omni=vLLM-Omni,liveserve=LiveServe."
+        )
+    return {old.strip(): new.strip() for old, _, new in pairs}
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """The results directories below a folder that is none itself; links are not followed."""
+    from harness.records.results import COLLECTION, EXPERIMENT
+
+    def is_run(path: Path) -> bool:
+        return any((path / name).is_file() for name in (EXPERIMENT, COLLECTION))
+
+    if not folder.is_dir() or is_run(folder):
+        return []
+    below = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()]
+    return [run for path in below for run in ([path] if is_run(path) else _runs_below(path))]
 
 
 def present_live(

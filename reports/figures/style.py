@@ -4,7 +4,7 @@ papers its name there."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -53,7 +53,6 @@ NAMES = {
     "omniinfer": "OmniInfer",
 }
 """Names in papers of the systems that have another name in code. Reports of a user's own runs keep the typed names."""
-_CODE = re.compile(rf"(?<![\w-])({'|'.join(NAMES)})(?![\w-])")
 STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 """Colours of stages, for a picture that shows stages instead of engines."""
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -103,23 +102,27 @@ def engine_looks(*engines: str) -> dict[str, Look]:
     return {variant.engine: look for variant, look in looks([Variant(engine) for engine in engines]).items()}
 
 
-def named(text: str) -> str:
-    """The text with systems by their names in papers."""
-    return _CODE.sub(lambda found: NAMES[found[0]], text)
+def named(text: str, names: Mapping[str, str] = NAMES) -> str:
+    """Return the text with whole words replaced by `names`; default: the systems' names in papers."""
+    if not names:
+        return text
+    longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+    return re.sub(rf"(?<![\w-])({'|'.join(longest_first)})(?![\w-])", lambda found: names[found[0]], text)
 
 
-def name_systems(figure: Figure) -> None:
-    """Whatever is written in a picture, by `named`."""
+def name_systems(figure: Figure, names: Mapping[str, str] = NAMES) -> None:
+    """Replace names in all text of a picture, as `named` does."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        text.set_text(named(text.get_text()))
+        text.set_text(named(text.get_text(), names))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             labels = [label.get_text() for label in axis.get_ticklabels()]
-            if any(named(label) != label for label in labels):
-                axis.set_ticklabels(list(map(named, labels)))
+            renamed = [named(label, names) for label in labels]
+            if renamed != labels:
+                axis.set_ticklabels(renamed)
 
 
 def style() -> AbstractContextManager[None]:

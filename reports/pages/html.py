@@ -5,7 +5,7 @@ also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records giv
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -112,13 +112,11 @@ def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
     if not run.points:
         raise UserError(f"{run_dir} has no measured point yet; run the experiment first.")
     paper = _paper(run)
-    answer = find_answer(
-        [point.finished for point in run.points if point.error is None], [*run.experiment.grid]
-    )
+    answer = _answer(run)
     folder, target = run_dir / "figures", run_dir / "report.html"
     try:
         own_folder(folder)
-        pictures, left_out, read_off = _draw(run, answer, paper, folder)
+        pictures, left_out, read_off = _draw(run, folder)
         text = _render(run, answer, paper, pictures, left_out, read_off, asked)
         with replacing(target) as file:
             file.write(text.encode())
@@ -135,31 +133,38 @@ def _paper(run: Run) -> Sequence[Published]:
     return getattr(card.module, "PAPER", ())
 
 
-def _draw(
-    run: Run, answer: Answer | None, paper: Sequence[Published], folder: Path
-) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
-    """All pictures, the one that shows the answer first."""
+def drawn(run: Run) -> Iterator[Picture | LeftOut]:
+    """Draw the pictures of a run one by one, the one that shows the answer first."""
+    answer, paper = _answer(run), _paper(run)
+    first = None if answer is None or _searched(run) else headline.draw(run, answer)
+    yield first or LeftOut(headline.NAME, "", "these results have no single answer")
+    kinds = [
+        (search.draw,) if _searched(run) and not run.live else (),
+        (live_batch.draw,) if any(run.values(BATCH)) else (),
+        LIVE_PICTURES if run.live else (),
+        FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
+    ]
+    for draw in itertools.chain(*kinds):
+        yield draw(run, paper) if draw in BESIDE_PAPER else draw(run)
+
+
+def _answer(run: Run) -> Answer | None:
+    finished = [point.finished for point in run.points if point.error is None]
+    return find_answer(finished, [*run.experiment.grid])
+
+
+def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
+    """Draw and save all pictures; returns these, the figures that cannot be drawn, and numbers that pictures show."""
     pictures, left_out, read_off = [], [], {}
     with style():
-        first = None if answer is None or _searched(run) else headline.draw(run, answer)
-        if first is not None:
-            pictures.append({"picture": first, "svg": embedded(first, folder)})
-        else:
-            _forget(folder, headline.NAME)
-        kinds = [
-            (search.draw,) if _searched(run) and not run.live else (),
-            (live_batch.draw,) if any(run.values(BATCH)) else (),
-            LIVE_PICTURES if run.live else (),
-            FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
-        ]
-        for draw in itertools.chain(*kinds):
-            picture = draw(run, paper) if draw in BESIDE_PAPER else draw(run)
-            if isinstance(picture, LeftOut):
-                left_out.append(picture)
-                _forget(folder, picture.name)
+        for picture in drawn(run):
+            if isinstance(picture, Picture):
+                pictures.append({"picture": picture, "svg": embedded(picture, folder)})
+                read_off.update(picture.read_off)
                 continue
-            pictures.append({"picture": picture, "svg": embedded(picture, folder)})
-            read_off.update(picture.read_off)
+            _forget(folder, picture.name)
+            if picture.name != headline.NAME:  # the page says itself that there is no answer
+                left_out.append(picture)
     return pictures, left_out, read_off
 
 
@@ -229,6 +234,12 @@ def _render(
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
+
+
+def sentence(run: Run) -> str | None:
+    """Return the first sentence of a run's report: its verdict or its answer. None where nothing has finished."""
+    verdict = live_verdict(run)
+    return _sentence(_answer(run), find.load_search(run)) if verdict is None else verdict.sentence
 
 
 def _verdict(run: Run) -> dict[str, Any] | None:

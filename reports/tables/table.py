@@ -66,10 +66,19 @@ Row = dict[str, Any]
 def results_table(
     experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True, asked: Sequence[str] = ()
 ) -> Group:
-    """The table, one of classes where there are some, and the reason of each point that failed.
+    """Return the table, the table of request classes if there are any, and why each failed point failed.
 
     Without `ranges` they fit 80 columns. `asked`: metrics to show instead of the main ones.
     """
+    table = main_table(experiment, rows, out, ranges, asked)
+    failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
+    return Group(table, *_left_out(experiment, rows), *_class_table(experiment, rows, ranges), *failures)
+
+
+def main_table(
+    experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True, asked: Sequence[str] = ()
+) -> Table:
+    """Return the table alone; see `results_table`."""
     columns = _columns(experiment, rows, out, ranges, asked)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = _title(experiment), "left"
@@ -86,8 +95,7 @@ def results_table(
     over = "median over seeds (lowest–highest)" if ranges else "median over seeds, ranges in the report"
     said = [over] if len(experiment.seeds) > 1 else []
     table.caption, table.caption_justify = _caption([*said, N_MEANS], filled, columns), "left"
-    failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
-    return Group(table, *_left_out(experiment, rows), *_class_table(experiment, rows, ranges), *failures)
+    return table
 
 
 def _add(table: Table, heading: str, wide: bool) -> None:
@@ -207,15 +215,15 @@ def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def run_settings(experiment: Experiment) -> str:
+    """Return the settings that are the same in every row, as text."""
+    if experiment.device == "live":
+        return live_experiment.asked(experiment)
+    return " ".join(f"{name}={short(value)}" for name, value in experiment.set.items())
+
+
 def _title(experiment: Experiment) -> Text:
-    """Return the title: the name of the experiment, and the settings that are the same in every row."""
-    title = Text(experiment.title or experiment.name)
-    live = experiment.device == "live"
-    fixed = (
-        live_experiment.asked(experiment)
-        if live
-        else " ".join(f"{n}={short(v)}" for n, v in experiment.set.items())
-    )
+    title, fixed = Text(experiment.title or experiment.name), run_settings(experiment)
     return title.append(f"\n{fixed}", "not italic dim") if fixed else title
 
 
