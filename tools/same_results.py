@@ -17,9 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from harness.metrics.former_names import SETTINGS
+from harness.experiments.point import GROUPS
+from harness.metrics.former_names import now, settings_of
 from harness.metrics.stages import renamed
+from workloads.trace import FORMER
 
+FORMER_COLUMNS = {former: name for name, former in FORMER.items()}
 Points = dict[str, Path]
 
 
@@ -29,7 +32,9 @@ def points(folder: Path, without: frozenset[str]) -> Points:
     for manifest in sorted(folder.rglob("points/*/manifest.json")):
         asked = json.loads(manifest.read_text())["point"]
         del asked["code_hash"]
-        asked["axes"] = [_now(name) for name in asked.get("axes", ())]
+        former = settings_of(asked.get("workload"))
+        asked["axes"] = [former.get(name, name) for name in asked.get("axes", ())]
+        asked |= {group: now(former, asked[group]) for group in GROUPS if group in asked}
         run = str(manifest.parents[2].relative_to(folder))
         found[f"{run} {json.dumps(_pruned(asked, without), sort_keys=True)}"] = manifest.parent
     return found
@@ -48,17 +53,14 @@ def differences(before: Path, after: Path, without: frozenset[str]) -> Iterator[
         else:
             tables = [_by_names_now(pq.read_table(path)) for path in (old, new)]
             kept = [table.drop_columns([*without.intersection(table.column_names)]) for table in tables]
-            by_value = bool(without) or tables[0].schema != pq.read_schema(old)
-            same = by_value and kept[0].equals(kept[1], check_metadata=True)
+            changed = tables[0].schema != pq.read_schema(old)  # as is what a trace says of its settings
+            by_value = bool(without) or changed
+            same = by_value and kept[0].equals(kept[1], check_metadata=not changed)
             yield file, None if same else "has other bytes"
 
 
 def _by_names_now(table: pa.Table) -> pa.Table:
-    return table.rename_columns([_now(name) for name in table.column_names])
-
-
-def _now(name: str) -> str:
-    return SETTINGS.get(name, renamed(name))
+    return table.rename_columns([FORMER_COLUMNS.get(name, renamed(name)) for name in table.column_names])
 
 
 def _summary(path: Path, without: frozenset[str]) -> Any:
@@ -78,7 +80,7 @@ def _data(folder: Path) -> list[str]:
 
 def _pruned(value: Any, without: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {_now(key): _pruned(each, without) for key, each in value.items() if key not in without}
+        return {renamed(key): _pruned(each, without) for key, each in value.items() if key not in without}
     return [_pruned(each, without) for each in value] if isinstance(value, list) else value
 
 

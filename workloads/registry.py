@@ -215,7 +215,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "voice_batch",
-            "spoken dialogues with a pool of documents beside, in two classes",
+            "spoken dialogues next to a backlog of documents, in two classes",
             Deferred("workloads.generators.voice_batch:VoiceBatchParams"),
             Deferred("workloads.generators.voice_batch:voice_batch"),
         ),

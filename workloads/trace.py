@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
         pa.field("priority", pa.int64()),
         pa.field("ttft_deadline_s", pa.float64()),
         pa.field("tbt_deadline_s", pa.float64()),
-        pa.field("pool", pa.int64()),
+        pa.field("backlog", pa.int64()),
         pa.field("pause_after_s", pa.float64()),
         pa.field("pause_s", pa.float64()),
         pa.field("event", pa.string()),
@@ -68,6 +68,9 @@ UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
 """Columns of classes, of open microphones and of jobs: a trace that leaves one empty has a file without it."""
 LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
+FORMER = {"backlog": "pool"}
+"""Columns -> the names under which files of the version before have them. The hash has kept these names, so that equal
+turns keep their hash."""
 CONTENTS = 2**53
 """Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
 
@@ -344,7 +347,11 @@ def _check(columns: Columns) -> None:
     lengths = np.diff(starts, append=len(session))
     spoken = columns["modality"] == "audio"
     earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
-    think, network, pool = columns["think_s"], columns["network_s"], np.nan_to_num(columns["pool"], nan=-1)
+    think, network, backlog = (
+        columns["think_s"],
+        columns["network_s"],
+        np.nan_to_num(columns["backlog"], nan=-1),
+    )
     silent = np.isnan(columns["reply_audio_s"])
     unseen = columns["visual_tokens"] > columns["input_tokens"]
     rules: list[tuple[str, np.ndarray, str]] = [
@@ -364,7 +371,7 @@ def _check(columns: Columns) -> None:
         ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
-        ("pool", pool != np.repeat(pool[starts], lengths), "must not change within a session"),
+        ("backlog", backlog != np.repeat(backlog[starts], lengths), "must not change within a session"),
         *class_rules(columns),
         *duplex_rules(columns),
         *job_rules(columns),
@@ -388,7 +395,7 @@ def _digest(columns: Columns) -> str:
     for name, values in columns.items():
         if name in LATER and _missing(values).all():
             continue
-        digest.update(f"\n{name}\n".encode())
+        digest.update(f"\n{FORMER.get(name, name)}\n".encode())
         if values.dtype == np.float64:
             values = np.where(np.isnan(values), np.nan, values).astype("<f8")
         elif values.dtype == np.int64:
@@ -451,6 +458,8 @@ def _read_header(table: pa.Table, path: Path) -> TraceHeader:
 
 
 def _read_columns(table: pa.Table, path: Path) -> Columns:
+    now = {former: name for name, former in FORMER.items()}
+    table = table.rename_columns([now.get(name, name) for name in table.column_names])
     fields = [field for field in SCHEMA if field.name in table.column_names or field.name not in LATER]
     for field in fields:
         if field.name not in table.column_names:

@@ -28,7 +28,7 @@ class StageRequest:
 
     `log_key`: session and turn as two doubles, as the log's rows hold them. `speculative`: it computes ahead of a turn
     that is still being said; neither client nor log learns of it. `background`: nobody waits for it
-    (`RequestClass.pool`), and its abort is logged with how much of the prompt had been computed.
+    (`RequestClass.backlog`), and its abort is logged with how much of the prompt had been computed.
 
     `slo`: deadlines. `due_s`: when its next token is due, s on the run's clock; None: it has no deadline. The caller
     sets it for the first token (`Slo.first_due_s`), as it knows when the user asked.

@@ -150,7 +150,7 @@ class Pipeline:
             features=reply.features,
             slo=turn.request.slo,
             due_s=reply.due_s,
-            background=turn.request.pool is not None,
+            background=turn.request.backlog is not None,
             hands_over=reply.progress.spoken and not speech_only,
         )
         if speech_only:

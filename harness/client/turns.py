@@ -38,7 +38,7 @@ async def serve_turns(
 
     In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
-    `params.c_scope` is replica. Sessions of a pool take no slot. `user_of`: makes a session's user, as Client is made.
+    `params.c_scope` is replica. Sessions of a backlog take no slot. `user_of` makes a session's user.
     """
     loop: Any = asyncio.get_running_loop()
     leaving = isinstance(server, Leaving)  # a protocol's check takes longer than a user's arrival
@@ -64,17 +64,18 @@ async def serve_turns(
                         await server.left(session.id)
 
     begun_s, ends = loop.time(), has_users(trace)
-    pools = [
-        Pool(size, sessions, server, log, params, ends) for (_, size), sessions in by_pool(trace).items()
+    backlogs = [
+        Backlog(size, sessions, server, log, params, ends)
+        for (_, size), sessions in by_backlog(trace).items()
     ]
     async with asyncio.TaskGroup() as background:
-        for pool in pools:
-            background.create_task(pool.run())
+        for backlog in backlogs:
+            background.create_task(backlog.run())
         async with asyncio.TaskGroup() as users:
             for sessions in together(trace.each_session()):
                 session = sessions[0]
                 arrival_s = session.turns[0].arrival_s
-                if session.turns[0].request.pool is not None:
+                if session.turns[0].request.backlog is not None:
                     continue
                 assert arrival_s is not None
                 if not params.begins(arrival_s):
@@ -82,25 +83,25 @@ async def serve_turns(
                 if arrival_s - ahead_s > begun_s:
                     await _arrival(loop, arrival_s - ahead_s)
                 users.create_task(user(sessions, arrival_s), name=f"session {session.id}")
-        for pool in pools if ends else ():
-            pool.end()
+        for backlog in backlogs if ends else ():
+            backlog.end()
 
 
 def has_users(trace: Trace) -> bool:
-    """Whether somebody is of no pool."""
-    return bool(np.isnan(trace.columns()["pool"]).any())
+    """Return whether some session is of no backlog: a user waits for it."""
+    return bool(np.isnan(trace.columns()["backlog"]).any())
 
 
-def by_pool(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
-    """The sessions of each pool, by class and size."""
-    pools: dict[tuple[str | None, int], list[Session]] = {}
-    if np.isnan(trace.columns()["pool"]).all():
-        return pools
+def by_backlog(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
+    """Return the sessions of each backlog, by class and size."""
+    backlogs: dict[tuple[str | None, int], list[Session]] = {}
+    if np.isnan(trace.columns()["backlog"]).all():
+        return backlogs
     for session in trace.each_session():
         first = session.turns[0]
-        if first.request.pool is not None:
-            pools.setdefault((first.request.request_class, first.request.pool), []).append(session)
-    return pools
+        if first.request.backlog is not None:
+            backlogs.setdefault((first.request.request_class, first.request.backlog), []).append(session)
+    return backlogs
 
 
 async def _arrival(loop: Any, at_s: float) -> None:
@@ -113,14 +114,14 @@ async def _arrival(loop: Any, at_s: float) -> None:
         timer.cancel()
 
 
-class Pool:
-    """Sessions that no user waits for, beside those of users: so many at once, and no longer than there are users.
+class Backlog:
+    """Batch jobs: sessions that no user waits for. `size` of them are under way at once, next to the users' sessions.
 
-    As one ends the next begins, so that the server always has some to work on and never a long queue of them. When the
-    last user has gone, those under way are aborted, which is no failure. Sessions go in their order, each not before
-    its arrival, `size` of them at once.
+    When one ends, the next begins, so that the server always has work and never a long queue. Sessions go in their
+    order, none before its arrival. When the last user has gone, the running ones are aborted, which is no failure.
 
-    `ends`: with `end`, before which it must not run dry; else with its last session, as in any closed loop.
+    `ends`: True where `end` ends it, before which it must not run dry; False where it ends with its last session, as
+    a closed loop does.
     """
 
     def __init__(
@@ -174,4 +175,4 @@ class Pool:
             if self._over.done():
                 return
         if self._ends:
-            self._log.event(self._loop.time(), "pool_dry", self._last, 0, value=len(self._under_way))
+            self._log.event(self._loop.time(), "backlog_dry", self._last, 0, value=len(self._under_way))

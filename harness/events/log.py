@@ -7,9 +7,9 @@ the line was lost before; value = how much later it was sent, s; missing for one
 seconds of audio); reply_done; barge_in (value = seconds heard); barge_in_missed (the reply ended before the drawn
 cut); late_audio (live; a packet of a reply that the user has already cut; value = seconds of audio); early_reply (live;
 the reply to a turn began before the user had finished; value = seconds of audio before the end); playback_done (value =
-seconds played); shed (the server did not let the session in); turn_done; turn_failed; turn_aborted (by the
-pool it is of, when the last session of none has ended); pool_dry (of its last session: a slot of the pool stays
-empty, as the trace holds no more; value = sessions that are under way); session_end.
+seconds played); shed (the server rejected the session); turn_done; turn_failed; turn_aborted (by the
+backlog it is of, when the last user has gone); backlog_dry (of its last session: a slot of the backlog stays empty, as
+the trace holds no more; value = sessions under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
 the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
@@ -25,7 +25,7 @@ number of the reply, if it is of one). There the server kinds have the number of
 
 Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
-(value = production tokens in all, those in flight included); computed (with the abort of a pool's request; value =
+(value = production tokens in all, those in flight included); computed (with the abort of a backlog's request; value =
 tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
 heard); load_start and load_end (a request waits for KV from the host before it starts, or after its first token for
 that from the replica which computed it; value of the end = blocks loaded for it, 0 if it waited for somebody else's

@@ -42,12 +42,13 @@ Value = Annotated[JsonValue, BeforeValidator(_as_json)]
 """A parameter's value, before its model has read it."""
 
 
-def renamed(settings: Mapping[str, V]) -> dict[str, V]:
+def renamed(settings: Mapping[str, V], workload: object = None) -> dict[str, V]:
     """Return the settings by their names now. UserError for a setting that is given by both of its names."""
-    for old, new in former_names.SETTINGS.items():
+    former = former_names.settings_of(workload)
+    for old, new in former.items():
         if old in settings and new in settings:
             raise UserError(f"{old} is the former name of {new}, and both are given; leave {old} out.")
-    return former_names.now(former_names.SETTINGS, settings)
+    return former_names.now(former, settings)
 
 
 class Experiment(BaseModel):
@@ -86,10 +87,13 @@ class Experiment(BaseModel):
     )
     timeout_s: float = Field(default=900, gt=0, description="wall-clock limit of one point, s")
 
-    @field_validator("set", "grid", "along", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _by_names_now(cls, value: Any) -> Any:
-        return renamed(value) if isinstance(value, dict) else value
+    def _by_names_now(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        groups = {name: data[name] for name in ("set", "grid", "along") if isinstance(data.get(name), dict)}
+        return data | {name: renamed(group, data.get("workload")) for name, group in groups.items()}
 
     @field_validator("seeds", mode="before")
     @classmethod

@@ -17,7 +17,7 @@ from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import SCHEMA_VERSION
 from harness.kinds.kind import Kind
-from harness.metrics.former_names import SETTINGS, now
+from harness.metrics.former_names import now, settings_of
 from workloads.registry import WORKLOADS
 
 if TYPE_CHECKING:
@@ -107,8 +107,9 @@ class Point(BaseModel):
 
     def renamed(self) -> Point:
         """Return the point with its settings by their names now, under the id that its record has."""
-        changes: dict[str, Any] = {group: now(SETTINGS, getattr(self, group)) for group in GROUPS}
-        changes["axes"] = tuple(SETTINGS.get(name, name) for name in self.axes)
+        former = settings_of(self.workload)
+        changes: dict[str, Any] = {group: now(former, getattr(self, group)) for group in GROUPS}
+        changes["axes"] = tuple(former.get(name, name) for name in self.axes)
         if all(getattr(self, name) == value for name, value in changes.items()):
             return self
         changes["id"] = self.id  # else the copy would derive another from its new names

@@ -49,7 +49,8 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
     `settings` never is.
     """
     check_names(experiment)
-    values = {name: _values(name, given) for name, given in renamed(settings).items()}
+    asked = renamed(settings, settings.get("workload", experiment.workload))
+    values = {name: _values(name, given) for name, given in asked.items()}
     changes: dict[str, Any] = {}
     if "engine" in values:
         changes["engines"] = [str(name) for name in values.pop("engine")]

@@ -19,7 +19,9 @@ from workloads.columns.classes import class_of
 
 SEPARATOR = "."
 KEY = ["session", "turn"]
-READ = ("first_text", "text", "pool_dry")
+_DRY = ("backlog_dry", "pool_dry")
+"""Kind of event of a backlog without a next session, and its name in logs of the version before."""
+READ = ("first_text", "text", *_DRY)
 """The kinds of events that metrics of classes are made of."""
 
 Turns = Mapping[str, np.ndarray]
@@ -77,8 +79,8 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
     text = _texts(events, requests)
     # The session that it names may be none that counts.
     planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
-    pooled = set(planned.loc[trace["pool"].notna().to_numpy(), "request_class"])
-    dry = _of(events, planned, ("pool_dry",))
+    in_backlog = set(planned.loc[trace["backlog"].notna().to_numpy(), "request_class"])
+    dry = _of(events, planned, _DRY)
     told = (
         requests[[*KEY, "request_class", "status"]]
         .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
@@ -94,11 +96,11 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
         known: dict[str, Measured] = {
             **{f"itl_{p}": statistic(said["gap_s"].dropna().to_numpy(), p) for p in ("p50", "p99")},
             "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
-            "pool_dry_s": (None, 0, 0),
+            "backlog_dry_s": (None, 0, 0),
         }
-        if name in pooled:
+        if name in in_backlog:
             empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
-            known["pool_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(own), 0)
+            known["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(own), 0)
         measured |= {in_class(name, metric): value for metric, value in known.items()}
     return _named(measured)
 
@@ -177,8 +179,8 @@ def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -
     """The share of a class's requests whose TTFT keeps a limit that is known only afterwards, such as a multiple of
     another run's P99; None where there are none.
 
-    `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their pool
-    do not count.
+    `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their
+    backlog do not count.
     """
     own = requests.loc[requests["request_class"].eq(request_class) & requests["status"].ne(ABORTED)]
     if own.empty:
@@ -218,7 +220,7 @@ def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) ->
 
 _DUE = (
     "over the class's started requests with such a deadline, failed and unfinished ones as missed, without those that "
-    "were aborted with their pool"
+    "were aborted with their backlog"
 )
 _SPAN = (
     "per second from the class's first start of a request to its last completion or end of a user's turn; to the end "
@@ -293,11 +295,11 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         "last arrival of one, the same for every class",
         "higher",
     ),
-    "pool_dry_s": Definition(
+    "backlog_dry_s": Definition(
         "s",
-        "time for which the class's pool was not full, as the trace held no more for it: above 0 the server had too "
+        "time for which the class's backlog was not full, as the trace held no more for it: above 0 the server had too "
         "little to do",
-        "within the same window; missing where the class has no pool",
+        "within the same window; missing where the class has no backlog",
         "lower",
     ),
     "completed": Definition(
@@ -305,8 +307,8 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     ),
     "aborted": Definition(
         "1",
-        "requests that were under way when their pool ended, with the last of no pool; they are no failures and miss "
-        "no deadline",
+        "requests that were under way when their backlog ended, with the last user; they are no failures and miss no "
+        "deadline",
         "over the class's started requests",
         None,
     ),

@@ -16,6 +16,11 @@ SETTINGS = {
     "send_lag_limit_s": "turn_send_delay_limit_s",
     "slip_limit_ms": "send_delay_limit_ms",
 }
+OF_WORKLOADS = {
+    "co_serving": {"pool": "backlog", "pool_tps": "backlog_tps"},
+    "voice_batch": {"pool": "backlog"},
+}
+"""Settings of single workloads. `servegen` has another `pool`, which keeps its name."""
 METRICS = {
     "send_lag_p99": "turn_send_delay_p99",
     "send_slip_p50": "send_delay_p50",
@@ -24,6 +29,7 @@ METRICS = {
     "send_slip_max": "send_delay_max",
     "floor_slip_p99": "floor_send_delay_p99",
     "batch_slip_p99": "batch_send_delay_p99",
+    "pool_dry_s": "backlog_dry_s",
 }
 COLUMNS = {
     "send_lag_s": "send_delay_s",
@@ -32,6 +38,11 @@ COLUMNS = {
 """Columns of the tables of a record: of `requests` and of `sends`."""
 FLOOR = {f"slip_{statistic}_s": f"send_delay_{statistic}_s" for statistic in ("p50", "p99", "max")}
 """Values of the floor in a manifest (`harness.live.run.floor`)."""
+
+
+def settings_of(workload: object) -> dict[str, str]:
+    """Return the former names of the settings of an experiment on this workload, with the names now."""
+    return SETTINGS | OF_WORKLOADS.get(str(workload), {})
 
 
 def now(names: Mapping[str, str], values: Mapping[str, V]) -> dict[str, V]:

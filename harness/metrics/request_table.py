@@ -22,7 +22,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "turn": ("int64", "turn within the session"),
     "status": (
         "str",
-        "completed, barged_in, failed (error or timeout), unfinished (at the end of the run) or aborted (its pool "
+        "completed, barged_in, failed (error or timeout), unfinished (at the end of the run) or aborted (its backlog "
         "ended)",
     ),
     "spoken": ("bool", "the trace asks for a spoken reply; a text-only reply has no audio metrics"),

@@ -76,8 +76,8 @@ def replay(
     kind, served = setup.kind, setup.served
     vllm_release.check_loaded(served.params.vllm)
     log = EventLog(folder)
-    of_users = int(np.isnan(trace.columns()["pool"]).sum())
-    point_progress.expect(of_users or len(trace))  # nobody knows how many turns of a pool begin
+    of_users = int(np.isnan(trace.columns()["backlog"]).sum())
+    point_progress.expect(of_users or len(trace))  # nobody knows how many turns of a backlog begin
     proof = _of_process()
     cost: dict[str, Any] = {}
     begun = time.perf_counter()

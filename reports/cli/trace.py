@@ -56,9 +56,10 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
+    from harness.experiments.experiment import renamed
     from workloads.registry import make_trace
 
-    params = one_each(settings, "a trace takes one; put it in quotes")
+    params = renamed(one_each(settings, "a trace takes one; put it in quotes"), workload)
     trace = make_trace(workload, params, seed)
     save_and_describe(trace, out)
 

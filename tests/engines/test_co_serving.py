@@ -1,4 +1,4 @@
-"""Co-serving in virtual time: a pool beside users on stock vLLM, and what is counted of it."""
+"""Co-serving in virtual time: a backlog next to users on stock vLLM, and what is counted of it."""
 
 from functools import cache
 from typing import Any
@@ -28,7 +28,7 @@ def run(workload: dict[str, Any], **engine: Any) -> tuple[Trace, Replay]:
 @cache
 def beside(order: str) -> tuple[Trace, Replay]:
     """Users beside four documents."""
-    return run({"pool": 4}, order=order)
+    return run({"backlog": 4}, order=order)
 
 
 def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
@@ -48,7 +48,7 @@ def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
     counts = requests.groupby("request_class")["status"].value_counts()
     assert counts["online", "completed"] == 25 and counts["batch", "aborted"] == 4
     assert counts["batch", "completed"] > 4 and not metrics["preemptions"].value
-    assert metrics["batch.pool_dry_s"].value == 0.0
+    assert metrics["batch.backlog_dry_s"].value == 0.0
     online = requests[requests["request_class"] == "online"]
     first_s, last_s = steady(online["turn_start_s"].to_numpy())
     steps = found.steps.to_pandas()

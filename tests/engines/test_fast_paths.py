@@ -338,7 +338,7 @@ ABORTED_DOCUMENTS = {
     "input_tokens": 2000,
     "output_tokens": 100,
     "cv": 0.5,
-    "pool": 4,
+    "backlog": 4,
 }
 """The log has how much of their prompts was computed."""
 ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)

@@ -147,6 +147,14 @@ def test_the_former_name_of_the_decode_fast_path_is_read() -> None:
     assert ServerParams.model_validate({"lazy_steps": False}).decode_fast_path is False, "as records have it"
 
 
+def test_a_former_name_of_one_workload_is_none_of_another() -> None:
+    both = make(workload="co_serving", engines=["vllm_omni_wo"], set={"pool": 4}, grid={}, seeds=1)
+    assert both.set == {"backlog": 4} and override(both, {"pool_tps": "90"}).set["backlog_tps"] == 90
+    assert override(make(workload="servegen", set={}, grid={}), {"pool": "mm-image"}).set == {
+        "pool": "mm-image"
+    }
+
+
 def test_several_values_of_a_plain_parameter_make_an_axis() -> None:
     experiment = override(make(), {"network_ms": "1,20", "c": "4", "p": "0"}, seeds=1)
     assert experiment.grid == {"network_ms": [1, 20]}

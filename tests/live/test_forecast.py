@@ -45,9 +45,9 @@ def test_frames_take_as_long_as_they_last() -> None:
     assert expected.drain_s == expected.ramp_s == 0
 
 
-def test_a_run_with_a_pool_is_as_long_as_without_it() -> None:
+def test_a_run_with_a_backlog_is_as_long_as_without_it() -> None:
     alone, beside = (
-        make_trace("co_serving", {"requests": 30, **more}, 0) for more in ({"documents": 0}, {"pool": 7})
+        make_trace("co_serving", {"requests": 30, **more}, 0) for more in ({"documents": 0}, {"backlog": 7})
     )
     assert expected_phases(beside, ClientParams()) == expected_phases(alone, ClientParams())
     assert on_line(beside) == on_line(alone) + 7

@@ -278,14 +278,14 @@ def test_addresses(url: str, path: str):
     assert completions_url(url) == f"http://h{path}"
 
 
-def test_documents_of_a_pool_end_with_the_users():
+def test_documents_of_a_backlog_end_with_the_users():
     """The user's answer takes 0.1 s or more, a document's seconds."""
-    pool, documents = 2, 5
+    backlog, documents = 2, 5
     trace = typed(
         sessions=1 + documents,
         input_tokens=[3] + [9] * documents,
         request_class=["online"] + ["batch"] * documents,
-        pool=[float("nan")] + [pool] * documents,
+        backlog=[float("nan")] + [backlog] * documents,
         arrival_s=[0.05] + [0.0] * documents,
     )
 
@@ -298,8 +298,8 @@ def test_documents_of_a_pool_end_with_the_users():
     by_class = {
         name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")
     }
-    assert by_class == {"online": ["completed"], "batch": ["aborted"] * pool}
-    assert out.failures.empty and len(out.calls) == 1 + pool
+    assert by_class == {"online": ["completed"], "batch": ["aborted"] * backlog}
+    assert out.failures.empty and len(out.calls) == 1 + backlog
 
 
 def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():

@@ -29,14 +29,14 @@ class EventLog:
         self.add(at, "turn_start", session, turn)
         return self.add(at + TURN_END_S, "turn_end", session, turn, value=lag)
 
-    def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None, pool=None) -> EventLog:
+    def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None, backlog=None) -> EventLog:
         """The turn's class and deadlines; a log with a label has the columns of classes."""
         self.labels[session, turn] = {
             "request_class": name,
             "priority": priority,
             "ttft_deadline_s": ttft,
             "tbt_deadline_s": tbt,
-            "pool": pool,
+            "backlog": backlog,
         }
         return self
 
@@ -102,7 +102,7 @@ class EventLog:
         frame = frame.assign(input_tokens=PROMPT_TOKENS)
         if not self.labels:
             return frame
-        none = dict.fromkeys(("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "pool"))
+        none = dict.fromkeys(("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "backlog"))
         none["request_class"] = ""
         labels = pd.DataFrame([self.labels.get((row[0], row[1]), none) for row in self.trace_rows])
         numbers = {name: float for name in none if name != "request_class"}

@@ -95,11 +95,11 @@ def test_the_numbers_of_a_log_made_by_hand():
     assert found["online.tps"] == (0.0, 5, 0)
     assert found["batch.tps"] == (0.0, 2, 0)
     assert found["online.aborted"] == (0.0, 5, 0)
-    assert found["online.pool_dry_s"] == found["batch.pool_dry_s"] == (None, 0, 0)
+    assert found["online.backlog_dry_s"] == found["batch.backlog_dry_s"] == (None, 0, 0)
 
 
-def pooled() -> EventLog:
-    """Users who come at 5 s and 10 s, the last of whom is answered at 11 s, and a pool of two documents until then.
+def with_backlog() -> EventLog:
+    """Users who come at 5 s and 10 s, the last of whom is answered at 11 s, and a backlog of two documents until then.
 
     batch 1  read and answered before a user came, but for its last token       batch 2  whole
     batch 3  aborted with three of its tokens                 batch 4  aborted while it was read; batch 5: it waits
@@ -109,7 +109,7 @@ def pooled() -> EventLog:
     log.text((6.5, 1), (10.0, 1), session=0).done(10.0, 0).produce(0, thinker=2)
     log.text((11.0, 1), session=6).done(11.0, 6).produce(6, thinker=1)
     for session in range(1, 6):
-        log.start(session, spoken=False, at=0.0).label(session, name="batch", priority=1, ttft=0.1, pool=2)
+        log.start(session, spoken=False, at=0.0).label(session, name="batch", priority=1, ttft=0.1, backlog=2)
     log.text((2.0, 3), (7.0, 1), session=1).done(7.0, 1).text((8.0, 5), session=2).done(8.0, 2)
     log.text((9.0, 3), session=3)
     for session in (3, 4, 5):
@@ -119,11 +119,11 @@ def pooled() -> EventLog:
 
 
 def test_each_token_of_a_class_counts_once_while_users_come():
-    found = {name: parts(metric) for name, metric in summary(pooled(), run_end_s=11.1).items()}
+    found = {name: parts(metric) for name, metric in summary(with_backlog(), run_end_s=11.1).items()}
     assert found["online.tps"] == ((100 + 2) / 5, 2, 0)
     assert found["batch.tps"] == ((1 + (100 + 5) + (100 + 3)) / 5, 5, 0)
     assert (found["batch.completed"], found["batch.aborted"]) == ((2.0, 5, 0), (3.0, 5, 0))
-    assert found["batch.pool_dry_s"] == (0.0, 5, 0) and found["online.pool_dry_s"] == (None, 0, 0)
+    assert found["batch.backlog_dry_s"] == (0.0, 5, 0) and found["online.backlog_dry_s"] == (None, 0, 0)
 
 
 @given(
@@ -140,22 +140,22 @@ def test_the_steady_state_lies_between_arrivals_whatever_their_times(starts_s: l
 
 
 def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
-    metrics = summary(pooled())
+    metrics = summary(with_backlog())
     assert parts(metrics["batch.ttft_in_deadline"]) == (0.0, 2, 0)  # of those that ended
     assert parts(metrics["failed"])[:2] == (0.0, 7) and parts(metrics["unfinished"])[:2] == (0.0, 7)
     assert parts(metrics["e2e_p50"])[1:] == (4, 0)
 
 
-def test_a_pool_that_ran_dry_tells_since_when():
-    assert parts(summary(pooled().add(7.5, "pool_dry", 5))["batch.pool_dry_s"]) == (2.5, 5, 0)
-    assert summary(pooled().add(2.0, "pool_dry", 5))["batch.pool_dry_s"].value == 5.0
-    unnamed = pooled().add(7.5, "pool_dry", 5)
+def test_a_backlog_that_ran_dry_tells_since_when():
+    assert parts(summary(with_backlog().add(7.5, "backlog_dry", 5))["batch.backlog_dry_s"]) == (2.5, 5, 0)
+    assert summary(with_backlog().add(2.0, "backlog_dry", 5))["batch.backlog_dry_s"].value == 5.0
+    unnamed = with_backlog().add(7.5, "backlog_dry", 5)
     for session in range(1, 6):
-        unnamed.label(session, priority=1, pool=2)
-    assert summary(unnamed)["default.pool_dry_s"].value == 2.5
-    log = pooled().add(7.5, "pool_dry", 5)
+        unnamed.label(session, priority=1, backlog=2)
+    assert summary(unnamed)["default.backlog_dry_s"].value == 2.5
+    log = with_backlog().add(7.5, "backlog_dry", 5)
     counted = request_table(log.events, log.trace).query("session != 5")
-    assert of_log(log.events, log.trace, counted)["batch.pool_dry_s"].value == 2.5
+    assert of_log(log.events, log.trace, counted)["batch.backlog_dry_s"].value == 2.5
 
 
 def test_attainment_is_of_limits_that_are_given_afterwards():
@@ -166,7 +166,7 @@ def test_attainment_is_of_limits_that_are_given_afterwards():
     assert shares == [2 / 5, 3 / 5, 3 / 5] and ttft_attainment(requests, "nobody", 9.0) is None
     shares = [tbt_attainment(log.events, requests, "online", limit_s) for limit_s in (0.2, 0.299, 0.3)]
     assert shares == [5 / 6, 5 / 6, 1.0] and tbt_attainment(log.events, requests, "nobody", 9.0) is None
-    waiting = request_table(pooled().events, pooled().trace)
+    waiting = request_table(with_backlog().events, with_backlog().trace)
     assert ttft_attainment(waiting, "batch", 9.0) == 1.0  # aborted ones do not count
 
 

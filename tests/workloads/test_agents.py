@@ -353,7 +353,7 @@ def test_the_first_session_begins_a_job_of_its_own() -> None:
             "session 1 turn 0: think_s is None; a session that is called needs it",
         ),
         ({"waits": "-1:0", "arrival_s": 1.0}, "session 1 turn 0: arrival_s is 1.0; must be that of the job"),
-        ({"waits": "-1:0", "pool": 2}, "a job of several sessions is of no pool"),
+        ({"waits": "-1:0", "backlog": 2}, "a job of several sessions is of no backlog"),
         ({"prefix": 1}, "prefix is 1.0; needs history_tokens, its length"),
         ({"waits": "-1:0", "recorded_s": 1.0}, "recorded_s is 1.0; belongs to the begin of a job"),
     ],

@@ -56,12 +56,12 @@ def test_online_requests_come_and_are_as_long_as_chosen() -> None:
     assert gap_cv(bursts["arrival_s"]) > 1.5
 
 
-def test_a_pool_of_co_serving_has_documents_for_longer_than_users_come() -> None:
-    params = {"requests": 100, "rate": 2.0, "pool": 6, "pool_tps": 10_000.0}
+def test_a_backlog_of_co_serving_has_documents_for_longer_than_users_come() -> None:
+    params = {"requests": 100, "rate": 2.0, "backlog": 6, "backlog_tps": 10_000.0}
     trace = make_trace("co_serving", params, 0)
     columns = trace.columns()
     batch = in_order(columns)["batch"]
-    assert set(columns["pool"][batch]) == {6} and np.isnan(columns["pool"][~batch]).all()
+    assert set(columns["backlog"][batch]) == {6} and np.isnan(columns["backlog"][~batch]).all()
     assert not columns["arrival_s"][batch].any()
     tokens = (columns["input_tokens"] + columns["output_tokens"])[batch].sum()
     users_s = columns["arrival_s"].max()
@@ -73,7 +73,7 @@ def test_a_pool_of_co_serving_has_documents_for_longer_than_users_come() -> None
 def test_co_serving_without_what_is_new_has_the_hash_and_the_parameters_from_before_it() -> None:
     header = make_trace("co_serving", {}, 0).header
     assert header.hash.startswith("00e07edbacebf097")
-    assert not {"online", "chat", "pool", "pool_tps", "path", "input_tokens"} & set(header.params)
+    assert not {"online", "chat", "backlog", "backlog_tps", "path", "input_tokens"} & set(header.params)
 
 
 LENGTHS_AND_TIMES = ("arrival_s", "input_tokens", "output_tokens", "network_s")

@@ -94,7 +94,7 @@ def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
     assert "3 documents" in trace.header.notes
     half = make_trace("offline", {"path": str(path), "shape": "dureader", "tokens_per_char": 1 / 3}, 0)
     assert set(half.columns()["input_tokens"]) == {505}
-    beside = {"path": str(path), "shape": "vcsum", "pool": 2, "requests": 5, "pool_tps": 100.0}
+    beside = {"path": str(path), "shape": "vcsum", "backlog": 2, "requests": 5, "backlog_tps": 100.0}
     columns = make_trace("co_serving", beside, 0).columns()
     assert set(columns["input_tokens"][columns["request_class"] == "batch"]) == {1010}
 

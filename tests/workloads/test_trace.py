@@ -36,9 +36,9 @@ labels = st.fixed_dictionaries(
 @st.composite
 def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
     turns, classes = [], draw(st.just(st.just({})) | st.just(labels))
-    pools = draw(st.just(st.none()) | st.just(st.none() | st.integers(1, 9)))
+    backlogs = draw(st.just(st.none()) | st.just(st.none() | st.integers(1, 9)))
     for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
-        network_s, arrival_s, pool = draw(seconds), draw(seconds), draw(pools)
+        network_s, arrival_s, backlog = draw(seconds), draw(seconds), draw(backlogs)
         for turn in range(draw(st.integers(1, 4))):
             scheduled = turn == 0 or draw(st.booleans())
             arrival_s += draw(seconds) if scheduled else 0
@@ -61,7 +61,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     visual_tokens=draw(st.none() | st.just(1)),
                     content=draw(st.none() | st.integers(0, CONTENTS - 1)),
                     **draw(classes),
-                    pool=pool,
+                    backlog=backlog,
                 )
             )
     return turns
@@ -146,16 +146,29 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("pools", "told"),
+    ("backlogs", "told"),
     [
-        ((0, 0), "session 0 turn 0: pool is 0.0; must be a whole number above 0"),
-        ((2, 3), "session 0 turn 1: pool is 3.0; must not change within a session"),
-        ((2, None), "session 0 turn 1: pool is None; must not change within a session"),
+        ((0, 0), "session 0 turn 0: backlog is 0.0; must be a whole number above 0"),
+        ((2, 3), "session 0 turn 1: backlog is 3.0; must not change within a session"),
+        ((2, None), "session 0 turn 1: backlog is None; must not change within a session"),
     ],
 )
-def test_a_session_has_one_pool(pools: tuple, told: str) -> None:
+def test_a_session_has_one_backlog(backlogs: tuple, told: str) -> None:
     with refused(told):
-        Trace.from_turns([TURN.changed(turn=i, pool=pool) for i, pool in enumerate(pools)])
+        Trace.from_turns([TURN.changed(turn=i, backlog=backlog) for i, backlog in enumerate(backlogs)])
+
+
+def test_a_file_with_the_former_name_of_the_backlog_is_read_with_its_hash(tmp_path: Path) -> None:
+    trace = Trace.from_turns([TURN, TURN.changed(session=1, request_class="batch", backlog=3)])
+    assert trace.header.hash == "250823fa6c9ed3a6853463915e3be32f2b35329f11f6fb801e51c65a82147992", (
+        "of the version before, in which the column was `pool`"
+    )
+    trace.save(tmp_path / "t.parquet")
+    table = pq.read_table(tmp_path / "t.parquet")
+    names = ["pool" if name == "backlog" else name for name in table.column_names]
+    before = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(before, tmp_path / "before.parquet")
+    assert "pool" in names and Trace.load(tmp_path / "before.parquet") == trace
 
 
 def test_the_hash_tells_classes_apart() -> None:

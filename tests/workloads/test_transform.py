@@ -185,8 +185,8 @@ def test_shards_that_are_missing_or_of_another_trace_are_refused() -> None:
         shard(VOICES, 0)
 
 
-def test_a_pool_is_of_one_load_generator() -> None:
-    trace = make_trace("co_serving", {"requests": 5, "pool": 2, "pool_tps": 100.0}, 0)
+def test_a_backlog_is_of_one_load_generator() -> None:
+    trace = make_trace("co_serving", {"requests": 5, "backlog": 2, "backlog_tps": 100.0}, 0)
     assert len(shard(trace, 1)) == 1
-    with pytest.raises(UserError, match="shards=2 would have several; leave shards out, or pool"):
+    with pytest.raises(UserError, match="shards=2 would have several; leave shards out, or backlog"):
         shard(trace, 2)

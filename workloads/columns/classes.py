@@ -1,4 +1,4 @@
-"""Request classes: who a request belongs to, how urgent it is, by when its user wants it, and whether a pool holds it.
+"""Request classes: who a request belongs to, how urgent it is, when its user wants it, and whether it is of a backlog.
 
 The columns are younger than the first traces and most leave them empty; an empty class is "" here.
 """
@@ -44,15 +44,15 @@ class RequestClass:
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
     ttft_deadline_s   the first token should come within this of the turn's scheduled end; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
-    pool              so many sessions of its class with this number are under way at once, of those that have arrived:
-                      as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
+    backlog           this many sessions of its class and number are under way at once, of those that have arrived:
+                      as one ends, the next begins; all end with the last session of no backlog. None: of no backlog
     """
 
     request_class: str | None = None
     priority: int | None = None
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
-    pool: int | None = None
+    backlog: int | None = None
 
     @property
     def slo(self) -> Slo:
@@ -104,10 +104,14 @@ def rules(columns: Mapping[str, np.ndarray]) -> list[Rule]:
     if named.any():
         named &= ~np.isin(names, [name for name in np.unique(names) if _NAME.fullmatch(name)])
     odd = (np.abs(priority) > MOST_PRIORITY) | (~np.isnan(priority) & (priority != np.floor(priority)))
-    pool = columns["pool"]
+    backlog = columns["backlog"]
     return [
         ("request_class", named, "must be a-z, 0-9, _ and -, a letter first, at most 32 characters"),
         ("priority", odd, f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"),
         *((name, columns[name] <= 0, "must be more than 0 s") for name in DEADLINES),
-        ("pool", (pool < 1) | (~np.isnan(pool) & (pool != np.floor(pool))), "must be a whole number above 0"),
+        (
+            "backlog",
+            (backlog < 1) | (~np.isnan(backlog) & (backlog != np.floor(backlog))),
+            "must be a whole number above 0",
+        ),
     ]

@@ -150,7 +150,7 @@ def rules(columns: Mapping[str, Any]) -> list[Rule]:
         ("waits", round_, "the turn would wait for itself"),
         ("arrival_s", called & ~same, "must be that of the job, which its sessions share"),
         ("think_s", called & np.isnan(columns["think_s"]), "a session that is called needs it"),
-        ("pool", ~np.isnan(columns["pool"]) & ~alone, "a job of several sessions is of no pool"),
+        ("backlog", ~np.isnan(columns["backlog"]) & ~alone, "a job of several sessions is of no backlog"),
         ("prefix", ~np.isnan(prefix) & (prefix != np.floor(prefix)), "must be a whole number"),
         ("prefix", ~np.isnan(prefix) & np.isnan(columns["history_tokens"]), "needs history_tokens, its length"),
         ("prefix", prefix >= 2**53, "must be below 2**53"),

@@ -1,7 +1,7 @@
 """Interactive and batch requests on one service: workload `co_serving`, as ConServe and others combine them.
 
 People type to a chat service and want its answers soon; documents wait to be worked off meanwhile: all of them from the
-start, or a pool of them that never runs dry, as where batch work is always at hand.
+start, or a backlog of them that never runs dry, as where batch work is always at hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workloads.workload_params import UserParams
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document
 _LONGER = 1.25
-"""A pool has to last so many times as long as users come, for an engine that falls behind. [chosen]"""
+"""A backlog has to last so many times as long as users come, for an engine that falls behind. [chosen]"""
 _LEAST_S = 60.0
 """And at least so long: the last replies take as long whether few users come or many. [chosen]"""
 
@@ -87,9 +87,9 @@ class CoServingParams(UserParams):
         100,
         ge=0,
         le=10_000_000,
-        description="batch requests, all there from the start; 0: online alone; with `pool` as many as it needs",
+        description="batch requests, all there from the start; 0: online alone; with `backlog` as many as it needs",
     )
-    pool: int | None = Field(
+    backlog: int | None = Field(
         None,
         ge=1,
         le=100_000,
@@ -97,12 +97,12 @@ class CoServingParams(UserParams):
         description="instead, keep so many batch requests at the server: as one ends the next is sent, and with the "
         "last online request all are aborted; default: all are sent at the start, and the run lasts until they end",
     )
-    pool_tps: float = Field(
+    backlog_tps: float = Field(
         60_000.0,
         gt=0,
         le=1e9,
         exclude_if=_unset(60_000.0),
-        description="the trace holds documents for a server that works off so many of their tokens a second; a pool "
+        description="the trace holds documents for a server that works off so many of their tokens a second; a backlog "
         "that runs dry says so",
     )
     shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
@@ -134,13 +134,15 @@ class CoServingParams(UserParams):
             raise ValueError(f"path={self.path} holds one set; set shape to which it is or leave path out")
         if self.online != "gamma" and self.cv != 1:
             raise ValueError(f"cv={self.cv:g} is of online=gamma, and online={self.online}; leave one out")
-        if self.pool is not None and self.documents != 100:
+        if self.backlog is not None and self.documents != 100:
             raise ValueError(
-                f"pool={self.pool} takes as many documents as it needs (pool_tps), and documents={self.documents}; "
-                "leave one of them out"
+                f"backlog={self.backlog} takes as many documents as it needs (backlog_tps), and "
+                f"documents={self.documents}; leave one of them out"
             )
-        if self.pool is None and "pool_tps" in given:
-            raise ValueError(f"pool_tps={self.pool_tps:g} is of a pool, and pool is not set; set pool too")
+        if self.backlog is None and "backlog_tps" in given:
+            raise ValueError(
+                f"backlog_tps={self.backlog_tps:g} is of a backlog, and backlog is not set; set backlog too"
+            )
         return self
 
 
@@ -155,8 +157,8 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
     )
     parts = [online]
     count = params.documents
-    if params.pool is not None:
-        count = _enough(params, params.pool, float(online.columns()["arrival_s"].max()), seed)
+    if params.backlog is not None:
+        count = _enough(params, params.backlog, float(online.columns()["arrival_s"].max()), seed)
     if count:
         parts.append(labelled(_batch(params, count, seed), BATCH, priority=params.batch_priority))
     merged = combined(parts)
@@ -165,10 +167,10 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
         *merged.header.notes,
         f"inputs cut to {params.max_input_tokens}, outputs to {params.max_output_tokens} tokens",
     ]
-    if params.pool is not None:
-        columns["pool"] = np.where(columns["request_class"] == BATCH, params.pool, np.nan)
+    if params.backlog is not None:
+        columns["backlog"] = np.where(columns["request_class"] == BATCH, params.backlog, np.nan)
         notes.append(
-            f"a pool of {params.pool} documents, of {count}: enough for {params.pool_tps:g} tokens/s"
+            f"a backlog of {params.backlog} documents, of {count}: enough for {params.backlog_tps:g} tokens/s"
         )
     return Trace.from_columns(
         columns,
@@ -210,11 +212,11 @@ def _batch(params: CoServingParams, count: int, seed: int) -> Trace:
     return offline(OfflineParams.model_validate(papers), child_seed(seed, BATCH))
 
 
-def _enough(params: CoServingParams, pool: int, users_s: float, seed: int) -> int:
-    """How many documents keep a pool full while users come, and until the last of them has gone."""
+def _enough(params: CoServingParams, backlog: int, users_s: float, seed: int) -> int:
+    """How many documents keep a backlog full while users come, and until the last of them has gone."""
     few = _cut(_batch(params, _PILOT, seed).columns(), params)
     each = float((few["input_tokens"] + few["output_tokens"]).mean())
-    return pool + ceil(params.pool_tps * max(users_s * _LONGER, users_s + _LEAST_S) / each)
+    return backlog + ceil(params.backlog_tps * max(users_s * _LONGER, users_s + _LEAST_S) / each)
 
 
 def _cut(columns: Columns, params: CoServingParams) -> Columns:

@@ -19,16 +19,19 @@ ONLINE, BATCH = "online", "batch"
 
 
 class VoiceBatchParams(VoiceParams):
-    """Extends `voice` by a pool of documents as in `co_serving`."""
+    """Extends `voice` by a backlog of documents as in `co_serving`."""
 
-    pool: int = Field(
+    backlog: int = Field(
         32,
         ge=0,
         le=100_000,
         description="documents at the server at once, as long as somebody talks; 0: none",
     )
     documents: int = Field(
-        2000, ge=1, le=10_000_000, description="documents that the trace holds; a pool that runs dry says so"
+        2000,
+        ge=1,
+        le=10_000_000,
+        description="documents that the trace holds; a backlog that runs dry says so",
     )
     shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
         "multinews", description="which of ConServe's offline sets their lengths are of"
@@ -47,7 +50,7 @@ def voice_batch(params: VoiceBatchParams, seed: int) -> Trace:
     people = {name: given[name] for name in VoiceParams.model_fields}
     talk = voice(VoiceParams.model_validate(people), child_seed(seed, ONLINE))
     parts = [labelled(talk, ONLINE, priority=0)]
-    if params.pool:
+    if params.backlog:
         given = {"requests": params.documents, "shape": params.shape, "network_ms": params.network_ms}
         papers = OfflineParams.model_validate(given)
         parts.append(
@@ -58,7 +61,7 @@ def voice_batch(params: VoiceBatchParams, seed: int) -> Trace:
     batch = columns["request_class"] == BATCH
     longest = np.where(batch, params.max_document_tokens, columns["input_tokens"])
     columns["input_tokens"] = np.minimum(columns["input_tokens"], longest)
-    columns["pool"] = np.where(batch, params.pool, np.nan)
+    columns["backlog"] = np.where(batch, params.backlog, np.nan)
     return Trace.from_columns(
         columns,
         generator="voice_batch",

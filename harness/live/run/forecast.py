@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.client.client_params import ClientParams
-from harness.client.turns import by_pool
+from harness.client.turns import by_backlog
 from harness.metrics.live_window import Window
 from workloads.registry import serves
 from workloads.trace import Session, Trace
@@ -105,13 +105,15 @@ def on_line(trace: Trace) -> int:
     """About the most sessions of an open loop that are on line at once; at least 1."""
     begins = np.sort([_arrival_s(session) for session in _users(trace)])
     ends = np.sort(_ends_s(trace, ClientParams.model_validate({})))
-    in_background = sum(size for _, size in by_pool(trace))
+    in_background = sum(size for _, size in by_backlog(trace))
     return max(1, int(np.max(np.arange(1, begins.size + 1) - np.searchsorted(ends, begins)))) + in_background
 
 
 def _users(trace: Trace) -> Sequence[Session]:
-    """The sessions with which a run ends: those of no pool, where there are any."""
-    return [session for session in trace.sessions if session.turns[0].request.pool is None] or trace.sessions
+    """The sessions with which a run ends: those of no backlog, where there are any."""
+    return [
+        session for session in trace.sessions if session.turns[0].request.backlog is None
+    ] or trace.sessions
 
 
 def _ends_s(trace: Trace, client: ClientParams) -> list[float]:

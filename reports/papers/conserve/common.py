@@ -81,7 +81,7 @@ less than 4 % they could not. The card `targets` has 1.0 and other factors."""
 BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
 """`chosen` of claims of TTFT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
 
-POOL = 96
+BACKLOG = 96
 """Documents at the server: [chosen] more than its KV pool holds, so that somebody always waits."""
 
 _FIXED: dict[str, Any] = {"ttft_deadline_s": None, "tbt_deadline_s": None, "turn_timeout_s": 600.0}
@@ -124,23 +124,23 @@ def both(
     grid: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Experiment:
-    """The same with a pool of documents that never runs dry. `slo` times `scale` is what ConServe keeps to."""
+    """The same with a backlog of documents that never runs dry. `slo` times `scale` is what ConServe keeps to."""
     limits = {"ttft_slo_s": round(scale * slo[0], 4), "tbt_slo_s": round(scale * slo[1], 4)}
     limits = limits if OURS in engines else {}
-    fixed = {**_FIXED, "pool": POOL, **limits, **_online(changes)}
+    fixed = {**_FIXED, "backlog": BACKLOG, **limits, **_online(changes)}
     return experiment(f"conserve-{_slug(name)}", engines, "co_serving", fixed, **(grid or {}))
 
 
 def best_non_preemptive(name: str, **changes: Any) -> Experiment:
     """Non-Preemptive with steps of `BOUND_TOKENS`."""
-    fixed = {**_FIXED, "pool": POOL, "max_num_batched_tokens": BOUND_TOKENS, **_online(changes)}
+    fixed = {**_FIXED, "backlog": BACKLOG, "max_num_batched_tokens": BOUND_TOKENS, **_online(changes)}
     return experiment(f"conserve-{_slug(name)}-bound", [NON_PREEMPTIVE], "co_serving", fixed)
 
 
 def prefill_apart(name: str, **changes: Any) -> Experiment:
     """DistServe-P, a prefill instance for each decode instance: of Llama-3.1-70B, on four GPUs each, a DGX has no room
     for another ratio, and of the 8B's none leaves more to the batch on a GPU without online tails of seconds."""
-    fixed = {**_FIXED, "pool": POOL, **_online(changes)}
+    fixed = {**_FIXED, "backlog": BACKLOG, **_online(changes)}
     return experiment(f"conserve-{_slug(name)}-apart", [DISTSERVE], "co_serving", fixed)
 
 

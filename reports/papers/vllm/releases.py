@@ -52,7 +52,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
             "requests": 80,
             "input_tokens": 4096,
             "output_tokens": 256,
-            "pool": 48,
+            "backlog": 48,
             "kv_pool_blocks": 6000,
             "ttft_deadline_s": None,
             "tbt_deadline_s": None,

@@ -17,7 +17,7 @@ TURN = typed_turn(arrival_s=1.0, input_tokens=10, output_tokens=10, network_s=0.
 
 
 def document(session: int, **changes) -> Turn:
-    return TURN.changed(session=session, arrival_s=0.0, request_class="batch", pool=2, **changes)
+    return TURN.changed(session=session, arrival_s=0.0, request_class="batch", backlog=2, **changes)
 
 
 def play(
@@ -40,13 +40,13 @@ def test_as_one_ends_the_next_begins_and_all_end_with_the_last_user():
     [(_, user_gone_s)] = events.query("kind == 'session_end' and session == 0")[["session", "t"]].to_numpy()
     assert (aborted["t"] >= user_gone_s).all() and aborted["t"].max() <= user_gone_s + 0.25
     assert set(server.closed) == {0, 1, 2, 3, 4, 5, 6}  # those that never began are never seen
-    assert "pool_dry" not in set(events["kind"])
+    assert "backlog_dry" not in set(events["kind"])
 
 
-def test_a_pool_that_the_trace_cannot_keep_full_says_so():
+def test_a_backlog_that_the_trace_cannot_keep_full_says_so():
     events, requests, _ = play([TURN, document(1), document(2), document(3)], {0: 20.0})
     assert requests["status"].tolist() == [COMPLETED] * 4
-    dry = events.query("kind == 'pool_dry'")
+    dry = events.query("kind == 'backlog_dry'")
     assert dry["session"].tolist() == [3, 3]
     assert dry["t"].tolist() == pytest.approx([2.75, 5.5]) and dry["value"].tolist() == [1, 0]
 
@@ -57,10 +57,10 @@ def test_nobody_waits_for_a_document_so_it_may_take_long():
     assert play(turns, {0: 8.0, 1: 50.0}, turn_timeout_s=9)[1]["status"].tolist() == [COMPLETED, ABORTED]
 
 
-def test_a_pool_without_users_is_a_closed_loop_that_ends_with_its_last_session():
+def test_a_backlog_without_users_is_a_closed_loop_that_ends_with_its_last_session():
     events, requests, _ = play([document(session) for session in range(5)], {})
     assert requests["status"].tolist() == [COMPLETED] * 5
-    assert "pool_dry" not in set(events["kind"])
+    assert "backlog_dry" not in set(events["kind"])
 
 
 def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the_users_go_does_not():
@@ -71,7 +71,7 @@ def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the
     assert events["t"].max() < 10
 
 
-def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
+def test_a_conversation_of_a_backlog_ends_while_its_user_thinks():
     second = document(1, turn=1)
     turns = [TURN, document(1), second.changed(arrival_s=None, think_s=100.0)]
     events, requests, server = play(turns, {0: 5.0})
@@ -83,24 +83,24 @@ def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
 @given(
     users=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=4),
     lasts=st.lists(st.integers(1, 40), min_size=1, max_size=20),
-    pool=st.integers(1, 4),
+    backlog=st.integers(1, 4),
 )
-def test_a_pool_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, pool):
+def test_a_backlog_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, backlog):
     n = len(users)
     turns = [TURN.changed(session=i, arrival_s=at / 8, network_s=0.0) for i, (at, _) in enumerate(users)]
-    turns += [document(n + i, network_s=0.0).changed(pool=pool) for i in range(len(lasts))]
+    turns += [document(n + i, network_s=0.0).changed(backlog=backlog) for i in range(len(lasts))]
     long = {i: last / 8 for i, last in enumerate([*(last for _, last in users), *lasts])}
     events, requests, server = play(turns, long)
     gone_s = events.loc[(events["kind"] == "session_end") & (events["session"] < n), "t"].max()
-    dry = events.loc[events["kind"] == "pool_dry", "t"]
-    of_pool = events[events["session"] >= n]
-    begun, ended = (of_pool.loc[of_pool["kind"] == f"turn_{kind}", "t"] for kind in ("start", "done"))
-    aborted = of_pool.loc[of_pool["kind"] == "turn_aborted", "t"]
+    dry = events.loc[events["kind"] == "backlog_dry", "t"]
+    of_backlog = events[events["session"] >= n]
+    begun, ended = (of_backlog.loc[of_backlog["kind"] == f"turn_{kind}", "t"] for kind in ("start", "done"))
+    aborted = of_backlog.loc[of_backlog["kind"] == "turn_aborted", "t"]
     for t in sorted({0.0, *events["t"]}):
         under_way = (begun <= t).sum() - (ended <= t).sum() - (aborted <= t).sum()
-        assert under_way <= pool
+        assert under_way <= backlog
         if t < gone_s and not (dry <= t).any():
-            assert under_way == pool
+            assert under_way == backlog
     assert (aborted == gone_s).all() and len(begun) == len(ended) + len(aborted)
     assert set(server.closed) == set(requests["session"])
 
