@@ -338,7 +338,7 @@ def _check_budget(stage: Stage) -> None:
     least = max(stage.max_num_seqs, stage.block_size)
     if stage.max_num_batched_tokens < least:
         why = (
-            f"the {least} requests that stage {stage.name} may run at once (max_num_seqs), each of which needs one"
+            f"the {least} requests that stage {stage.name} may run at once (max_num_seqs); each needs one token"
             if least == stage.max_num_seqs
             else f"the {least} tokens of a KV block of stage {stage.name}"
         )

@@ -212,9 +212,9 @@ def _torch(machine: Machine) -> Found:
     name = f"{answer['version']}, {'CUDA ' + answer['cuda_build'] if answer['cuda_build'] else 'CPU build'}"
     traps = [trap for trap in TRAPS if version(trap)]
     if beside["error"]:
-        why = f"{name}, beside which {', '.join(traps)} does not load, which breaks vLLM: {beside['error']}"
+        why = f"{name}: {', '.join(traps)} does not load with it, which breaks vLLM: {beside['error']}"
         return Found("broken", why, f"pip uninstall {' '.join(traps)}")
-    loads = f"; {', '.join(traps)} beside it loads" if traps and not answer["cuda_build"] else ""
+    loads = f"; {', '.join(traps)} loads with it" if traps and not answer["cuda_build"] else ""
     return Found("ok", f"{name}{loads}")
 
 
@@ -376,7 +376,7 @@ def _recordings(folder: Path | None, machine: Machine) -> Found:
 def _device(check: Callable[[Machine], Found], machine: Machine) -> Found:
     """No device runs while a program lacks."""
     lacking = machine.lacking("program")
-    return Found("broken", f"first mend: {', '.join(lacking)}") if lacking else check(machine)
+    return Found("broken", f"first fix: {', '.join(lacking)}") if lacking else check(machine)
 
 
 def _virtual(machine: Machine) -> Found:
@@ -387,7 +387,7 @@ def _cpu(machine: Machine) -> Found:
     if (build() or ("",))[0] != "cpu":
         return Found("missing", "vLLM is built for cuda", "`make bench DEVICE=cpu` has its own environment")
     if unfit := machine.lacking("machine"):
-        return Found("missing", f"first mend: {', '.join(unfit)}")
+        return Found("missing", f"first fix: {', '.join(unfit)}")
     return Found("ok", "real execution of small models on this processor")
 
 

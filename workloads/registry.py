@@ -171,7 +171,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "metronome",
-            "calls of continuous audio, offered at so many per second and answered in every frame",
+            "calls of continuous audio, offered at a rate and answered in every frame",
             Deferred("workloads.generators.calls:CallParams"),
             Deferred("workloads.generators.calls:calls"),
             serves="frames",
@@ -215,7 +215,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "voice_batch",
-            "spoken dialogues next to a backlog of documents, in two classes",
+            "spoken dialogues and a backlog of documents, in two classes",
             Deferred("workloads.generators.voice_batch:VoiceBatchParams"),
             Deferred("workloads.generators.voice_batch:voice_batch"),
         ),

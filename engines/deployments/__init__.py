@@ -89,7 +89,7 @@ class Deployment:
         elif not elsewhere.isdisjoint(stage.gpus):
             why = "has other stages on their GPUs"
         elif elsewhere and len(stage.gpus) != replicas:
-            why = f"has {len(stage.gpus)} of them beside other stages"
+            why = f"has {len(stage.gpus)} of them, shared with other stages"
         if why:
             asked = " ".join(f"{role}={count}" for role, count in roles.items())
             raise UserError(
@@ -140,8 +140,8 @@ def load_deployment(name: str) -> Deployment:
             raise
         except KeyError as missing:
             raise UserError(
-                f"deployment {name} lacks, or has no such, {missing}; write it as those that `rehearse list "
-                "deployments` names."
+                f"deployment {name} lacks, or has no such, {missing}; write it like the deployments of `rehearse list "
+                "deployments`."
             ) from None
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"deployment {name} is not one: {error}; write it as those shipped.") from None

@@ -12,7 +12,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_sessions: int = Field(
-        64, ge=1, le=100_000, description="sessions on line at once; the next ones are closed with 1013"
+        64, ge=1, le=100_000, description="concurrent sessions; further ones are closed with 1013"
     )
     idle_timeout_s: float = Field(
         120, gt=0, description="a session that neither sends nor is sent anything for so long is closed, s"

@@ -90,7 +90,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats, server = self._stats, self._server
-        yield _gauge("sessions_open", "Sessions on line.", server.sessions)
+        yield _gauge("sessions_open", "Concurrent sessions.", server.sessions)
         yield _gauge("sockets_open", "Connections, those included that are closing.", server.sockets)
         yield _gauge("replies_under_way", "Replies that a stage works on.", stats.replies)
         yield _counter("sessions", "Sessions begun.", server.begun)

@@ -26,7 +26,7 @@ OUTPUT_RATE = 24_000
 
 Modality = Literal["audio", "text"]
 
-KEPT = "Nothing of this session.update is set: the session stays as it was told last."
+KEPT = "Nothing of this session.update is set; the session keeps its earlier settings."
 
 
 class _Own(msgspec.Struct):

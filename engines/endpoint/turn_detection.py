@@ -72,7 +72,7 @@ def about_detection(vad: Detection | None) -> dict[str, Any] | None:
         return None
     rates = ACCURACY["smart_turn_v3"]
     return {
-        "simulated": "it is told the truth by rehearsal.silence, takes any other silence for an end, and errs at rates "
+        "simulated": "rehearsal.silence gives it the truth; it takes any other silence for an end, and errs at rates "
         "published for Smart Turn v3",
         "true_positive_rate": round(rates.true_positive, 4),
         "false_positive_rate": round(rates.false_positive, 4),

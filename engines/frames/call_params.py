@@ -31,7 +31,7 @@ class CallParams(LibraryParams):
         0,
         ge=0,
         le=1024,
-        description="text tokens fed with each frame beside its audio, such as an instruction; 0: it speaks freely",
+        description="text tokens fed with the audio of each frame, such as an instruction; 0: it speaks freely",
     )
     on_max_len: Literal["crash_all", "finish_one"] | None = Field(
         None,

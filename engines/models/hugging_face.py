@@ -51,7 +51,7 @@ NOT_SAID = {
     "is_encoder_decoder": "an encoder and a decoder",
     "num_kv_shared_layers": "layers that share their KV",
     "num_attention_groups": "another name for its KV heads, and sizes that differ from layer to layer",
-    "enable_moe_block": "experts beside a dense feed-forward in each layer",
+    "enable_moe_block": "experts and a dense feed-forward in each layer",
     "share_expert_dim": "a dialect of experts that is not known here",
     "num_shared_experts": "a dialect of experts that is not known here",
     "moe_latent_size": "experts on a compressed vector",

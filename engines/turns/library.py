@@ -17,7 +17,7 @@ class SpeakingParams(LibraryParams):
     """Order, KV management, window and routing are separate choices; a named system is a set of defaults for them."""
 
     order: str = Field("fcfs", description="the order of requests at thinker and talker")
-    kv: str = Field("lru", description="what becomes of the thinker's KV between the turns of a session")
+    kv: str = Field("lru", description="how the thinker's KV is kept between the turns of a session")
     window: int | None = Field(
         None,
         ge=1,

@@ -109,7 +109,7 @@ class TargetParams(BaseModel):
         None, ge=0, le=100, description="dialect rehearsal: words that it takes; default: none"
     )
     save_audio: int | None = _own(
-        None, ge=1, le=100, description="workload duplex: keep the sound of both sides of so many first calls"
+        None, ge=1, le=100, description="workload duplex: keep the sound of both sides of the first N calls"
     )
     sample_rate: int | None = _own(
         None,
@@ -147,7 +147,7 @@ class TargetParams(BaseModel):
         None,
         ge=0,
         le=10_000,
-        description="documents in flight beside the users, all the time; 0: none, as the reference of those with some",
+        description="documents in flight while the users call; 0: none, as the reference",
     )
     batch_url: str | None = Field(
         None,
@@ -155,7 +155,7 @@ class TargetParams(BaseModel):
     )
     text_url: str | None = _own(
         None,
-        description="http(s):// of chat completions that sessions go to in which nobody speaks, such as agents beside "
+        description="http(s):// of chat completions for sessions without speech, such as agents next to "
         "voice, where url speaks",
     )
     document_priority: int = Field(
@@ -212,9 +212,7 @@ class TargetParams(BaseModel):
         if self.silence_duration_ms is not None and self.turn_detection == "semantic":
             raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
         if self.text_url is not None and web:
-            raise ValueError(
-                "text_url is for a ws(s):// url, beside which typed sessions go to it; leave it out"
-            )
+            raise ValueError("text_url is for typed sessions next to a ws(s):// url; leave it out")
         for name in ("scrape", "batch_url", "text_url"):
             address = getattr(self, name)
             if address is not None and not address.startswith(("http://", "https://")):

@@ -47,7 +47,7 @@ class Place:
         )
         if release is not None and not self.local:
             raise UserError(
-                f"vllm={release} is put beside the vLLM of this machine; leave --executor {self.name} or vllm out."
+                f"vllm={release} is added to the vLLM of this machine; leave --executor {self.name} or vllm out."
             )
 
     @contextmanager

@@ -85,7 +85,7 @@ class Frames:
             )
         if target.batch is not None:
             raise UserError(
-                f"workload {trace.header.generator!r} is made of frames, and batch goes beside turns; leave batch out."
+                f"workload {trace.header.generator!r} is made of frames, and batch goes with turns; leave batch out."
             )
         self._check_loop(c, trace)
 

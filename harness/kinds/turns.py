@@ -62,7 +62,7 @@ class LiveTurns:
             )
         if target.batch is not None and class_of(trace.columns()) is not None:
             raise UserError(
-                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes with it; "
                 "leave batch out, or set workload=sharegpt."
             )
 

@@ -253,7 +253,7 @@ class Judgement:
     why: str
     """Why it is not conclusive; empty where it is."""
     enough: int | None
-    """So many times as many turns would do if they were like these; None where it is conclusive, or none would."""
+    """Factor on the number of turns that would decide it; None where it is conclusive, or no number would."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; infinite values are the string "inf", an end that is not there is null."""

@@ -219,8 +219,8 @@ def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) ->
 
 
 _DUE = (
-    "over the class's started requests with such a deadline, failed and unfinished ones as missed, without those that "
-    "were aborted with their backlog"
+    "over the class's started requests with such a deadline, failed and unfinished ones as missed, without requests "
+    "that were aborted with their backlog"
 )
 _SPAN = (
     "per second from the class's first start of a request to its last completion or end of a user's turn; to the end "
@@ -249,8 +249,8 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     },
     "ttft_in_deadline": Definition(
         "1",
-        "share of requests whose first text token came within their ttft_deadline_s; missing counts those, also in n, "
-        "of which none came",
+        "share of requests whose first text token came within their ttft_deadline_s; missing counts requests without "
+        "one, which are also in n",
         _DUE,
         "higher",
     ),
@@ -277,14 +277,14 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     ),
     "goodput_rps": Definition(
         "1/s",
-        "requests that ended and met every deadline they have, of which a batch class may have none",
+        "requests that ended and met every deadline they have; a batch class may have none",
         f"{_SPAN}; n is the class's started requests",
         "higher",
     ),
     "output_tps": Definition(
         "1/s",
         "text tokens generated for the class's requests",
-        f"{_SPAN}; n is the requests of which it is known",
+        f"{_SPAN}; n is the requests with a known value",
         "higher",
     ),
     "tps": Definition(

@@ -38,7 +38,7 @@ TURN_END = "from the scheduled end of the user's turn (not the send), at the cli
 TTFT = Definition("s", "time to the first text token", TURN_END, "lower")
 TBT = Definition(
     "s",
-    "a turn's mean time between text tokens, of which a live server may state the number; missing when all its "
+    "a turn's mean time between text tokens, whose number a live server may state; missing when all its "
     "text came in one message",
     "from text token to text token, at the client",
     "lower",

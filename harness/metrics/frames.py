@@ -238,7 +238,7 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
         "lower",
     ),
     "frames": Definition(
-        "1", "frames sent, and those that failed sessions still owed", "over admitted sessions", None
+        "1", "frames sent, and frames that failed sessions still owed", "over admitted sessions", None
     ),
     "empty_frames": Definition("1", "frames whose Step returned no text", _JUDGED, "lower"),
     "silent_sessions_peak": Definition(
@@ -296,7 +296,7 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
         "1/s", "least-squares slope of the occupancy over the last third of the run", _POOL, None
     ),
     "pool_per_session": Definition(
-        "1", "pool_plateau over the mean number of sessions on line in that third", _POOL, "lower"
+        "1", "pool_plateau over the mean number of concurrent sessions in that third", _POOL, "lower"
     ),
     "saturation_predicted_s": Definition(
         "s",

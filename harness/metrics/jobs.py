@@ -74,7 +74,7 @@ def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np
 
 
 _WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
-_ORIGIN = "over jobs of which every step was answered; missing are the others that began"
+_ORIGIN = "over jobs in which every step was answered; missing are the others that began"
 _JOB: dict[str, tuple[str, str, Literal["lower"] | None]] = {
     "job_time": (
         "s",
@@ -102,7 +102,7 @@ _JOB: dict[str, tuple[str, str, Literal["lower"] | None]] = {
 """By name: unit, meaning and direction of each number of a job."""
 
 JOB_DEFINITIONS: dict[str, Definition] = {
-    "jobs": Definition("1", "jobs of which every step was answered", _ORIGIN, "higher"),
+    "jobs": Definition("1", "jobs in which every step was answered", _ORIGIN, "higher"),
     **{
         f"{name}_{which}": Definition(unit, f"{word}: {meaning}", _ORIGIN, better)
         for name, (unit, meaning, better) in _JOB.items()

@@ -321,7 +321,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     "steady_begin": Definition(
         "s",
         "begin of the steady window: when the last of the c users had come; in an open loop 0. Metrics of turns are "
-        "over those whose user's turn ends, and whose request so goes out, in this window",
+        "over turns in which the user's turn ends, so the request goes out, in this window",
         _START,
         None,
     ),
@@ -337,7 +337,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     ),
     "sessions_rps": Definition(
         "1/s",
-        "sessions that came, per second; in an open loop what became of the rate that was asked for",
+        "sessions that arrived, per second; in an open loop to be compared with the requested rate",
         "over the time of the steady window, at the client",
         None,
     ),

@@ -23,12 +23,12 @@ STATISTICS = ("p50", "p95", "mean")
 FALSE_ALARMS = tuple(event for event in EVENTS if event not in TAKES_FLOOR)
 """Events at which the agent should go on."""
 _ANSWERED = (
-    "over turns said to their end, without those that the user takes up again; missing are those after which no reply "
+    "over turns said to their end, without turns that the user takes up again; missing are turns after which no reply "
     "began to sound before the user's next turn, or one sounded already"
 )
 _TOLD = "over answered turns at whose end the server told that it took them for over"
-_SERVER = "over those of which the server's own log is at hand"
-_STOPPED = "over interruptions at which the reply under way was cut; missing are those at which it was not"
+_SERVER = "over turns with the server's own log"
+_STOPPED = "over interruptions at which the reply under way was cut; missing are the others"
 _WITHIN = f"cut, its sound over within {REACTION_S:g} s of the event's begin"
 
 # By name: the column of the table, the meaning, the origin.
@@ -263,7 +263,7 @@ _SHARES: dict[str, Definition] = {
     "false_interruption": Definition(
         "1",
         f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
-        "over such sounds in a reply; missing are those that never came, as the reply or the run was over",
+        "over such sounds in a reply; missing are events that never came, as the reply or the run was over",
         "lower",
     ),
     **{
@@ -275,7 +275,7 @@ _SHARES: dict[str, Definition] = {
     "interruption_recall": Definition(
         "1",
         f"share of interruptions at which the reply under way was {_WITHIN}",
-        "over interruptions in a reply; missing are those that never came, as the reply or the run was over",
+        "over interruptions in a reply; missing are events that never came, as the reply or the run was over",
         "higher",
     ),
     "interruption_misses": Definition(

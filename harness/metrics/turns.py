@@ -428,7 +428,7 @@ _OF_SPOKEN = "over started turns with a spoken reply"
 
 def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
     origin = (
-        "over started turns of which generated and heard are known; a reply that ends by itself was heard in "
+        "over started turns with known generated and heard tokens; a reply that ends by itself was heard in "
         "full; prefill, preload and recomputation do not count as generated"
     )
     return {
@@ -446,7 +446,8 @@ def stage_use_definitions(stage: str) -> dict[str, Definition]:
     return {
         f"busy_{stage}": Definition(
             "1",
-            f"share of the time in which a replica of the {named} ran a step, over those that ran any; n is the steps",
+            f"share of the time in which a replica of the {named} ran a step, over replicas that ran any; n is the "
+            "steps",
             "over the makespan",
             None,
         ),
@@ -467,7 +468,7 @@ _WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
 
 def _session_definitions() -> dict[str, Definition]:
     origin = (
-        "over started sessions of a trace in which any has several turns; missing are those of which not every turn "
+        "over started sessions of a trace in which any has several turns; missing are sessions in which not every turn "
         "ended by itself or by a barge-in"
     )
     time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
@@ -520,8 +521,8 @@ _SINGLE: dict[str, Definition] = {
     "makespan": MAKESPAN,
     "started": Definition(
         "1",
-        "turns that users started; missing counts turns of the trace that never started: those after a failed one, and "
-        "those that would begin after stop_after_s",
+        "turns that users started; missing counts turns of the trace that never started: turns after a failed one, and "
+        "turns that would begin after stop_after_s",
         _OF_STARTED,
         None,
     ),

@@ -17,7 +17,7 @@ class Counters:
         self._registry = CollectorRegistry()
         name, server = "rehearsal_proxy", ["server"]
         self._requests = Counter(
-            f"{name}_requests", "Requests that went there, by what became of them", [*server, "outcome"],
+            f"{name}_requests", "Requests sent to a server, by outcome", [*server, "outcome"],
             registry=self._registry,
         )  # fmt: skip
         self._turned_away = Counter(

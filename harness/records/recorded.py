@@ -35,7 +35,7 @@ def finished_record(folder: Path) -> Record:
         raise UserError(f"{folder} does not exist; give a point's record, DIR/points/ID.")
     record = load_record(folder)
     if record.manifest["status"] != "ok":
-        raise UserError(f"{folder} is a failed point, of which no log was kept; give a finished one.")
+        raise UserError(f"{folder} is a failed point without a log; give a finished one.")
     return record
 
 

@@ -154,7 +154,7 @@ def main() -> None:
     while not line.endswith(b"\n"):
         more = os.read(told, 65536)
         if not more:
-            sys.exit("python -m harness.serving is told what to serve by its standard input.")
+            sys.exit("python -m harness.serving reads from its standard input what to serve.")
         line += more
     config = ServeConfig.model_validate_json(line)
 

@@ -207,10 +207,10 @@ def _assumed(shared: Any, exact: bool, failed: float | None) -> tuple[str, ...]:
     said = ["When requests came is not known beyond their Poisson process."]
     if isinstance(shared, dict) and "num_groups" not in shared:
         said.append(
-            "Different prompts are as inference-perf was told; its older versions ignored that and sent 100."
+            "The number of different prompts is the requested one; older versions ignored that and sent 100."
         )
     if not exact:
-        said.append("Output tokens are those that the client counted in the text.")
+        said.append("Output tokens were counted by the client in the text.")
     if failed:
         said.append(f"{failed:g} requests failed and are in no latency.")
     return tuple(said)

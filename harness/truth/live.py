@@ -41,7 +41,7 @@ def read_live(folder: Path) -> tuple[list[Part], Server]:
     parts, begin_s = [], 0.0
     for record, label in zip(finished, labels, strict=True):
         if record.point.server_params.get("batch"):
-            raise UserError(f"{folder} has batch requests beside its users; give a run without --batch.")
+            raise UserError(f"{folder} has batch requests next to its users; give a run without --batch.")
         seen = tuple(_seen(record, begin_s, str(len(parts))))
         if not seen:
             continue

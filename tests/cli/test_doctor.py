@@ -110,7 +110,7 @@ def test_a_cpu_torch_with_its_traps_says_what_to_remove(
     assert status == 1 and checks["torch"]["state"] == "broken" and "nms" in checks["torch"]["why"]
     assert "pip uninstall torchvision torchaudio" in checks["torch"]["why"]
     assert {checks[name]["state"] for name in ("virtual", "cpu", "cuda")} == {"broken"}
-    assert checks["virtual"]["why"] == "first mend: torch"
+    assert checks["virtual"]["why"] == "first fix: torch"
     assert "Nothing can run here yet." in rehearse("doctor")[1]
 
 
@@ -122,7 +122,7 @@ def test_vllm_is_loaded_where_that_is_asked_for(
     assert status == 0 and "`rehearse doctor --load` tries it" in checks["vLLM"]["why"]
     status, checks = told(rehearse, "--load")
     assert status == 1 and checks["vLLM"]["state"] == "broken" and "transformers" in checks["vLLM"]["why"]
-    assert checks["virtual"]["why"] == "first mend: vLLM"
+    assert checks["virtual"]["why"] == "first fix: vLLM"
 
 
 def test_what_is_known_is_told_before_the_probe_answers(
@@ -198,7 +198,7 @@ def test_a_processor_or_memory_too_small_leaves_virtual_time(
     monkeypatch.setattr(doctor, "available_bytes", lambda: 1e9)
     status, checks = told(rehearse)
     assert status == 0 and "AVX2" in checks["processor"]["why"] and "1.0 GB free" in checks["memory"]["why"]
-    assert checks["cpu"]["why"] == "first mend: processor, memory" and checks["virtual"]["state"] == "ok"
+    assert checks["cpu"]["why"] == "first fix: processor, memory" and checks["virtual"]["state"] == "ok"
 
 
 def test_a_cache_that_cannot_be_written_is_named(

@@ -149,7 +149,7 @@ def test_other_keywords_are_another_trace(folder: Path, tmp_path: Path):
         (
             CARDS[:1],
             {"mode": "turns", "sessions": 56},
-            "56 sessions begin with ten.wav, which has no so many places",
+            "56 sessions begin with ten.wav, which has fewer places",
         ),
     ],
 )

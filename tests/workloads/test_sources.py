@@ -254,7 +254,7 @@ def test_real_sharegpt_lengths(real_file: Find) -> None:
     assert (len(found.turn), len(np.unique(found.conversation))) == (3523, 991)
     assert notes == [
         "340 of 7396 messages left out: answer at the start",
-        "8 of 7396 messages left out: empty, or beside an empty one",
+        "8 of 7396 messages left out: empty, or paired with an empty one",
         "1 of 7396 messages left out: question without an answer",
         "1 of 7396 messages left out: said by neither human nor model",
         "9 conversations without a question and its answer",

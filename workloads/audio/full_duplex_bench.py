@@ -136,7 +136,7 @@ def _json(file: Path) -> Any:
 
 
 def _refused(file: Path, name: str, value: Any, rule: str) -> UserError:
-    return UserError(f"{file}: {name} is {value} and {rule}; mend the file or remove its folder.")
+    return UserError(f"{file}: {name} is {value} and {rule}; fix the file or remove its folder.")
 
 
 def _length(span: Span) -> float:

@@ -153,7 +153,7 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
         elif question is None:
             left_out["second answer in a row" if asked else "answer at the start"] += 1
         elif question <= 0 or tokens <= 0:
-            left_out["empty, or beside an empty one"] += 2
+            left_out["empty, or paired with an empty one"] += 2
             question = None
         else:
             pairs.append((question, tokens))

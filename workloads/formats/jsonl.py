@@ -78,7 +78,7 @@ def read(path: str | Path) -> Trace:
         _refuse(path, number, str(error))
     if header.hash not in (None, trace.header.hash):
         _refuse(
-            path, 1, "turns are missing or changed since this hash was taken; mend them or remove the hash."
+            path, 1, "turns are missing or changed since this hash was taken; fix them or remove the hash."
         )
     return trace
 

@@ -94,15 +94,15 @@ class CoServingParams(UserParams):
         ge=1,
         le=100_000,
         exclude_if=_unset(None),
-        description="instead, keep so many batch requests at the server: as one ends the next is sent, and with the "
-        "last online request all are aborted; default: all are sent at the start, and the run lasts until they end",
+        description="instead, keep this number of batch requests at the server: as one ends the next is sent, and with "
+        "the last online request all are aborted; default: all are sent at the start, and the run lasts until they end",
     )
     backlog_tps: float = Field(
         60_000.0,
         gt=0,
         le=1e9,
         exclude_if=_unset(60_000.0),
-        description="the trace holds documents for a server that works off so many of their tokens a second; a backlog "
+        description="the trace holds documents for a server that processes this number of tokens per second; a backlog "
         "that runs dry says so",
     )
     shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(

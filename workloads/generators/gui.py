@@ -38,7 +38,7 @@ class AgentParams(WorkloadParams):
         ge=0,
         le=100_000,
         exclude_if=lambda tokens: not tokens,
-        description="tokens around screenshot and instruction: what the agent is told to answer, and in which form",
+        description="tokens around screenshot and instruction: the question and the form of the answer",
     )
 
 

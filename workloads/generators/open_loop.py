@@ -69,7 +69,9 @@ class RampParams(PoissonParams):
 
     rate_end: float = Field(4.0, ge=1e-6, le=1e6, description="arrivals per second at the end of the ramp")
     ramp_s: float = Field(60.0, gt=0, le=1e7, description="length of the ramp, s")
-    steps: int = Field(0, ge=0, le=10_000, description="climb in so many equal steps; 0 is a straight line")
+    steps: int = Field(
+        0, ge=0, le=10_000, description="climb in this number of equal steps; 0 is a straight line"
+    )
 
 
 def poisson(params: PoissonParams, seed: int) -> Trace:

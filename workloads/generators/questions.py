@@ -68,7 +68,7 @@ class QuestionParams(UserParams):
         description="output of a frame, text tokens; in turns the most that an answer may have",
     )
     instruction: str = Field(
-        INSTRUCTION, min_length=1, description="what a session is told to do with what it hears"
+        INSTRUCTION, min_length=1, description="instruction of a session: what to do with the audio"
     )
 
     @model_validator(mode="after")
@@ -151,7 +151,7 @@ def _streams(params: QuestionParams, heard: Sequence[Sequence[Question]], rate: 
     for first, sessions in alike.items():
         if len(sessions) > int(first.clip.seconds / CHUNK_S):
             raise UserError(
-                f"{len(sessions)} sessions begin with {first.clip.name}, which has no so many places to begin at; add "
+                f"{len(sessions)} sessions begin with {first.clip.name}, which has fewer places to begin at; add "
                 f"questions to {params.questions}."
             )
         for place, session in enumerate(sessions):

@@ -34,10 +34,13 @@ class RecordedParams(DialogueParams):
     path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
     reverb_s: float | None = Field(
-        None, ge=0.05, le=5, description="far field: heard in a room where sound falls by 60 dB in so many s"
+        None,
+        ge=0.05,
+        le=5,
+        description="far field: heard in a room where sound falls by 60 dB in this time, s",
     )
     snr_db: float | None = Field(
-        None, ge=-20, le=60, description="heard over noise, so many dB below the speech"
+        None, ge=-20, le=60, description="heard over noise, which is this much below the speech, dB"
     )
     codec: Codec | None = Field(None, description="heard through a telephone: its band, and mu-law (g711)")
 

@@ -45,7 +45,7 @@ class StreamingBenchParams(ExchangeParams):
         VIDEO_TOKENS_PER_S, ge=0, le=1e5, description="tokens of a second of video"
     )
     shown_s: float = Field(
-        SHOWN_S, ge=0, le=1e5, description="of the video before a question at most so many seconds are shown"
+        SHOWN_S, ge=0, le=1e5, description="longest part of the video before a question that is shown, s"
     )
 
     @model_validator(mode="after")

@@ -43,7 +43,7 @@ class JobParams(UserParams):
     """Which recorded jobs to replay, and when they come."""
 
     path: Path = Field(description="the file to replay")
-    limit: int | None = Field(None, ge=1, description="replay only the first so many jobs")
+    limit: int | None = Field(None, ge=1, description="replay only the first N jobs")
     skip_bad: bool = Field(False, description="leave out jobs with a fault, and note how many")
     rate: float | None = Field(
         None,
@@ -202,9 +202,7 @@ def replay_jobs(
     recorded_s = span_s - begin_s[comes] - (uncut_s - short_s)
     columns["recorded_s"] = np.where(comes, recorded_s[of_job], np.nan)
     delays = speech.network_delays(streams("jitter"), params.network_ms, len(come_s))
-    told = [
-        f"{len(come_s)} jobs, {len(comes)} steps, {rows.sessions - len(come_s)} chains beside the main ones"
-    ]
+    told = [f"{len(come_s)} jobs, {len(comes)} steps, {rows.sessions - len(come_s)} further chains"]
     told += [f"{n} jobs left out: {what}" for what, n in left_out.items()]
     cut = int(np.sum(gap_s > cut_s))
     if cut:

@@ -45,7 +45,7 @@ def otel(params: JobParams, seed: int) -> Trace:
     counts: Counter[str] = Counter()
 
     told = {
-        "agents": "agents were invoked beside the main ones",
+        "agents": "further agents were invoked",
         "uncounted": "calls of a model without usage, as failed ones, are left out",
         "inside": "calls of a model within another's span are that call, and left out",
     }

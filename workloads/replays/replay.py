@@ -22,10 +22,8 @@ class ReplayParams(ReplyParams):
     """Which part of a recorded file to replay, and how fast."""
 
     path: Path = Field(description="the file to replay")
-    limit: int | None = Field(None, ge=1, description="replay only the first so many rows of the file")
-    skip_bad: bool = Field(
-        False, description="go on past bad rows, and note how many of which kind there were"
-    )
+    limit: int | None = Field(None, ge=1, description="replay only the first N rows of the file")
+    skip_bad: bool = Field(False, description="skip bad rows, and note their number by kind")
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
         exclude_if=lambda value: value is None,

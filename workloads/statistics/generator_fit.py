@@ -123,7 +123,7 @@ def _rounds(rows: Rows, source: str, seed: int) -> Iterator[Comparison]:
     named = rows.session != ""
     turns = np.bincount(sessions_of(rows.session[named])[0])
     ours = _made("interactive", seed, sessions=5000, rounds=float(turns.mean()))
-    note = f"mean set to the source's {turns.mean():.2f}; Bidaw's users stay for 22.4, of which no data is public"
+    note = f"mean set to the source's {turns.mean():.2f}; Bidaw's users stay for 22.4, without public data"
     yield _pair("interactive", source, "turns per session", "", turns, np.bincount(ours["session"]), note)
 
 
@@ -221,8 +221,8 @@ def _servegen(path: Path, seed: int) -> Iterator[Comparison]:
     client = next(one for one in read_servegen(path, []) if any(one.lengths.values()))
     ours = _made("servegen", seed, pool="deepseek-r1", rate=5.0, duration_s=3600.0)
     notes = {
-        "input": "poor: one client, with one kind of prompt, beside all 73 of its pool",
-        "output": "one client beside all 73 of its pool, whose longest answers it does not need",
+        "input": "poor: one client, with one kind of prompt, compared with all 73 of its pool",
+        "output": "one client compared with all 73 of its pool, whose longest answers it does not need",
     }
     draw = stream(seed, "fidelity")
     for column, note in notes.items():

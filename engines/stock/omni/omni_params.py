@@ -38,7 +38,7 @@ class OmniParams(BaseModel):
         description="vLLM-Omni's own: replies that the talker speaks at once, first come first; 0: all",
     )
     slower: float = Field(1.0, gt=0, description="factor on all step times")
-    seed: int = Field(0, ge=0, description="of the lengths of replies of which the client says none")
+    seed: int = Field(0, ge=0, description="seed for the lengths of replies to requests without a length")
     gpu: bool = Field(
         False,
         description="this machine's GPU runs all stages, with dummy weights and a thinker of fewer layers; else they "

@@ -8,7 +8,7 @@ from workloads.deferred import Deferred
 COMPONENTS = (
     Order(
         "conserve",
-        "online requests by predicted time, offline ones in what is left, out of the way within a step (Alg. 1, 2)",
+        "online requests by predicted time; offline ones use the rest and are preempted mid-step (Alg. 1, 2)",
         OrderParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",

@@ -79,7 +79,7 @@ class KvParams(ClassParams):
     resume: Resume = Field(
         "ic_prefetch",
         description="recompute: it is lost; swap: copied to the host when it is lost, and back, while steps wait; ic: "
-        "copied as it is computed, steps wait for it to come back; ic_prefetch: it comes back beside the steps",
+        "copied as it is computed, steps wait for it to come back; ic_prefetch: it comes back during the steps",
     )
 
 

@@ -19,7 +19,7 @@ COMPONENTS = (
 SYSTEMS = (
     Composition(
         "hygen",
-        "HyGen: offline requests as far as a latency budget of the batch allows, those with a common prefix together",
+        "HyGen: offline requests within a latency budget of the batch, grouped by common prefix",
         SPEAKING,
         {"order": "hygen", "kv": "conserve", "resume": "swap"},
     ),

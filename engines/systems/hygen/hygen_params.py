@@ -19,5 +19,5 @@ class OrderParams(ClassParams):
         ge=0,
         le=1,
         description="share of offline requests let in by the order of the prefix tree (the utility ratio); the others "
-        "are those that have waited longest",
+        "have waited longest",
     )

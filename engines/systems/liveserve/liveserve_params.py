@@ -177,7 +177,7 @@ class KvParams(Telemetry):
         0.0,
         ge=0,
         exclude_if=lambda seconds: not seconds,
-        description="after so many seconds of a user's speech each time, compute the prompt as far as it goes "
+        description="seconds of a user's speech after which the prompt so far is computed, again and again "
         "(section 3); 0: only when the turn is complete",
     )
 

@@ -24,7 +24,7 @@ def _sees(order: str) -> dict[str, Any]:
 COMPONENTS = (
     Order(
         "nova",
-        "decode beside vision and prefill on shares of the SMs that follow the load (Alg. 1, eq. 3 and 5)",
+        "decode concurrent with vision and prefill, on shares of the SMs that follow the load (Alg. 1, eq. 3 and 5)",
         PartitionParams,
         **_sees("nova"),
     ),

@@ -40,7 +40,7 @@ def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
     blocks = decode.kv_blocks - taken
     if (blocks - 1) * decode.block_size < decode.max_model_len:
         raise UserError(
-            f"redundant_slots={units} take {taken} of the {decode.kv_blocks} KV blocks of a die, and what is left does "
+            f"redundant_slots={units} take {taken} of the {decode.kv_blocks} KV blocks of a die, and the rest does "
             f"not hold one request of {decode.max_model_len} tokens; take fewer slots."
         )
     return stage.with_role("decode", kv_blocks=blocks)

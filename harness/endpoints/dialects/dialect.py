@@ -60,9 +60,9 @@ class Dialect:
     hears: ClassVar[bool] = False
     """Whether its servers find the ends of turns on an open microphone."""
     speech_stops: ClassVar[bool] = True
-    """Whether a client of it drops a reply as soon as it is told that speech has begun, and not when the reply is."""
+    """Whether a client of it drops a reply when the server reports speech, and not when it reports the cut."""
     gates: ClassVar[bool] = False
-    """Whether its servers can be told how much speech cuts a reply."""
+    """Whether a client can set how much speech cuts a reply."""
     answers_hello: ClassVar[bool] = True
     """Whether the server says that a session begins only when it has taken what the client asked for."""
     takes_frames: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class Dialect:
     def cannot(self, typed: bool) -> str | None:
         """Why this dialect cannot do what the target or the trace wants; `typed`: the trace has typed turns."""
         if not self.gates and (self.target.min_duration_s or self.target.min_words):
-            return "its servers cannot be told how much speech cuts a reply; leave min_duration_s and min_words out"
+            return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
         return None
 
     def hello(self) -> list[bytes]:

@@ -245,7 +245,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
                 return value
             shift += 7
             if shift > 63:
-                raise ValueError("no number has so many bytes")
+                raise ValueError("a number has too many bytes")
 
     while at < len(data):
         tag = varint()

@@ -37,7 +37,7 @@ class Plan(BaseModel):
     clients: tuple[ClientParams, ...]
     trace_hash: str
     batch: bool = False
-    """Documents, which go on until their load generator is told to stop."""
+    """Documents, which go on until their load generator is stopped."""
 
     @property
     def shards(self) -> int:
