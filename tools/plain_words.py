@@ -20,11 +20,8 @@ PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 EXCEPTIONS: tuple[str, ...] = (
     "CHANGELOG.md",
     "docs/",
-    "engines/",
     "examples/",
-    "harness/",
     "reports/",
-    "workloads/",
 )
 """Files and folders that are not read yet, as beginnings of paths. It ends empty: rewrite the text."""
 
