@@ -18,7 +18,6 @@ STYLE = ROOT / "docs" / "style.md"
 PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 
 EXCEPTIONS: tuple[str, ...] = (
-    "CHANGELOG.md",
     "docs/",
     "examples/",
     "reports/",
