@@ -5,8 +5,8 @@ A system has a name, parameters, the kind of workload that it serves, and is put
 system of ours is a folder in `engines/systems`. A system of another package is named by an entry point of the group
 `rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` where it brings any.
 
-Extension points are fields of the library's parameters (`order`, `kv`, `admission`). A component brings parameters of
-its own, so a composition's parameters depend on its components: `--set order=liveserve` makes `talker_safe_s` known.
+Extension points are fields of the library's parameters (`scheduler`, `kv`, `admission`). A component brings parameters
+of its own, so a composition's parameters depend on its components: `--set scheduler=liveserve` adds `talker_safe_s`.
 They are validated once (`System.read`): the library's, which keep those of the components (`LibraryParams`). A library
 is built with its own, and each component with a model of its own. A choice that is made anew for a further stage has a
 field for it: `talker_routing` is filled as `routing` is.
@@ -106,14 +106,14 @@ class Component(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Order(Component[C]):
-    """The order of requests at a stage, of which it is told the role (`engines.core.stage.ENTRY`, or its name where it
-    comes later). `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`.
+class Scheduler(Component[C]):
+    """A scheduling policy of a stage. `stage` is its role: `engines.core.stage.ENTRY`, or the name of a later stage.
 
-    `loop(stage, params)`: what makes the loop that drives a replica (as `engines.core.engine.StageEngine`), where
-    several steps of one are under way at once; None: the kernel's own."""
+    `policy(stage, params)`: None where vLLM's own policy is kept, which is `vllm`. `loop(stage, params)` makes the loop
+    that drives a replica, as `engines.core.engine.StageEngine` does, where a replica has several steps under way at
+    once; None: the core's own."""
 
-    extension_point = "order"
+    extension_point = "scheduler"
     policy: Callable[[str, C], Policy | None] = lambda stage, params: None
     vllm: Literal["fcfs", "priority"] = "fcfs"
     loop: Callable[[str, C], Callable[..., StageEngine] | None] = lambda stage, params: None
@@ -402,14 +402,14 @@ class Composition:
 
     def policy(self, stage: str, params: LibraryParams) -> Policy | None:
         """Return the policy that orders the requests of one replica of `stage` in vLLM's own loop; None: vLLM's own
-        order. UserError where the order needs a loop of its own."""
-        order: Order = self.chosen(dict(params))["order"].given(params.flat())
-        if order.loop(stage, order.params) is not None:
+        policy. UserError where the scheduler needs a loop of its own."""
+        scheduler: Scheduler = self.chosen(dict(params))["scheduler"].given(params.flat())
+        if scheduler.loop(stage, scheduler.params) is not None:
             raise UserError(
-                f"order={order.name} has several steps of one replica under way at once, which stock vLLM has not; "
-                "set another order, or replay it with rehearse run."
+                f"scheduler={scheduler.name} has several steps of one replica under way at once, which stock vLLM has "
+                "not; set another scheduler, or replay it with rehearse run."
             )
-        return order.policy(stage, order.params)
+        return scheduler.policy(stage, scheduler.params)
 
     def chosen(self, settings: Mapping[str, object]) -> dict[str, Any]:
         """Return the component of each extension point under these settings. UserError for a name of no component, or
@@ -429,7 +429,7 @@ class Composition:
 
 
 def owners(name: str) -> list[str]:
-    """Which components have the parameter `name`: `order=liveserve`."""
+    """Which components have the parameter `name`: `scheduler=liveserve`."""
     return [
         f"{choice}={component.name}"
         for choice, known in COMPONENTS.items()

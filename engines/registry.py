@@ -10,8 +10,8 @@ from engines.composition import (
     BY_PROMPT,
     AdmissionControl,
     KvManagement,
-    Order,
     Routing,
+    Scheduler,
     System,
     fillings,
     register,
@@ -20,8 +20,8 @@ from engines.core.routing_rules import Dynamo, LeastLoad, PrefixMatch, RoundRobi
 from workloads.plugins import entry_points
 
 COMPONENTS = (
-    Order("fcfs", "vLLM's own order: first come, first served"),
-    Order(
+    Scheduler("fcfs", "vLLM's own order: first come, first served"),
+    Scheduler(
         "priority",
         "vLLM's own order by priority, as the trace gives it; of equals first come, first served",
         vllm="priority",

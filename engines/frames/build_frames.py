@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engines.builder import Parts, Serving
-from engines.composition import AdmissionControl, Order, Routing
+from engines.composition import AdmissionControl, Routing, Scheduler
 from engines.core.stage import ENTRY, AttentionWindow
 from engines.frames.call_params import CallParams
 from engines.frames.gateway import Text, TickGateway
@@ -24,7 +24,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     Of workload questions a model that hears reads the text around the audio, and its answers are kept. Without a
     trace a session that reaches max_model_len ends by itself where nothing else is asked for.
     """
-    order: Order = chosen["order"]
+    scheduler: Scheduler = chosen["scheduler"]
     admission: AdmissionControl = chosen["admission"]
     routing: Routing = chosen["routing"]
     parts.only(parts.deployment.entry)
@@ -40,7 +40,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     if parts.audio_encoder is not None and trace is not None:
         text = _text(parts.audio_encoder, trace)
         said = Said() if text is not None else None
-    policies = [order.policy(ENTRY, order.params) for _ in replicas]
+    policies = [scheduler.policy(ENTRY, scheduler.params) for _ in replicas]
     if any(policy is not None for policy in policies):
         listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
     engines = []

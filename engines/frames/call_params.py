@@ -57,7 +57,7 @@ class CallParams(LibraryParams):
         le=1,
         description="latency at which the cap falls, share of B: 0.6 s of 2 s [paper], Fig. 7",
     )
-    order: str = Field("fcfs", description="the order of calls at the thinker")
+    scheduler: str = Field("fcfs", description="scheduling policy of the thinker")
     admission: Annotated[str, BeforeValidator(_off)] = Field(
         "off",
         description="who is let in; off: everybody, aimd: a cap from the latency of frames (section 4.2)",

@@ -14,7 +14,7 @@ class Calls:
     """`engines.composition.Library` of systems that serve frames."""
 
     kind = "frames"
-    extension_points = ("order", "admission", "routing")
+    extension_points = ("scheduler", "admission", "routing")
     plain = ("window", "sinks", "recycle_at")
     others = MappingProxyType(
         {
@@ -31,11 +31,13 @@ class Calls:
             raise UserError(
                 f"sinks={params.sinks} stay in front of a window, and there is none; set window too."
             )
-        if chosen["order"].vllm != "fcfs" or (params.preempts_waiting and chosen["order"].name != "fcfs"):
+        if chosen["scheduler"].vllm != "fcfs" or (
+            params.preempts_waiting and chosen["scheduler"].name != "fcfs"
+        ):
             what = "preempts_waiting=true" if params.preempts_waiting else "calls"
             raise UserError(
-                f"order={params.order} and {what} cannot go together: a call keeps its place in vLLM's queue between "
-                "its frames; set order=fcfs or one with a policy of its own."
+                f"scheduler={params.scheduler} and {what} cannot go together: a call keeps its place in vLLM's queue "
+                "between its frames; set scheduler=fcfs or one with a policy of its own."
             )
 
     def check_deployment(self, params: CallParams, deployment: Deployment) -> None:

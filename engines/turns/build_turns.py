@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from engines.builder import Parts, Serving
-from engines.composition import Component, KvManagement, Order, Routing
+from engines.composition import Component, KvManagement, Routing, Scheduler
 from engines.core.commands import Arrival, abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
@@ -63,7 +63,7 @@ def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str
 
 def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[str, Any]) -> Stage:
     """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
-    order: Order = chosen["order"]
+    scheduler: Scheduler = chosen["scheduler"]
     if role == ENTRY:
         if params.window is not None:
             stage = stage.extended(AttentionWindow(params.window, params.sinks))
@@ -72,7 +72,7 @@ def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[s
             stage = component.stage(stage, component.params)
     if not (chosen["kv"].offloads and stage.prefix_caching) or stage.roles:
         stage = replace(stage, host_kv_gb=0.0)
-    return stage if stage.modelled else replace(stage, order=order.vllm)
+    return stage if stage.modelled else replace(stage, order=scheduler.vllm)
 
 
 def _engine(
@@ -82,9 +82,9 @@ def _engine(
     chosen: Mapping[str, Any],
     pipeline: Pipeline,
 ) -> StageEngine:
-    order: Order = chosen["order"]
+    scheduler: Scheduler = chosen["scheduler"]
     kv: KvManagement = chosen["kv"]
-    policy = order.policy(role, order.params)
+    policy = scheduler.policy(role, scheduler.params)
     arrivals: list[Arrival] = [abort_at_layer] if parts.params.abort_at == "layer" else []
     if isinstance(policy, ReactingPolicy):
         arrivals.append(asking(policy))
@@ -100,4 +100,6 @@ def _engine(
         None if parts.deployment.speaks else pipeline.batch_listeners,
     )
     manager = kv.manager(role, kv.params) if replica.transfers is not None else None
-    return parts.engine(replica, output, policy, manager, all_of(arrivals), order.loop(role, order.params))
+    return parts.engine(
+        replica, output, policy, manager, all_of(arrivals), scheduler.loop(role, scheduler.params)
+    )

@@ -14,9 +14,9 @@ from workloads.errors import UserError
 
 
 class SpeakingParams(LibraryParams):
-    """Order, KV management, window and routing are separate choices; a named system is a set of defaults for them."""
+    """Scheduler, KV management, window and routing are separate choices. A named system is a set of defaults."""
 
-    order: str = Field("fcfs", description="the order of requests at thinker and talker")
+    scheduler: str = Field("fcfs", description="scheduling policy of thinker and talker")
     kv: str = Field("lru", description="how the thinker's KV is kept between the turns of a session")
     window: int | None = Field(
         None,
@@ -63,7 +63,7 @@ class Speaking:
     """`engines.composition.Library` of systems that serve turns."""
 
     kind = "turns"
-    extension_points = ("order", "kv", "routing", "decode_routing", "talker_routing")
+    extension_points = ("scheduler", "kv", "routing", "decode_routing", "talker_routing")
     plain = ("window", "sinks", "system_tokens")
     others = MappingProxyType(
         {

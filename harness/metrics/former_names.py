@@ -13,6 +13,7 @@ V = TypeVar("V")
 
 SETTINGS = {
     "lazy_steps": "decode_fast_path",
+    "order": "scheduler",
     "send_lag_limit_s": "turn_send_delay_limit_s",
     "slip_limit_ms": "send_delay_limit_ms",
 }

@@ -63,7 +63,7 @@ def list_(
 
     `rehearse list workloads voice`
 
-    `rehearse list engines vllm_omni --set order=hygen` the parameters of an order that it could have
+    `rehearse list engines vllm_omni --set scheduler=hygen` the parameters of a scheduler that it could have
 
     `rehearse list cards --json` with all that is known of each
 

@@ -255,19 +255,19 @@ def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch
     others = {
         line[2]: {name.strip(",") for name in line[3:]} for line in made_of if line[:2] == ["or", "--set"]
     }
-    assert {"routing=", "talker_routing=", "order="} <= others.keys() and "omniproxy" in others[
+    assert {"routing=", "talker_routing=", "scheduler="} <= others.keys() and "omniproxy" in others[
         "decode_routing="
     ]
     assert filled["serves"] == "turns" and filled["routing"] == "session_affinity:"
-    assert filled["order"] == "fcfs:" and filled["kv"] == "host:"
+    assert filled["scheduler"] == "fcfs:" and filled["kv"] == "host:"
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
     assert entry["serves"] == "turns" and entry["composition"].keys() == filled.keys() - {"serves"}
     assert "latency_budget_s" not in {line[0] for line in made_of if line}
-    out = rehearse("list", "engines", "vllm_omni", "--set", "order=hygen")[1]
+    out = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=hygen")[1]
     assert "latency_budget_s" in out and "deployment" not in out
     assert len(list(csv.DictReader(io.StringIO(rehearse("list", "engines", "vllm_omni", "--csv")[1])))) > 60
-    status, _, err = rehearse("list", "engines", "vllm_omni", "--set", "order=hygn")
-    assert status == 2 and "has no such component. Did you mean 'order=hygen'?" in err
+    status, _, err = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=hygn")
+    assert status == 2 and "has no such component. Did you mean 'scheduler=hygen'?" in err
     endpoint = rehearse("list", "engines", "endpoint")[1]  # nobody knows what stands behind it
     assert "serves" not in endpoint and "url" in endpoint
 

@@ -28,7 +28,7 @@ def run(workload: dict[str, Any], **engine: Any) -> tuple[Trace, Replay]:
 @cache
 def beside(order: str) -> tuple[Trace, Replay]:
     """Users beside four documents."""
-    return run({"backlog": 4}, order=order)
+    return run({"backlog": 4}, scheduler=order)
 
 
 def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:

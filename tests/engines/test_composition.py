@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
+from engines.composition import COMPONENTS, Composition, NoParams, Scheduler, component, register
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from engines.turns.library import SPEAKING
@@ -27,7 +27,7 @@ from workloads.errors import UserError
 @pytest.mark.parametrize(
     ("engine", "name", "value", "owner"),
     [
-        ("vllm_omni", "talker_safe_s", 3.0, "order=liveserve"),
+        ("vllm_omni", "talker_safe_s", 3.0, "scheduler=liveserve"),
         ("vllm_omni", "preload_ttl_s", 3.0, "kv=liveserve"),
         ("metronome", "hold_ticks", 3, "admission=aimd"),
     ],
@@ -41,20 +41,20 @@ def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engi
 
 
 def test_what_both_halves_rest_on_is_known_with_either():
-    for chosen in ({"order": "liveserve"}, {"kv": "liveserve"}):
+    for chosen in ({"scheduler": "liveserve"}, {"kv": "liveserve"}):
         assert "telemetry_timeout_s" in ENGINES["vllm_omni"].fields(chosen)
     assert "telemetry_timeout_s" not in ENGINES["vllm_omni"].fields({})
 
 
 def test_a_named_system_is_defaults_that_settings_replace():
     defaults = {name: engine.read({}) for name, engine in ENGINES.items()}
-    assert (defaults["liveserve"].order, defaults["liveserve"].kv) == ("liveserve", "liveserve")
-    assert (defaults["vllm_omni"].order, defaults["vllm_omni"].kv) == ("fcfs", "host")
+    assert (defaults["liveserve"].scheduler, defaults["liveserve"].kv) == ("liveserve", "liveserve")
+    assert (defaults["vllm_omni"].scheduler, defaults["vllm_omni"].kv) == ("fcfs", "host")
     assert defaults["metronome"].window == 1024 and defaults["vllm_realtime"].window is None
-    changed = ENGINES["liveserve"].read({"order": "fcfs"})
-    assert (changed.order, changed.kv) == ("fcfs", "liveserve")
+    changed = ENGINES["liveserve"].read({"scheduler": "fcfs"})
+    assert (changed.scheduler, changed.kv) == ("fcfs", "liveserve")
     made_of = ENGINES["liveserve"].composition(changed)
-    assert made_of["order"].startswith("fcfs: ") and made_of["kv"].startswith("liveserve: ")
+    assert made_of["scheduler"].startswith("fcfs: ") and made_of["kv"].startswith("liveserve: ")
 
 
 def tables(result: Replay) -> list[pd.DataFrame]:
@@ -63,7 +63,7 @@ def tables(result: Replay) -> list[pd.DataFrame]:
 
 def test_the_same_composition_is_the_same_system_whatever_it_is_called():
     trace = voice_trace(p=0.7)
-    liveserve = run(trace, "liveserve", order="fcfs", kv="host")
+    liveserve = run(trace, "liveserve", scheduler="fcfs", kv="host")
     for ours, theirs in zip(tables(liveserve), tables(run(trace, "vllm_omni")), strict=True):
         pd.testing.assert_frame_equal(ours, theirs)
     calls, server = frames(4, 8), {"deployment": "qwen3_omni_pro6000"}
@@ -76,7 +76,7 @@ def test_the_same_composition_is_the_same_system_whatever_it_is_called():
 
 def test_urgency_with_a_window_on_vllm_omni_is_a_system_like_any_other():
     trace = voice_trace(turns=3.0)
-    composed = run(trace, "vllm_omni", order="liveserve", kv="lru", window=1024)
+    composed = run(trace, "vllm_omni", scheduler="liveserve", kv="lru", window=1024)
     plain = run(trace, "vllm_omni_wo")
     events = composed.events.to_pandas()
     assert (
@@ -99,7 +99,7 @@ def test_a_window_bounds_what_a_session_holds_at_the_thinker():
 
 def test_urgency_can_order_calls():
     server = {"deployment": "qwen3_omni_pro6000"}
-    result = replay("vllm_realtime", {"order": "liveserve"}, server, {}, frames(4, 8), 3)
+    result = replay("vllm_realtime", {"scheduler": "liveserve"}, server, {}, frames(4, 8), 3)
     assert (result.events.to_pandas()["kind"] == "frame_out").sum() == 4 * 8
     assert result.proof["kv_blocks_used_after"] == 0
 
@@ -108,8 +108,10 @@ class Knobs(BaseModel):
     patience_s: float = Field(1.0, description="how long it waits")
 
 
-MINE = Order("mine", "an order of another package", Knobs)
-SYSTEM = Composition("mine", "a system of another package", SPEAKING, {"order": "mine", "patience_s": 2.0})
+MINE = Scheduler("mine", "an order of another package", Knobs)
+SYSTEM = Composition(
+    "mine", "a system of another package", SPEAKING, {"scheduler": "mine", "patience_s": 2.0}
+)
 
 
 @pytest.fixture
@@ -121,14 +123,14 @@ def discovered(install) -> dict:
 def test_another_package_can_bring_a_system_and_components(discovered: dict):
     assert discovered.keys() - ENGINES.keys() == {"mine"}
     params = discovered["mine"].read({}).flat()
-    assert (params["order"], params["kv"], params["patience_s"]) == ("mine", "lru", 2.0)
-    assert discovered["vllm_omni"].read({"order": "mine"}).flat()["patience_s"] == 1.0
+    assert (params["scheduler"], params["kv"], params["patience_s"]) == ("mine", "lru", 2.0)
+    assert discovered["vllm_omni"].read({"scheduler": "mine"}).flat()["patience_s"] == 1.0
 
 
 def test_a_name_is_given_once(discovered: dict, install):
     register(MINE)  # the same one twice is one
-    with pytest.raises(ValueError, match="two components are called order=mine"):
-        register(Order("mine", "another one", NoParams))
+    with pytest.raises(ValueError, match="two components are called scheduler=mine"):
+        register(Scheduler("mine", "another one", NoParams))
     with pytest.raises(ValueError, match="two systems are called vllm_omni"):
         install(SimpleNamespace(SYSTEMS=(COPY,)))
 
@@ -152,8 +154,8 @@ def _counted(stage: str, params: Counted) -> None:
 
 
 def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(discovered: dict):
-    register(Order("counted", "an order that counts", Counted, policy=_counted))
-    settings = {"sessions": 1, "order": "counted", "patience_s": 3}
+    register(Scheduler("counted", "an order that counts", Counted, policy=_counted))
+    settings = {"sessions": 1, "scheduler": "counted", "patience_s": 3}
     READ.clear(), MADE.clear()
     [point] = expand(
         Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
@@ -189,11 +191,11 @@ def test_what_makes_a_component_takes_a_model_of_its_own():
 
 def test_a_component_is_given_its_own_parameters_and_those_that_it_names():
     flat = ENGINES["conserve"].read({"resume": "swap", "guard": 0.25}).flat()
-    order = component("order", "conserve", "turns").given(flat).params
+    order = component("scheduler", "conserve", "turns").given(flat).params
     kv = component("kv", "conserve", "turns").given(flat).params
     assert order == SchedulerParams(resume="swap", guard=0.25) and kv == KvParams(resume="swap")
-    alone = ENGINES["vllm_omni_wo"].read({"order": "conserve"}).flat()
-    assert component("order", "conserve", "turns").given(alone).params == SchedulerParams(resume=None)
+    alone = ENGINES["vllm_omni_wo"].read({"scheduler": "conserve"}).flat()
+    assert component("scheduler", "conserve", "turns").given(alone).params == SchedulerParams(resume=None)
 
 
 COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)
@@ -206,17 +208,17 @@ def test_a_default_of_a_component_goes_with_it():
         == system.fields({})["telemetry_timeout_s"].default
         == 4.0
     )
-    other = system.read({"order": "fcfs"})
-    assert "telemetry_timeout_s" not in system.fields({"order": "fcfs"}) and other.window == 1024
+    other = system.read({"scheduler": "fcfs"})
+    assert "telemetry_timeout_s" not in system.fields({"scheduler": "fcfs"}) and other.window == 1024
 
 
 def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
     calls = ENGINES["metronome"].choices(ENGINES["metronome"].read({}))
-    assert {"order=liveserve", "admission=aimd", "routing=least_load"} <= set(calls)
-    assert not {"order=priority", "routing=prefix_match", "kv=lru"} & set(calls)
+    assert {"scheduler=liveserve", "admission=aimd", "routing=least_load"} <= set(calls)
+    assert not {"scheduler=priority", "routing=prefix_match", "kv=lru"} & set(calls)
     assert "cap_start" in calls["admission=aimd"].model_fields
     turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].read({}))
-    assert {"order=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"} <= set(turns)
+    assert {"scheduler=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"} <= set(turns)
 
 
 def test_a_system_says_why_it_cannot_serve_a_deployment():

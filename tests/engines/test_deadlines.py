@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.composition import COMPONENTS, Order
+from engines.composition import COMPONENTS, Scheduler
 from engines.core.policy import DEFAULT_PLAN, Plan, StageView
 from engines.core.stage import ENTRY
 from engines.registry import ENGINES
@@ -45,14 +45,14 @@ def promised(trace: Trace) -> Trace:
 
 def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monkeypatch: pytest.MonkeyPatch):
     due_s: dict[tuple[int, int], float | None] = {}
-    watching = Order(
+    watching = Scheduler(
         "watching",
         "orders nothing",
         policy=lambda stage, params: Watching(due_s) if stage == ENTRY else None,
     )
-    monkeypatch.setitem(COMPONENTS["order"], "watching", watching)
+    monkeypatch.setitem(COMPONENTS["scheduler"], "watching", watching)
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))
-    run = replay("vllm_omni_wo", {"order": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
+    run = replay("vllm_omni_wo", {"scheduler": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
     turns, events = pd.DataFrame(trace.columns()), run.events.to_pandas()
     timing = TURNS.timing(ENGINES["vllm_omni_wo"].read({}), resolve(ServerParams.model_validate({})), trace)
     requests, metrics = TURNS.measure(trace, turns, events, run.steps.to_pandas(), run.run_end_s, timing)

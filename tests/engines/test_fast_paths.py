@@ -236,7 +236,11 @@ def texts(draw: Any) -> Replayed:
         server,
         (name, {**params, "rate": rate}),
         draw(st.integers(0, 99)),
-        draw(st.sampled_from([{}, {}, {"order": "fcfs"}, {"order": "priority"}, {"order": "liveserve"}])),
+        draw(
+            st.sampled_from(
+                [{}, {}, {"scheduler": "fcfs"}, {"scheduler": "priority"}, {"scheduler": "liveserve"}]
+            )
+        ),
         {"turn_timeout_s": draw(st.sampled_from([1.0, 3.0, 100.0]))},
         network_s=draw(st.sampled_from([None, None, 0.02])),
         rows=draw(st.sampled_from([None, None, 50, 1000])),
@@ -255,13 +259,13 @@ def speech(draw: Any) -> Replayed:
         st.sampled_from(
             [
                 ("vllm_omni", {}),
-                ("vllm_omni", {"order": "priority"}),
+                ("vllm_omni", {"scheduler": "priority"}),
                 ("vllm_omni_wo", {}),
                 ("liveserve", {}),
                 ("liveserve", {"u2_mode": "work_conserving"}),
                 ("liveserve", {"pacing": "always", "keep_up": True}),
                 ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
-                ("liveserve", {"order": "fcfs"}),
+                ("liveserve", {"scheduler": "fcfs"}),
             ]
         )
     )

@@ -173,7 +173,7 @@ def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mod
 
 
 @pytest.mark.parametrize(
-    "config", [{"engine": "vllm_omni", "engine_params": {"order": "priority"}}, {"engine": "conserve"}]
+    "config", [{"engine": "vllm_omni", "engine_params": {"scheduler": "priority"}}, {"engine": "conserve"}]
 )
 def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_lets_it_wait(
     config: dict[str, Any],

@@ -120,7 +120,7 @@ def test_what_the_packages_bring_is_listed(rehearse_all: RehearseAll) -> None:
         for what, process in zip(kinds, done, strict=True)
     }
     assert {"edf", "rag", "rag_shortest", "vllm_omni"} <= listed["engines"].keys()
-    assert listed["engines"]["edf"]["composition"]["order"].startswith("edf: ")
+    assert listed["engines"]["edf"]["composition"]["scheduler"].startswith("edf: ")
     assert listed["engines"]["rag"]["serves"] == listed["workloads"]["rag"]["serves"] == "rag"
     assert "rag_2gpu" in listed["deployments"]
 
@@ -137,7 +137,7 @@ def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -
 def test_the_earliest_deadline_meets_more_deadlines(place: Path, edf: str) -> None:
     assert "by class of request" in edf
     met = {
-        row["params"]["order"]: row["metrics"]["online.ttft_in_deadline"]["value"]
+        row["params"]["scheduler"]: row["metrics"]["online.ttft_in_deadline"]["value"]
         for row in rows(place / "edf")
     }
     assert met.keys() == {"fcfs", "priority", "edf"}
@@ -148,7 +148,7 @@ def test_the_order_of_another_package_is_named_in_the_results(
     place: Path, edf: str, rehearse: Rehearse
 ) -> None:
     report = (place / "edf" / "report.html").read_text()
-    assert "order=edf" in report
+    assert "scheduler=edf" in report
     again = rehearse("report", "edf")
     assert again.returncode == 0 and "by class of request" in again.stdout
 
@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_bytes(place: Path, rag: str, rehearse: Reh
 def test_questions_of_a_closed_loop_that_give_up_leave_nothing_behind(
     place: Path, rehearse: Rehearse
 ) -> None:
-    chosen = settings("c=4", "turn_timeout_s=0.8", "prefix_caching=true", "engine=rag", "order=edf")
+    chosen = settings("c=4", "turn_timeout_s=0.8", "prefix_caching=true", "engine=rag", "scheduler=edf")
     measured(rehearse("run", *RAG, *chosen, "--out", "closed"), place / "closed")
     (row,) = rows(place / "closed")
     counts = {
@@ -209,13 +209,13 @@ def test_what_does_not_fit_is_refused_in_a_sentence(rehearse_all: RehearseAll) -
         (*RAG, "--set", "kep=3"): ("unknown parameter 'kep'", "'kept'"),
         (*RAG, "--set", "kept=0"): ("'kept'", "0"),
         (*RAG, "--set", "kv=host"): ("kv is no choice of rag",),
-        (*RAG, "--set", "order=liveserve"): ("order=liveserve cannot serve rag", "nobody listens"),
+        (*RAG, "--set", "scheduler=liveserve"): ("scheduler=liveserve cannot serve rag", "nobody listens"),
         (*RAG, "--set", "kept=32", "--set", "passage_tokens=2048"): ("generator", "16384"),
         (*RAG, "--set", "deployment=llama_8b_1gpu"): ("no stage 'reranker'",),
         (*RAG, "--set", "engine=vllm_omni"): ("'vllm_omni' serves turns", "made of rag", "rag_shortest"),
         (*RAG, "--device", "sockets"): ("rag cannot be served over sockets",),
-        (*EDF, "--set", "order=edff"): ("unknown order 'edff'", "'edf'"),
-        (*EDF, "--set", "order=shortest"): ("order=shortest cannot serve turns",),
+        (*EDF, "--set", "scheduler=edff"): ("unknown scheduler 'edff'", "'edf'"),
+        (*EDF, "--set", "scheduler=shortest"): ("scheduler=shortest cannot serve turns",),
         (*EDF, "--set", "deployment=rag_2gpu"): ("'rag_2gpu'", "'generator' behind 'reranker'"),
     }
     done = rehearse_all(*(("run", *arguments) for arguments in cases))

@@ -18,7 +18,7 @@ from reports.comparison.gate import LEAST_SEEDS, parse
 from tests.examples.test_examples import EXAMPLES, ROOT
 
 WORKFLOW = yaml.safe_load((EXAMPLES / "gate.yml").read_text())
-SMALL = "--set requests=40 --set documents=15 --set order=fcfs,edf --seeds 5"
+SMALL = "--set requests=40 --set documents=15 --set scheduler=fcfs,edf --seeds 5"
 OFFLINE = (
     f"{sys.executable} -m pip install --quiet --no-deps --no-build-isolation --no-index --upgrade "
     '--target "$SITE" "$PACKAGE"'
@@ -164,7 +164,7 @@ def test_a_pull_request_that_makes_the_policy_worse_fails_and_is_not_kept(runner
     change(runner, URGENCY, "return -math.inf if request.due_s is None else -request.due_s, -request.ready_s")
     worse = runner.run("pull_request")
     assert worse.failed == "judge" and "**The gate fails**" in worse.summary, worse.printed
-    assert "order=edf" in worse.summary and "**worse**" in worse.summary
+    assert "scheduler=edf" in worse.summary and "**worse**" in worse.summary
     assert len(list((runner.place / "caches").iterdir())) == 1, "only what passed on main is judged against"
 
     pushed = runner.run("push")

@@ -132,7 +132,7 @@ def test_what_fills_a_seam_counts_where_it_is_chosen(tree: Path) -> None:
         code_hash.cache_clear()
         return code_hash("virtual", roots_of(WORKLOADS["voice"], *ENGINES["vllm_omni"].code(settings)), tree)
 
-    chosen = [{}, {"order": "liveserve"}, {"kv": "liveserve"}]
+    chosen = [{}, {"scheduler": "liveserve"}, {"kv": "liveserve"}]
     before = [hash_of(**settings) for settings in chosen]
     with changes(tree, "engines/systems/liveserve/urgency.py"):
         after = [hash_of(**settings) for settings in chosen]

@@ -234,7 +234,7 @@ def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str,
     ended: list[str] = []
 
     async def main() -> None:
-        async with served(order=order, kv_pool_blocks=64) as server, server.client() as client:
+        async with served(scheduler=order, kv_pool_blocks=64) as server, server.client() as client:
 
             async def ask(who: str, priority: int) -> None:
                 await streamed(client, who * 2400, 20, priority=priority)

@@ -1,12 +1,12 @@
 """ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
 
-from engines.composition import Composition, KvManagement, Order
+from engines.composition import Composition, KvManagement, Scheduler
 from engines.systems.conserve.conserve_params import KvParams, OrderParams, QueueParams, SchedulerParams
 from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "conserve",
         "online requests by predicted time; offline ones use the rest and are preempted mid-step (Alg. 1, 2)",
         OrderParams,
@@ -16,7 +16,7 @@ COMPONENTS = (
         policy=Deferred("engines.systems.conserve.scheduler:policy"),
         stage=Deferred("engines.systems.conserve.scheduler:as_scheduled"),
     ),
-    Order(
+    Scheduler(
         "non_preemptive",
         "online requests first in the queue; who has been let in runs to its end",
         QueueParams,
@@ -36,7 +36,7 @@ COMPONENTS = (
 )
 
 ITERATIONS = {
-    "order": "conserve",
+    "scheduler": "conserve",
     "kv": "conserve",
     "slo_scheduler": False,
     "layer_preemption": False,
@@ -50,7 +50,7 @@ SYSTEMS = (
         "conserve",
         "ConServe: online requests protected, offline ones in the time and memory that is left",
         SPEAKING,
-        {"order": "conserve", "kv": "conserve"},
+        {"scheduler": "conserve", "kv": "conserve"},
         against=("sarathi_p", "distserve_p", "non_preemptive"),
     ),
     Composition(
@@ -69,6 +69,6 @@ SYSTEMS = (
         "non_preemptive",
         "ConServe's baseline Non-Preemptive: online requests first in the queue, nobody is ever put back",
         SPEAKING,
-        {"order": "non_preemptive", "kv": "conserve", "resume": "recompute"},
+        {"scheduler": "non_preemptive", "kv": "conserve", "resume": "recompute"},
     ),
 )

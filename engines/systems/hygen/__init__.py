@@ -1,12 +1,12 @@
 """HyGen: offline requests in the latency that a batch has left (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
 
-from engines.composition import Composition, Order
+from engines.composition import Composition, Scheduler
 from engines.systems.hygen.hygen_params import OrderParams
 from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "hygen",
         "online requests first, offline ones while the predicted step keeps to a latency budget, by shared prefixes",
         OrderParams,
@@ -21,6 +21,6 @@ SYSTEMS = (
         "hygen",
         "HyGen: offline requests within a latency budget of the batch, grouped by common prefix",
         SPEAKING,
-        {"order": "hygen", "kv": "conserve", "resume": "swap"},
+        {"scheduler": "hygen", "kv": "conserve", "resume": "swap"},
     ),
 )

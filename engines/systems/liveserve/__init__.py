@@ -1,12 +1,12 @@
 """LiveServe: serving that knows what the listener has heard. Urgency scheduler (paper section 4), KV manager (5)."""
 
-from engines.composition import Composition, KvManagement, Order
+from engines.composition import Composition, KvManagement, Scheduler
 from engines.systems.liveserve.liveserve_params import KvParams, OrderParams
 from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "liveserve",
         "by urgency of playback, in the classes U0, U1 and U2 (section 4)",
         OrderParams,
@@ -31,7 +31,7 @@ SYSTEMS = (
         "liveserve",
         "LiveServe: urgency scheduler, next-use eviction and speech-triggered preload on vLLM-Omni's pipeline",
         SPEAKING,
-        {"order": "liveserve", "kv": "liveserve"},
+        {"scheduler": "liveserve", "kv": "liveserve"},
         against=("vllm_omni", "vllm_omni_wo"),
     ),
 )

@@ -9,6 +9,6 @@ SYSTEMS = (
         "LiveServe's order over calls whose KV Metronome's window bounds; with window=null it grows without bound",
         CALLS,
         # A call tells of its playback with each frame; two of them, by the paper's 2 s, may be awaited.
-        {"order": "liveserve", "window": 1024, "telemetry_timeout_s": 4.0},
+        {"scheduler": "liveserve", "window": 1024, "telemetry_timeout_s": 4.0},
     ),
 )

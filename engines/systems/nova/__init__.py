@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from engines.composition import Composition, Order
+from engines.composition import Composition, Scheduler
 from engines.systems.nova.nova_params import ChunkParams, PartitionParams, StreamParams, TurnParams
 from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
@@ -11,31 +11,33 @@ from workloads.deferred import Deferred
 _BUILD = "engines.systems.nova.engine"
 
 
-def _sees(order: str) -> dict[str, Any]:
-    """Return the settings of an order that runs steps side by side at a stage that sees."""
+def _sees(scheduler: str) -> dict[str, Any]:
+    """Return the settings of a scheduler that runs steps side by side at a stage that sees."""
     return dict(
         kinds=("turns",),
         refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
-        stage=partial(Deferred(f"{_BUILD}:as_shared"), order),
-        loop=partial(Deferred(f"{_BUILD}:loop"), order),
+        stage=partial(Deferred(f"{_BUILD}:as_shared"), scheduler),
+        loop=partial(Deferred(f"{_BUILD}:loop"), scheduler),
     )
 
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "nova",
         "decode concurrent with vision and prefill, on shares of the SMs that follow the load (Alg. 1, eq. 3 and 5)",
         PartitionParams,
         **_sees("nova"),
     ),
-    Order("multi_stream", "all three stages at once on plain streams", StreamParams, **_sees("multi_stream")),
-    Order(
+    Scheduler(
+        "multi_stream", "all three stages at once on plain streams", StreamParams, **_sees("multi_stream")
+    ),
+    Scheduler(
         "pf_limit",
         "vision and prefill first, decodes when enough of them wait",
         TurnParams,
         **_sees("pf_limit"),
     ),
-    Order(
+    Scheduler(
         "chunked",
         "vLLM's chunked prefill in small steps",
         ChunkParams,
@@ -50,25 +52,25 @@ SYSTEMS = (
         "nova",
         "Nova: vision, prefill and decode side by side on one GPU",
         SPEAKING,
-        {"order": "nova"},
+        {"scheduler": "nova"},
         against=("multi_stream", "pf_limit", "chunked"),
     ),
     Composition(
         "multi_stream",
         "Nova's baseline Multi-Stream: all stages on CUDA streams, no shares",
         SPEAKING,
-        {"order": "multi_stream"},
+        {"scheduler": "multi_stream"},
     ),
     Composition(
         "pf_limit",
         "Nova's baseline PF-Limit: prefill first, decode when five wait",
         SPEAKING,
-        {"order": "pf_limit"},
+        {"scheduler": "pf_limit"},
     ),
     Composition(
         "chunked",
         "Nova's baseline Chunk: vLLM's chunked prefill, 128 tokens a step",
         SPEAKING,
-        {"order": "chunked"},
+        {"scheduler": "chunked"},
     ),
 )

@@ -155,16 +155,16 @@ class PassEngine(StageEngine):
 RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
 
 
-def loop(order: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
+def loop(scheduler: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
     """Return the engine that drives a replica of the entry stage; None for other stages."""
-    return partial(PassEngine, RULES[order](params)) if stage == ENTRY else None
+    return partial(PassEngine, RULES[scheduler](params)) if stage == ENTRY else None
 
 
-def as_shared(order: str, stage: Stage, params: StreamParams) -> Stage:
+def as_shared(scheduler: str, stage: Stage, params: StreamParams) -> Stage:
     """On a GPU whose SMs are shared. UserError for a decoder that does not see."""
     if stage.decoder.vision_encoder is None:
         raise UserError(
-            f"order={order} runs vision along with decode, and the {stage.name} of this deployment has no vision "
+            f"scheduler={scheduler} runs vision along with decode, and the {stage.name} of this deployment has no vision "
             "encoder; set deployment=cogagent_a6000 or another that has."
         )
     return stage.extended(SmShare(1.0))

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from engines.composition import Composition, Order
+from engines.composition import Composition, Scheduler
 from engines.core.policy import Plan, RequestView, StageView
 from engines.turns.library import SPEAKING
 
@@ -24,10 +24,12 @@ def _urgency(request: RequestView) -> tuple[float, float]:
 
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "edf",
         "earliest deadline of the next token first, requests without one last",
         policy=lambda stage, params: EarliestDeadlineFirst(),
     ),
 )
-SYSTEMS = (Composition("edf", "vllm_omni_wo with the earliest deadline first", SPEAKING, {"order": "edf"}),)
+SYSTEMS = (
+    Composition("edf", "vllm_omni_wo with the earliest deadline first", SPEAKING, {"scheduler": "edf"}),
+)

@@ -8,7 +8,7 @@ from engines.composition import LibraryParams
 class RagParams(LibraryParams):
     """A named system is a set of defaults for these."""
 
-    order: str = Field("fcfs", description="the order of requests at reranker and generator")
+    scheduler: str = Field("fcfs", description="scheduling policy of reranker and generator")
     routing: str = Field("least_load", description="which reranker replica scores a passage")
     passage_tokens: int = Field(
         256, ge=16, le=2048, description="retrieved text is scored in passages of so many tokens"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from engines.builder import Parts, Serving
-from engines.composition import Composition, Order, Routing
+from engines.composition import Composition, Routing, Scheduler
 from engines.core.output import StageOutput
 from engines.deployments import Deployment
 from my_system.gateway import GENERATOR, RERANKER, Gateway, view
@@ -18,7 +18,7 @@ class RagLibrary:
     """`engines.composition.Library` of systems that answer with what was retrieved."""
 
     kind = "rag"
-    extension_points = ("order", "routing")
+    extension_points = ("scheduler", "routing")
     plain = ("passage_tokens", "kept")
     others = MappingProxyType({"kv": "no prompt comes back, so that there is no KV to keep."})
     Params = RagParams
@@ -38,16 +38,16 @@ class RagLibrary:
 
     def build(self, parts: Parts, params: RagParams, chosen: Mapping[str, Any]) -> Serving:
         """Both stages with their replicas, behind the gateway."""
-        order: Order = chosen["order"]
+        scheduler: Scheduler = chosen["scheduler"]
         routing: Routing = chosen["routing"]
         gateway = Gateway(parts, params)
         for name in (RERANKER, GENERATOR):
-            replicas = parts.replicas(replace(parts.stage(name), order=order.vllm))
+            replicas = parts.replicas(replace(parts.stage(name), order=scheduler.vllm))
             gateway.engines[name] = [
                 parts.engine(
                     replica,
                     StageOutput(replica, parts.recorder, gateway.on_token, gateway.on_finish, view=view),
-                    order.policy(name, order.params),
+                    scheduler.policy(name, scheduler.params),
                 )
                 for replica in replicas
             ]
@@ -59,7 +59,7 @@ class RagLibrary:
 LIBRARY = RagLibrary()
 
 COMPONENTS = (
-    Order(
+    Scheduler(
         "shortest",
         "at the reranker the question with the fewest passages left first",
         policy=lambda stage, params: ShortestQuestion() if stage == RERANKER else None,
@@ -70,6 +70,9 @@ COMPONENTS = (
 SYSTEMS = (
     Composition("rag", "reranker and generator, both first come, first served", LIBRARY),
     Composition(
-        "rag_shortest", "rag with the shortest question first at the reranker", LIBRARY, {"order": "shortest"}
+        "rag_shortest",
+        "rag with the shortest question first at the reranker",
+        LIBRARY,
+        {"scheduler": "shortest"},
     ),
 )
