@@ -19,7 +19,6 @@ PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 
 EXCEPTIONS: tuple[str, ...] = (
     "docs/",
-    "examples/",
     "reports/",
 )
 """Files and folders that are not read yet, as beginnings of paths. It ends empty: rewrite the text."""
