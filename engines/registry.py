@@ -17,7 +17,7 @@ from engines.composition import (
     register,
 )
 from engines.core.routing_rules import Dynamo, LeastLoad, PrefixMatch, RoundRobin, SessionAffinity
-from workloads.plugins import entry_points
+from workloads.plugins import entry_points, load
 
 COMPONENTS = (
     Scheduler("fcfs", "vLLM's own order: first come, first served"),
@@ -56,7 +56,7 @@ def _modules() -> Iterator[Any]:
     for module in pkgutil.iter_modules(systems.__path__):
         yield import_module(f"{systems.__name__}.{module.name}")
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        yield entry.load()
+        yield load(entry)
 
 
 def discover() -> dict[str, System[Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workloads.deferred import Deferred
 from workloads.errors import unknown, validate
-from workloads.plugins import entry_points
+from workloads.plugins import entry_points, load
 from workloads.workload import Kind, Workload
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ GROUP = "rehearsal.workloads"
 """Entry points of packages with workloads of their own: each names a `Workload`."""
 
 for _entry in entry_points(group=GROUP):
-    _workload = _entry.load()
+    _workload = load(_entry)
     if WORKLOADS.setdefault(_workload.name, _workload) is not _workload:
         raise ValueError(f"two workloads are called {_workload.name}")
 

@@ -10,7 +10,7 @@ from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
 from workloads.deferred import Deferred
 from workloads.errors import UserError
-from workloads.plugins import entry_points
+from workloads.plugins import entry_points, load
 from workloads.registry import serves
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _discover() -> dict[str, Kind | Deferred]:
         "frames": Deferred("harness.kinds.frames:FRAMES"),
         "duplex": Deferred("harness.kinds.duplex:DUPLEX"),
     }
-    for kind in (entry.load() for entry in entry_points(group=GROUP)):
+    for kind in (load(entry) for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")
         if isinstance(kind, OwnMetrics):
