@@ -41,7 +41,7 @@ REMOVED = {
     "modelled GPUs draw.",
     "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "
     "write RAGPulse's rows so.",
-    "results of another tool": "rehearse fidelity --truth DIR reads guidellm's files, and rehearse live URL "
+    "results of another tool": "rehearse fidelity --measured-runs DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }
 """Names of the version before, as kind and name, and the sentence about the replacement of each. Kept for one

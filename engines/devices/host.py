@@ -1,7 +1,7 @@
 """Times of vLLM's steps that kernels measured one by one do not show: the host between them, and kernels in a row.
 
 The numbers hold for all models and GPUs. Each is calibrated on one part of real runs and held against the others
-(`rehearse fidelity --truth`, docs/fidelity.md). A model's own host times stand in its file, or are
+(`rehearse fidelity --measured-runs`, docs/fidelity.md). A model's own host times stand in its file, or are
 `config_file.REQUEST_S`.
 """
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from engines.devices.calibrated import Compared
 from harness.calibration.fidelity_report import percent
-from harness.truth.calibrate import Calibration, Row
-from harness.truth.measured_run import LATENCIES
+from harness.measured_runs.calibrate import Calibration, Row
+from harness.measured_runs.measured_run import LATENCIES
 from reports.tables.plain_tables import Table
 
 TITLES = {"ttft": "TTFT", "itl": "time between tokens", "e2e": "E2E"}

@@ -1,5 +1,5 @@
-"""`rehearse fidelity`: one trace for real, twice, and in virtual time; mechanics, prediction and noise kept apart. With
-`--truth`: what servers elsewhere did, predicted."""
+"""`rehearse fidelity`: one trace twice on a real device and once in virtual time. Mechanics, prediction and noise are
+reported apart. With `--measured-runs`: runs of other servers, predicted."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 
 def fidelity(
     device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
-    truth: Annotated[
-        Path | None, option("--truth", "Runs of real servers to predict, instead of a device here.", "PATH")
+    measured_runs: Annotated[
+        Path | None,
+        option("--measured-runs", "Runs of real servers to predict, instead of --device.", "PATH"),
     ] = None,
+    truth: Annotated[Path | None, option("--truth", "Former name.", "PATH", hidden=True)] = None,
     gpu: Annotated[
-        str | None, option("--gpu", "With --truth: of runs that do not say theirs; default: h100.")
+        str | None, option("--gpu", "With --measured-runs: GPU of runs that do not name one; default: h100.")
     ] = None,
     model: Annotated[
-        str | None, option("--model", "With --truth: a model's name or file, in place of what runs say.", "M")
+        str | None,
+        option("--model", "With --measured-runs: name or file of the model, instead of the runs' own.", "M"),
     ] = None,
     step_times: Annotated[
-        str | None, option("--step-times", "With --truth: measured (default) or roofline.")
+        str | None, option("--step-times", "With --measured-runs: measured (default) or roofline.")
     ] = None,
     deployment: Annotated[
         str, option("--deployment", "One of one stage that answers in text.")
@@ -37,38 +40,46 @@ def fidelity(
     profile: Annotated[Path | None, option("--profile", "Predict by this profile as well.", "FILE")] = None,
     out: Annotated[
         Path | None,
-        option("--out", "Default: results/fidelity/DEVICE, which reports quote, or results/truth.", "DIR"),
+        option(
+            "--out", "Default: results/fidelity/DEVICE, which reports quote, or results/measured_runs.", "DIR"
+        ),
     ] = None,
     quick: Annotated[bool, option("--quick", "Short runs at one load.")] = False,
 ) -> None:
-    """Compare virtual time with real execution, at 70 and 100 % of capacity.
+    """Compare virtual time with real execution, or with measured runs.
 
-    Mechanics is judged strictly: virtual time with the real run's own step costs. A prediction is void where the
-    machine itself moved by more than 10 %. Exit status 1 only when mechanics fails.
+    With --device, one trace runs twice on the device and once in virtual time, at 70 and 100 % of capacity. Virtual
+    time with the real run's own step costs is judged strictly. A prediction is void where the machine itself moved by
+    more than 10 %. The exit status is 1 when the judged comparison fails.
+
+    With --measured-runs, every request of the runs is replayed with its arrival and lengths. PATH is a file or a
+    folder: OpenTelemetry traces of vLLM, results of guidellm and of vLLM's bench, tables of experiments. A run that
+    cannot be predicted is skipped with the reason, and the exit status is 1.
 
     `rehearse fidelity --device cpu`
 
     `rehearse fidelity --device cuda --profile results/profiles/llama_tiny-cuda.yaml`
 
-    `rehearse fidelity --truth PATH` replays, request by request, what servers did elsewhere (OpenTelemetry traces of
-    vLLM, results of guidellm and of vLLM's bench, tables of experiments; a file, or a folder of runs) and says how far
-    the prediction is off. A run that cannot be predicted is skipped with the reason, and the exit status is 1.
+    `rehearse fidelity --measured-runs my-runs/ --gpu h200`
     """
     from workloads.errors import UserError
 
-    if truth is not None:
+    runs = measured_runs or truth  # --truth: the former name, read for one more version
+    if runs is not None:
         if device is not None:
             raise UserError(
-                f"--device {device} executes here, and --truth reads what was; leave one of them out."
+                f"--device {device} executes on this machine, and --measured-runs reads files; leave one out."
             )
-        _truth(truth, gpu or "h100", model, step_times or "measured", out or Path("results") / "truth")
+        _predicted(
+            runs, gpu or "h100", model, step_times or "measured", out or Path("results") / "measured_runs"
+        )
         return
     for name, value in (("--gpu", gpu), ("--model", model), ("--step-times", step_times)):
         if value is not None:
-            raise UserError(f"{name} {value} is for --truth PATH; leave it out.")
+            raise UserError(f"{name} {value} is for --measured-runs PATH; leave it out.")
     if device is None:
         raise UserError(
-            "fidelity compares with something real; add --device cpu, or --truth PATH with runs of a server."
+            "fidelity compares with something real; add --device cpu, or --measured-runs PATH with runs of a server."
         )
     from harness.calibration import fidelity as module
     from reports.calibration.fidelity import write_picture
@@ -81,19 +92,19 @@ def fidelity(
     raise typer.Exit(0 if report.passed else 1)
 
 
-def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
+def _predicted(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
     from engines.devices.host import CALIBRATED_ON
-    from harness.truth.folder import read_truth
-    from harness.truth.predict import predict
-    from harness.truth.truth_report import report_of, store
-    from reports.calibration.truth import sentences, tables, write_picture
+    from harness.measured_runs.folder import read_runs
+    from harness.measured_runs.predict import predict
+    from harness.measured_runs.runs_report import report_of, store
+    from reports.calibration.measured_runs import sentences, tables, write_picture
     from reports.cli.progress import parts
     from reports.tables.plain_tables import print_tables
     from workloads.errors import UserError
 
     if step_times not in ("measured", "roofline"):
         raise UserError(f"--step-times {step_times} is neither measured nor roofline; write one of them.")
-    runs = read_truth(folder)
+    runs = read_runs(folder)
     with parts() as show:
         predictions, failed = predict(runs, out, gpu, model, step_times, show)
     for each in failed:
@@ -107,7 +118,7 @@ def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path
     console = wide(150)
     print_tables(tables(report), console)
     tell(console, sentences(report))
-    typer.echo(f"\npicture  {picture}\nreport   {out / 'truth.json'}")
+    typer.echo(f"\npicture  {picture}\nreport   {out / 'measured_runs.json'}")
     raise typer.Exit(1 if failed else 0)
 
 

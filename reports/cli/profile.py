@@ -65,7 +65,7 @@ def profile(
     measured on that GPU (package aiconfigurator-core) become a file for `rehearse run --profile FILE`.
 
     `rehearse profile --from RUNS --model llama_3_1_8b --gpu h100` fits a model of your server to its measured runs at
-    several rates: what `rehearse live` wrote, or any kind that `rehearse fidelity --truth` reads.
+    several rates: what `rehearse live` wrote, or any kind that `rehearse fidelity --measured-runs` reads.
     """
     if source is not None and source != KERNELS and Path(source).exists():
         _from_runs(Path(source), model, gpu, tp, device, out)
@@ -112,8 +112,8 @@ def _from_runs(
     source: Path, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
     from engines.devices.calibrated import save_calibrated
-    from harness.truth.calibrate import calibrate
-    from harness.truth.folder import read_truth
+    from harness.measured_runs.calibrate import calibrate
+    from harness.measured_runs.folder import read_runs
     from reports.calibration.factors import sentences, tables
     from reports.cli.output import tell, wide
     from reports.cli.progress import parts
@@ -125,7 +125,7 @@ def _from_runs(
         check_output(out, YAML_ENDINGS)
     try:
         with parts() as show:
-            found = calibrate(read_truth(source), gpu, model, tp, show)
+            found = calibrate(read_runs(source), gpu, model, tp, show)
     except KeyboardInterrupt:
         typer.echo("Stopped; nothing was written.", err=True)
         raise typer.Exit(130) from None

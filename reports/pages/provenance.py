@@ -15,7 +15,7 @@ from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from harness.truth.measured_run import LATENCIES
+from harness.measured_runs.measured_run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import counted, seed_list, short
@@ -343,8 +343,8 @@ class Known:
 
 @cache
 def known() -> tuple[Known, ...]:
-    """Return the results of `rehearse fidelity --truth`, by model and GPU."""
-    return tuple(Known(**each) for each in shipped_yaml(files("harness.truth") / "known.yaml"))
+    """Return the results of `rehearse fidelity --measured-runs`, by model and GPU."""
+    return tuple(Known(**each) for each in shipped_yaml(files("harness.measured_runs") / "known.yaml"))
 
 
 def known_error(model: str, gpu: str) -> str:

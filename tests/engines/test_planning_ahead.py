@@ -9,9 +9,9 @@ import pytest
 
 from engines.deployments import load_deployment
 from engines.server import ServerParams, resolve
+from harness.measured_runs.measured_run import Request
+from harness.measured_runs.replayed import trace_of
 from harness.metrics.request_table import request_table
-from harness.truth.measured_run import Request
-from harness.truth.replayed import trace_of
 from tests.engines.replays import replay
 from workloads.errors import UserError
 

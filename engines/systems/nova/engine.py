@@ -164,7 +164,7 @@ def as_shared(scheduler: str, stage: Stage, params: StreamParams) -> Stage:
     """On a GPU whose SMs are shared. UserError for a decoder that does not see."""
     if stage.decoder.vision_encoder is None:
         raise UserError(
-            f"scheduler={scheduler} runs vision along with decode, and the {stage.name} of this deployment has no vision "
-            "encoder; set deployment=cogagent_a6000 or another that has."
+            f"scheduler={scheduler} runs vision along with decode, and the {stage.name} of this deployment has no "
+            "vision encoder; set deployment=cogagent_a6000 or another that has."
         )
     return stage.extended(SmShare(1.0))

@@ -10,11 +10,11 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.experiments.provenance import environment
+from harness.measured_runs.measured_run import LATENCIES, SummaryRun, achieved_rate, rate_of
+from harness.measured_runs.predict import Failed, Prediction
 from harness.records.record import write_json
-from harness.truth.measured_run import LATENCIES, SummaryRun, achieved_rate, rate_of
-from harness.truth.predict import Failed, Prediction
 
-REPORT, REQUESTS = "truth.json", "requests.parquet"
+REPORT, REQUESTS = "measured_runs.json", "requests.parquet"
 SCHEMA_VERSION = 1
 
 Kind = Literal["below saturation", "saturated", "in sum"]
@@ -110,7 +110,7 @@ def report_of(
 
 
 def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
-    """truth.json, and requests.parquet with a row for each request."""
+    """measured_runs.json, and requests.parquet with a row for each request."""
     tables = [each.requests.assign(run=each.run.name) for each in predictions]
     pd.concat(tables, ignore_index=True).to_parquet(out / REQUESTS, index=False)
     write_json(out / REPORT, report.model_dump(mode="json"))

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.truth.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Request, rate_label
+from harness.measured_runs.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, WHOLE, Part, Request, rate_label
 
 PAUSE_S = 1.0
 """Shorter than guidellm's pauses between parts (2 s and more), longer than the jitter of arrivals (0.02 s)."""

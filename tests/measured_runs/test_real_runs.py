@@ -5,17 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.truth.folder import read_truth
-from harness.truth.measured_run import SummaryRun, TruthRun
+from harness.measured_runs.folder import read_runs
+from harness.measured_runs.measured_run import MeasuredRun, SummaryRun
 
 
 @pytest.fixture(scope="module")
-def runs(truth: Path) -> dict[str, TruthRun | SummaryRun]:
-    return {run.name: run for run in read_truth(truth)}
+def runs(truth: Path) -> dict[str, MeasuredRun | SummaryRun]:
+    return {run.name: run for run in read_runs(truth)}
 
 
 def test_two_runs_and_thirty_two_experiments_are_read(runs):
-    assert sum(isinstance(run, TruthRun) for run in runs.values()) == 2
+    assert sum(isinstance(run, MeasuredRun) for run in runs.values()) == 2
     assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 32, "18 in a table, and 14 stages"
 
 
@@ -49,7 +49,7 @@ def test_the_parts_of_the_train_run_are_found_by_its_arrivals(runs):
 def test_arrivals_alone_find_the_parts_that_the_client_tells(truth, tmp_path):
     for name in ("exp-config.yaml", "profile.yaml", "traces.json"):
         (tmp_path / name).symlink_to(truth / "jan20-codellama-prefill-1" / name)
-    (run,) = read_truth(tmp_path)
+    (run,) = read_runs(tmp_path)
     assert [(label, end - first) for label, first, end in run.parts] == [
         ("one at a time", 40),
         ("as many as go", 40),

@@ -16,8 +16,8 @@ from scipy.optimize import lsq_linear
 from engines.deployments import Deployment
 from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.devices.host import as_shown
-from harness.truth.loads import Load, Means, means_of, served
-from harness.truth.measured_run import LATENCIES
+from harness.measured_runs.loads import Load, Means, means_of, served
+from harness.measured_runs.measured_run import LATENCIES
 from harness.worker.isolation import die_with_starter, send_output_to
 
 ERROR = 0.03

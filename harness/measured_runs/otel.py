@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.truth.measured_run import Request
+from harness.measured_runs.measured_run import Request
 from workloads.errors import UserError, existing_file
 from workloads.files.json_file import parse, read_text
 

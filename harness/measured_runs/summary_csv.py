@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.truth.document import needed
-from harness.truth.measured_run import METRICS, Server, SharedPrompts, SummaryRun
+from harness.measured_runs.document import needed
+from harness.measured_runs.measured_run import METRICS, Server, SharedPrompts, SummaryRun
 from workloads.errors import UserError, existing_file, nearest
 from workloads.files.json_file import read_text
 

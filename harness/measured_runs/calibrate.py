@@ -12,10 +12,10 @@ from engines.deployments import Deployment
 from engines.devices.calibrated import Calibrated
 from engines.devices.hardware import load_gpu
 from engines.server import ServerParams, resolve
-from harness.truth.factor_search import Search, Show, workers
-from harness.truth.loads import Load, Means, loads_of
-from harness.truth.measured_run import SummaryRun, TruthRun
-from harness.truth.predict import DEPLOYMENT, LOG, Planned, plan
+from harness.measured_runs.factor_search import Search, Show, workers
+from harness.measured_runs.loads import Load, Means, loads_of
+from harness.measured_runs.measured_run import MeasuredRun, SummaryRun
+from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, plan
 from workloads.errors import UserError
 
 
@@ -39,7 +39,7 @@ class Calibration:
 
 
 def calibrate(
-    runs: Sequence[TruthRun | SummaryRun],
+    runs: Sequence[MeasuredRun | SummaryRun],
     gpu: str | None,
     model: str | None = None,
     tp: int | None = None,
@@ -97,7 +97,7 @@ def _too_few(loads: Sequence[Load], below: Sequence[Load]) -> str:
     return f"of {len(loads)} loads only one ({below[0].label}) is below saturation; {more}."
 
 
-def _label(runs: Sequence[TruthRun | SummaryRun]) -> str:
+def _label(runs: Sequence[MeasuredRun | SummaryRun]) -> str:
     names = list(dict.fromkeys(run.server.label or run.name for run in runs))
     said = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     releases = dict.fromkeys(run.server.vllm for run in runs if run.server.vllm)

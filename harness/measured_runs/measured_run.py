@@ -87,7 +87,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class TruthRun:
+class MeasuredRun:
     """A run of which each request is known."""
 
     name: str
@@ -138,7 +138,7 @@ class SummaryRun:
     """Requests a second that the client sent of the only one of `rates`."""
     tool: str = ""
     client_s: float | None = None
-    """Seconds that the client adds to the latencies, as in TruthRun: 0 where the server measured them; None: not known.
+    """Seconds that the client adds to the latencies, as in MeasuredRun: 0 where the server measured them; None: unknown.
     """
 
 

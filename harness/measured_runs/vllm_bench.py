@@ -7,8 +7,8 @@ Without `--save-detailed` the result has no lists of requests.
 from pathlib import Path
 from typing import Any
 
-from harness.truth.document import get, read_json
-from harness.truth.measured_run import ALL_AT_ONCE, Part, Request, rate_label
+from harness.measured_runs.document import get, read_json
+from harness.measured_runs.measured_run import ALL_AT_ONCE, Part, Request, rate_label
 from workloads.errors import UserError
 
 MEND = "run `vllm bench serve` with --save-result --save-detailed"

@@ -12,7 +12,7 @@ from engines.devices.hardware import Gpu, load_gpu
 from engines.devices.host import API_SERVER_S
 from engines.models import Model
 from engines.models.token_ids import token_ids
-from harness.truth.measured_run import Request, Server, SummaryRun
+from harness.measured_runs.measured_run import Request, Server, SummaryRun
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import SCHEMA, Trace
@@ -188,7 +188,7 @@ def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[
         "network_s": np.zeros(count),
     }
     notes = ["requests of a measured run"]
-    return Trace.from_columns(columns, generator="truth", params={}, seed=SEED, notes=notes)
+    return Trace.from_columns(columns, generator="measured_runs", params={}, seed=SEED, notes=notes)
 
 
 def begins(prefixes: Prefixes, vocab: int) -> dict[int, list[int]]:

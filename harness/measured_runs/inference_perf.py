@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.truth.document import get, needed, number, read_json
-from harness.truth.measured_run import (
+from harness.measured_runs.document import get, needed, number, read_json
+from harness.measured_runs.measured_run import (
     WHOLE,
     Part,
     Request,
@@ -24,7 +24,7 @@ from harness.truth.measured_run import (
     by_arrival,
     rate_label,
 )
-from harness.truth.summary_csv import GROUPS, PROMPTS
+from harness.measured_runs.summary_csv import GROUPS, PROMPTS
 from workloads.errors import UserError
 from workloads.files.json_file import parse
 

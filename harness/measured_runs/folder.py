@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.truth import guidellm, inference_perf, live, vllm_bench
-from harness.truth.document import get, number, read_yaml
-from harness.truth.inference_perf import read_stages
-from harness.truth.measured_run import WHOLE, Part, Request, SummaryRun, TruthRun, by_arrival
-from harness.truth.otel import read_spans
-from harness.truth.summary_csv import is_summary, read_summaries
-from harness.truth.sweep import split
-from harness.truth.vllm_log import read_log, server_of
+from harness.measured_runs import guidellm, inference_perf, live, vllm_bench
+from harness.measured_runs.document import get, number, read_yaml
+from harness.measured_runs.inference_perf import read_stages
+from harness.measured_runs.measured_run import WHOLE, MeasuredRun, Part, Request, SummaryRun, by_arrival
+from harness.measured_runs.otel import read_spans
+from harness.measured_runs.summary_csv import is_summary, read_summaries
+from harness.measured_runs.sweep import split
+from harness.measured_runs.vllm_log import read_log, server_of
 from workloads.errors import UserError
 
 KINDS = (
@@ -29,7 +29,7 @@ KINDS = (
 )
 
 
-def read_truth(path: str | Path) -> list[TruthRun | SummaryRun]:
+def read_runs(path: str | Path) -> list[MeasuredRun | SummaryRun]:
     """The runs in a folder and the folders within it, by name, and the experiments of its summaries.
 
     `path` may also be one file: of requests, with which the settings in its folder are read, or a summary. Other files
@@ -44,7 +44,7 @@ def read_truth(path: str | Path) -> list[TruthRun | SummaryRun]:
     return with_clients(runs)
 
 
-def _file(path: Path) -> list[TruthRun | SummaryRun]:
+def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
     """The run that has this file, or what it is by its content."""
     if path.suffix == ".csv":
         return [*read_summaries(path)]
@@ -62,9 +62,9 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".json")
 
 
-def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
+def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
     """`name`: of a run that the folder is; `within` begins the names of the folders in it."""
-    found: list[TruthRun | SummaryRun] = []
+    found: list[MeasuredRun | SummaryRun] = []
     if live.is_live(path):
         return [_live(path, name)]
     if runs := files_of(path):
@@ -79,11 +79,11 @@ def _folder(path: Path, name: str, within: str) -> list[TruthRun | SummaryRun]:
     return found
 
 
-def _live(path: Path, name: str) -> TruthRun:
+def _live(path: Path, name: str) -> MeasuredRun:
     """A folder of `rehearse live`."""
     client, server = live.read_live(path)
     server = replace(server, config=_model_config(path, server.model))
-    return TruthRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
+    return MeasuredRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
 
 
 RESULTS = ("", "results", "inference-perf-data")
@@ -178,7 +178,7 @@ def kind_of(path: Path) -> str | None:
     return next((kind for kind, names in _SHOWS.items() if re.search(names, begin)), None)
 
 
-def read_run(files: Files, name: str) -> list[TruthRun | SummaryRun]:
+def read_run(files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
     """A run, or the stages of one whose requests are not there. UserError about the first file that cannot be read, or
     about requests that no file has."""
     folder, where = files.folder, str(files.folder)
@@ -197,7 +197,7 @@ def read_run(files: Files, name: str) -> list[TruthRun | SummaryRun]:
     client = [Part(part.label, tuple(_with_prefix(part.requests, shared))) for part in client]
     requests, parts, beside = joined(served, client, _parts(served, profile, where) if served else [])
     source = ", ".join(map(str, files.named()))
-    return [TruthRun(name, server, requests, parts, beside, source, asked.tool, 0.0 if served else None)]
+    return [MeasuredRun(name, server, requests, parts, beside, source, asked.tool, 0.0 if served else None)]
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
@@ -241,12 +241,12 @@ def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
     return (inference_perf.read_parts(files.requests, profile) if files.requests else []), asked
 
 
-def with_clients(runs: Sequence[TruthRun | SummaryRun]) -> list[TruthRun | SummaryRun]:
+def with_clients(runs: Sequence[MeasuredRun | SummaryRun]) -> list[MeasuredRun | SummaryRun]:
     """Runs of one data set: what a client adds to a latency is known where it loaded a run that its server measured,
     too, and holds for its other runs."""
     added: dict[str, list[float]] = {}
     for run in runs:
-        if isinstance(run, TruthRun) and run.client:
+        if isinstance(run, MeasuredRun) and run.client:
             for seen, served in zip(run.client, run.requests, strict=True):
                 if seen and seen.ttft_s is not None and served.ttft_s is not None:
                     added.setdefault(run.tool, []).append(seen.ttft_s - served.ttft_s)
@@ -280,7 +280,7 @@ def _workload(name: str) -> str:
 
 
 Joined = tuple[tuple[Request, ...], tuple[tuple[str, int, int], ...], tuple[Request | None, ...] | None]
-"""`requests`, `parts` and `client` of a TruthRun."""
+"""`requests`, `parts` and `client` of a MeasuredRun."""
 
 
 def joined(served: Sequence[Request], client: Sequence[Part], unknown: Sequence[Part]) -> Joined:

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from harness.truth.folder import read_truth
-from harness.truth.measured_run import SharedPrompts, SummaryRun, TruthRun
-from harness.truth.summary_csv import COLUMNS, read_summaries
-from harness.truth.vllm_log import read_log
-from tests.truth.conftest import line, span
-from tests.truth.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle
+from harness.measured_runs.folder import read_runs
+from harness.measured_runs.measured_run import MeasuredRun, SharedPrompts, SummaryRun
+from harness.measured_runs.summary_csv import COLUMNS, read_summaries
+from harness.measured_runs.vllm_log import read_log
+from tests.measured_runs.conftest import line, span
+from tests.measured_runs.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle
 from workloads.errors import UserError
 
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.1, 0.5, f"cmpl-{i}-0-ab")) for i in range(3))
@@ -30,8 +30,8 @@ INFO non-default args: {'max_num_batched_tokens': 102"""
 
 
 def test_a_run_of_traces_alone(folder):
-    (run,) = read_truth(folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG}))
-    assert isinstance(run, TruthRun)
+    (run,) = read_runs(folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG}))
+    assert isinstance(run, MeasuredRun)
     assert run.name == "run" and run.parts == (("all", 0, 3),) and run.client is None
     assert [one.arrival_s for one in run.requests] == [0, 1, 2]
     assert run.requests[0].itl_s == pytest.approx(0.1) and run.requests[0].prefix is None
@@ -45,7 +45,7 @@ def test_a_run_of_traces_alone(folder):
 
 def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(folder):
     made = folder(**{"traces.json": TRACES}, **{"vllm.log": LOG})
-    (run,) = read_truth(made)
+    (run,) = read_runs(made)
     server = run.server
     assert (server.model, server.tp, server.vllm, server.kv_tokens) == ("a/b", 4, "0.19.1", 64_000)
     assert (server.max_num_batched_tokens, server.max_model_len, server.block_size) == (512, 4096, 32)
@@ -59,7 +59,7 @@ def test_the_client_beside_the_server_by_name(folder):
     request = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
     results = benchmarks({"type_": "constant", "rate": 1}, request)
     made = folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG, "guidellm-results.json": results})
-    (run,) = read_truth(made)
+    (run,) = read_runs(made)
     assert run.parts == (("1/s", 0, 3),)
     assert [one is None for one in run.client] == [True, False, True], "two were asked for by somebody else"
 
@@ -74,7 +74,7 @@ def test_runs_within_folders_and_files_that_are_passed_over(folder):
         },
         **{"notes.md": "x", "other.csv": "a,b\n1,2\n", "b__c__x.json": "{}"},
     )
-    assert [run.name for run in read_truth(made)] == ["a", "b-c-one", "b-c-two"]
+    assert [run.name for run in read_runs(made)] == ["a", "b-c-one", "b-c-two"]
 
 
 def test_inference_perf_with_and_without_its_requests(folder):
@@ -88,7 +88,7 @@ def test_inference_perf_with_and_without_its_requests(folder):
     profile = PROFILE | {"data": {"shared_prefix": shared}}
     summary = {"successes": done, "failures": {"count": 2}}
     files = {"exp-config.yaml": CONFIG, "profile.yaml": profile}
-    (run,) = read_truth(folder(**files, **{"results__summary_lifecycle_metrics.json": summary}))
+    (run,) = read_runs(folder(**files, **{"results__summary_lifecycle_metrics.json": summary}))
     assert isinstance(run, SummaryRun)
     assert run.rates == ((2, 1), (1, 2)) and run.shared == SharedPrompts(10, 100, 100)
     assert (run.input_tokens, run.output_tokens, run.measured["itl_mean"]) == (570.5, 4, 0.5)
@@ -99,15 +99,15 @@ def test_inference_perf_with_and_without_its_requests(folder):
         "failures": {"count": 0},
     }
     made = folder(**{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
-    stages = read_truth(made)
+    stages = read_runs(made)
     assert [(one.name, one.workload, one.rates, one.achieved) for one in stages] == [
         ("run-stage-0", "2/s", ((2, 1),), 2.5),
         ("run-stage-1", "1/s", ((1, 2),), 2.5),
     ]
-    assert read_truth(made / "results" / "stage_1_lifecycle_metrics.json") == stages[1:]
+    assert read_runs(made / "results" / "stage_1_lifecycle_metrics.json") == stages[1:]
     entries = [lifecycle(i / 2, "x") for i in range(4)]
-    (run,) = read_truth(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
-    assert isinstance(run, TruthRun) and run.client is None
+    (run,) = read_runs(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
+    assert isinstance(run, MeasuredRun) and run.client is None
     assert run.parts == (("2/s", 0, 2), ("1/s", 2, 4))
 
 
@@ -137,16 +137,16 @@ def test_inference_perf_with_and_without_its_requests(folder):
 )
 def test_what_cannot_be_read_is_named(folder, files, said):
     with pytest.raises(UserError, match=said):
-        read_truth(folder(**files))
+        read_runs(folder(**files))
 
 
 def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
-        read_truth(tmp_path / "none")
+        read_runs(tmp_path / "none")
     for name, content in (("x.parquet", "x"), ("x.json", '{"benchmarks": [{"stats": 1}]}')):
         (tmp_path / name).write_text(content)
         with pytest.raises(UserError, match=f"{name} has nothing to read in it; give OpenTelemetry traces"):
-            read_truth(tmp_path / name)
+            read_runs(tmp_path / name)
 
 
 GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
@@ -156,27 +156,27 @@ GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model"
 @pytest.mark.parametrize("content", [GUIDELLM, BENCH, TRACES])
 def test_a_file_is_known_by_its_content_and_read_alone_or_by_its_folder(folder, name, content):
     made = folder(**{name: content, "exp-config.yaml": CONFIG, "vllm_logging.json": "{}"})
-    assert read_truth(made) == read_truth(made / name.replace("__", "/"))
-    (run,) = read_truth(made)
+    assert read_runs(made) == read_runs(made / name.replace("__", "/"))
+    (run,) = read_runs(made)
     assert (run.name, run.server.model, len(run.requests) > 0) == ("run", "some/model", True)
 
 
 def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked(folder):
     made = folder(**{"a.json": GUIDELLM, "b.json": GUIDELLM})
     (made / "c.json.gz").write_bytes(gzip.compress(json.dumps(GUIDELLM, indent=2).encode()))
-    assert [run.name for run in read_truth(made)] == ["run-a", "run-b", "run-c"]
-    (run,) = read_truth(made / "c.json.gz")
+    assert [run.name for run in read_runs(made)] == ["run-a", "run-b", "run-c"]
+    (run,) = read_runs(made / "c.json.gz")
     assert (run.name, run.server.model, run.tool, run.client_s) == ("c", "a/b", "guidellm", None)
     (made / "traces.json").write_text(TRACES)
     with pytest.raises(
         UserError, match=r"several runs .*a.json, b.json, c.json.gz.; put each run into a folder"
     ):
-        read_truth(made)
+        read_runs(made)
 
 
 def test_what_guidellm_says_of_its_prompts_is_read_without_its_profile(folder):
     data = "[{'prefix_tokens': 4, 'prompt_tokens': 10}]"
-    (run,) = read_truth(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
+    (run,) = read_runs(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
     assert (run.requests[0].prefix, run.requests[0].prefix_tokens) == ("all", 4)
 
 
@@ -187,7 +187,7 @@ def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
         **{"both__traces.json": TRACES, "both__benchmarks.json": both, "both__exp-config.yaml": CONFIG},
         **{"alone__benchmarks.json": GUIDELLM, "bench__x.json": BENCH},
     )
-    added = {run.name: run.client_s for run in read_truth(made)}
+    added = {run.name: run.client_s for run in read_runs(made)}
     assert added == {"both": 0.0, "alone": pytest.approx(0.007), "bench": None}
 
 
@@ -196,10 +196,10 @@ def test_the_config_of_the_model_is_found_with_the_run(folder):
         made = folder(
             **{f"{place[0]}__benchmarks.json": GUIDELLM, f"{place[0]}__{place}": {"model_type": "llama"}}
         )
-    configs = [run.server.config.relative_to(made).as_posix() for run in read_truth(made)]
+    configs = [run.server.config.relative_to(made).as_posix() for run in read_runs(made)]
     assert configs == ["b/b/config.json", "c/config.json", "m/model/config.json"]
     (made / "c" / "config.json").write_text("{}")
-    assert next(run for run in read_truth(made) if run.name == "c").server.config is None, "of a tool"
+    assert next(run for run in read_runs(made) if run.name == "c").server.config is None, "of a tool"
 
 
 ROW = ["7", "mistralai/Mixtral-8x7B-v0.1", "general-lite", "H100", "2", "2048", "FP16", "True", "0.9"]
@@ -212,7 +212,7 @@ def summary(*rows: list[str]) -> str:
 def test_a_summary_by_experiment(tmp_path):
     path = tmp_path / "s.csv"
     path.write_text(summary([*ROW, "e2e_mean", "1500"], [*ROW, "ttft_p99", "20"]))
-    (run,) = read_truth(path)
+    (run,) = read_runs(path)
     assert run.measured == {"e2e_mean": 1.5, "ttft_p99": 0.02}
     assert run.rates == ((2.5, 600), (6, 600)) and run.input_tokens == 570.68
     assert (run.server.cpu_offload_gib, run.server.kv_tokens) == (8.0, 440_176)

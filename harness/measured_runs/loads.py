@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.truth.measured_run import LATENCIES, SummaryRun, TruthRun, achieved_rate
-from harness.truth.predict import DEPLOYMENT, Planned, beside, parts_of, serve
-from harness.truth.replayed import Prefixes, queue_grows
+from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
+from harness.measured_runs.predict import DEPLOYMENT, Planned, beside, parts_of, serve
+from harness.measured_runs.replayed import Prefixes, queue_grows
 
 MOST_REQUESTS = 400
 """[chosen] Most requests of a load that are replayed. A fit then takes minutes."""
@@ -58,7 +58,7 @@ def _in_sum(run: SummaryRun, path: str, columns: dict[str, np.ndarray], prefixes
 
 
 def _part(
-    run: TruthRun,
+    run: MeasuredRun,
     label: str,
     span: tuple[int, int],
     path: str,

@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from harness.truth.document import get, number
-from harness.truth.measured_run import Server
+from harness.measured_runs.document import get, number
+from harness.measured_runs.measured_run import Server
 from workloads.errors import existing_file
 from workloads.files.json_file import read_text
 

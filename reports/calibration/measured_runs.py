@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.truth.measured_run import LATENCIES
-from harness.truth.truth_report import REQUESTS, STATISTICS, Error, Report, Row
+from harness.measured_runs.measured_run import LATENCIES
+from harness.measured_runs.runs_report import REQUESTS, STATISTICS, Error, Report, Row
 from reports.figures.drawing import identity, legend, plain_log, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import MUTED, style
@@ -87,7 +87,7 @@ def sentences(report: Report) -> list[str]:
 
 
 def write_picture(report: Report, folder: Path) -> Path:
-    """Draw what `folder` holds as truth.svg and .pdf; the path of the SVG."""
+    """Draw what `folder` holds as measured_runs.svg and .pdf; the path of the SVG."""
     with style():
         drawn = picture(report, pd.read_parquet(folder / REQUESTS))
         save(drawn, folder)
@@ -124,7 +124,7 @@ def _percent(share: float | None) -> str:
 
 
 def picture(report: Report, requests: pd.DataFrame) -> Picture:
-    """`requests`: as `harness.truth.truth_report.store` keeps them."""
+    """`requests`: as `harness.measured_runs.runs_report.store` keeps them."""
     title = "Virtual time held against real servers"
     figure, grid = sheet(3, title, 3.2)
     for axes, (name, label) in zip(grid, WORDS.items(), strict=True):
@@ -144,7 +144,7 @@ def picture(report: Report, requests: pd.DataFrame) -> Picture:
         points["in sum"] = factor * np.array(told, float).reshape(-1, 2)
         _panel(axes, points, label, unit)
     legend(figure, ncols=3, markerscale=1.6)
-    return Picture("truth", title, figure, _caption(report))
+    return Picture("measured_runs", title, figure, _caption(report))
 
 
 def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> None:

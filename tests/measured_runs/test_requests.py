@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.truth.guidellm import read_parts
-from harness.truth.inference_perf import read_parts as read_stages
-from harness.truth.measured_run import Request, by_arrival
-from harness.truth.otel import read_spans
-from harness.truth.sweep import split
-from harness.truth.vllm_bench import read_part
-from tests.truth.conftest import line, span
+from harness.measured_runs.guidellm import read_parts
+from harness.measured_runs.inference_perf import read_parts as read_stages
+from harness.measured_runs.measured_run import Request, by_arrival
+from harness.measured_runs.otel import read_spans
+from harness.measured_runs.sweep import split
+from harness.measured_runs.vllm_bench import read_part
+from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 
 

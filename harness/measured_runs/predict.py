@@ -18,8 +18,8 @@ from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ResolvedServer, ServerParams, resolve
-from harness.truth.measured_run import ALL_AT_ONCE, LATENCIES, Server, SummaryRun, TruthRun
-from harness.truth.replayed import (
+from harness.measured_runs.measured_run import ALL_AT_ONCE, LATENCIES, MeasuredRun, Server, SummaryRun
+from harness.measured_runs.replayed import (
     LONGEST_S,
     Prefixes,
     begins,
@@ -41,7 +41,7 @@ ENGINE = "vllm_omni_wo"
 PATIENCE_S = 1e6
 """Nobody gives up waiting: a request that was measured was answered."""
 
-DEPLOYMENT, LOG = "deployment.yaml", "truth.log"
+DEPLOYMENT, LOG = "deployment.yaml", "measured_runs.log"
 
 Show = Callable[[str, int, int], None]
 
@@ -52,7 +52,7 @@ class Prediction:
     `measured_*` (where they are) and `predicted_*`. `step_times`: where the replay's are from, `assumed`: of run and
     server, a sentence each."""
 
-    run: TruthRun | SummaryRun
+    run: MeasuredRun | SummaryRun
     requests: pd.DataFrame
     step_times: str
     gpu: str
@@ -72,7 +72,7 @@ class Failed:
 class Planned:
     """A run as it can be replayed; its deployment is in a file of the folder that it was planned in."""
 
-    run: TruthRun | SummaryRun
+    run: MeasuredRun | SummaryRun
     gpu: str
     trace: Trace
     prefixes: Prefixes
@@ -80,7 +80,7 @@ class Planned:
 
 
 def predict(
-    runs: list[TruthRun | SummaryRun],
+    runs: list[MeasuredRun | SummaryRun],
     out: Path,
     gpu: str,
     model: str | None = None,
@@ -132,7 +132,7 @@ def _failed(run: str, out: Path, why: str) -> Failed:
     return Failed(run, why.splitlines()[-1], log)
 
 
-def plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:
+def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:
     """UserError where it cannot be replayed."""
     if model is not None:
         known, name, unknown = load_model(model), model, ()
@@ -156,7 +156,7 @@ def plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> 
 
 
 def _check_fits(
-    run: TruthRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
+    run: MeasuredRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
 ) -> None:
     """UserError where the model, or a request, does not fit into the server that it is said to have come from."""
     try:
@@ -213,7 +213,7 @@ def serve(
     from harness.records.step_times import step_sources
     from harness.worker.replay import replay
 
-    trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
+    trace = Trace.from_columns(columns, generator="measured_runs", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}
     sources = step_sources(ResolvedServer.of(ServerParams.of(server)))
 
@@ -235,7 +235,7 @@ def serve(
     return pd.DataFrame(latencies), "; ".join(dict.fromkeys(sources.values()))
 
 
-def parts_of(run: TruthRun | SummaryRun, count: int) -> list[str]:
+def parts_of(run: MeasuredRun | SummaryRun, count: int) -> list[str]:
     """The part of each of its requests."""
     if isinstance(run, SummaryRun):
         return [run.workload] * count
@@ -245,7 +245,7 @@ def parts_of(run: TruthRun | SummaryRun, count: int) -> list[str]:
     return labels
 
 
-def beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
+def beside(run: MeasuredRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
     """With what was measured of each; of an experiment in sum nothing is."""
     numbered = requests.assign(request=np.arange(len(requests)))
     if isinstance(run, SummaryRun):

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harness.truth.document import get, needed, number, read_json
-from harness.truth.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Request, rate_label
+from harness.measured_runs.document import get, needed, number, read_json
+from harness.measured_runs.measured_run import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Request, rate_label
 from workloads.errors import UserError
 
 START = ("request_start_time", "start_time", "info.timings.request_start")

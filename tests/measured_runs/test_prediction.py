@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 from engines.devices.hardware import load_gpu
 from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
-from harness.truth.folder import read_truth
-from harness.truth.measured_run import Request, Server, SummaryRun, TruthRun
-from harness.truth.predict import Failed, Prediction, beside, predict, serve, served_model
-from harness.truth.replayed import asynchronous, batch_limits, deployment, queue_grows
-from harness.truth.truth_report import REQUESTS, report_of
-from reports.calibration.truth import sentences, tables
+from harness.measured_runs.folder import read_runs
+from harness.measured_runs.measured_run import MeasuredRun, Request, Server, SummaryRun
+from harness.measured_runs.predict import Failed, Prediction, beside, predict, serve, served_model
+from harness.measured_runs.replayed import asynchronous, batch_limits, deployment, queue_grows
+from harness.measured_runs.runs_report import REQUESTS, report_of
+from reports.calibration.measured_runs import sentences, tables
 from reports.cli import app
 from reports.pages.provenance import known, known_error
-from tests.truth.conftest import line, span
+from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 
 CONFIG = "model: meta-llama/Llama-3.1-8B\nmax_num_seqs: 64\nhardware: NVIDIA H100 80GB HBM3\nvllm_version: 0.15.1\n"
@@ -43,7 +43,7 @@ TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for 
 
 @pytest.mark.slow
 def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_path: Path) -> None:
-    runs = [run for run in read_truth(truth) if isinstance(run, TruthRun)]
+    runs = [run for run in read_runs(truth) if isinstance(run, MeasuredRun)]
     predictions, failed = predict(runs, tmp_path, "h100")
     report = report_of(predictions, failed, CALIBRATED_ON)
     assert not failed and len(report.rows) == 17
@@ -68,18 +68,18 @@ def falls_over(path: str, *rest: Any) -> Any:
 def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_replayed(folder, tmp_path) -> None:
     made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG + "max_model_len: 64\n"})
     with pytest.raises(UserError, match=r"^run has a request of 105 tokens.* takes 64 .max_model_len"):
-        predict(read_truth(made), tmp_path, "h100")
+        predict(read_runs(made), tmp_path, "h100")
     assert not (tmp_path / "points").exists()
 
 
-def a_run(measured: list[float | None], name: str = "a") -> TruthRun:
+def a_run(measured: list[float | None], name: str = "a") -> MeasuredRun:
     requests = tuple(
         Request(float(i), 10, 5, ttft, (ttft or 0.06) + 0.04, 0.0) for i, ttft in enumerate(measured)
     )
-    return TruthRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None, "")
+    return MeasuredRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None, "")
 
 
-def predicted(run: TruthRun, ttft: list[float], saturated: bool = False) -> Prediction:
+def predicted(run: MeasuredRun, ttft: list[float], saturated: bool = False) -> Prediction:
     table = pd.DataFrame({"request": range(len(ttft)), "part": "all", "saturated": saturated})
     for name in ("ttft", "itl", "e2e"):
         table[f"measured_{name}"] = np.array([getattr(one, f"{name}_s") for one in run.requests], float)
@@ -156,7 +156,7 @@ def test_errors_of_loads_that_nothing_was_calibrated_on_come_first() -> None:
 def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
     report = report_of(
         [predicted(a_run([0.1, None]), [0.11, 0.2])],
-        [Failed("b", "no room", Path("b/truth.log"))],
+        [Failed("b", "no room", Path("b/measured_runs.log"))],
         [("a", "all", "X")],
     )
     assert [each.run for each in report.failed] == ["b"]
@@ -290,7 +290,7 @@ def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Pat
         (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
         (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is no GPU known here"),
     ):
-        run = TruthRun("r", server, (), (("all", 0, 0),), None, "")
+        run = MeasuredRun("r", server, (), (("all", 0, 0),), None, "")
         with pytest.raises(UserError, match="^" + re.escape(said)):
             predict([run], tmp_path, "h100")
         with pytest.raises(UserError, match="^none of 2 runs can be predicted: " + re.escape(said)):
@@ -305,7 +305,7 @@ def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Pat
 def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicted(
     folder, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("harness.truth.predict.serve", falls_over)
+    monkeypatch.setattr("harness.measured_runs.predict.serve", falls_over)
     nobody = CONFIG.replace("meta-llama/Llama-3.1-8B", "nobody/NoModel")
     made = folder(
         **{f"{name}__traces.json": TRACES for name in ("nobody", "bad", "good", "own")},
@@ -314,10 +314,10 @@ def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicte
         **{"own__config.json": LLAMA},
     )
     out = tmp_path / "out"
-    ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
+    ran = CliRunner().invoke(app, ["fidelity", "--measured-runs", str(made), "--out", str(out)])
     assert ran.exit_code == 1
     assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
-    assert (out / "bad" / "truth.log").exists() and (out / "truth.svg").exists()
+    assert (out / "bad" / "measured_runs.log").exists() and (out / "measured_runs.svg").exists()
     assert "skipped: nobody served nobody/NoModel, whose sizes are not known here" in ran.output
     requests = pd.read_parquet(out / REQUESTS).set_index("run")
     assert set(requests.index) == {"good", "own"}

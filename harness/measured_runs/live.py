@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.measured_runs.measured_run import Part, Request, Server, rate_label
 from harness.records.record import Record, load_record
 from harness.records.results import EXPERIMENT, record_folders
-from harness.truth.measured_run import Part, Request, Server, rate_label
 from workloads.errors import UserError
 
 KEYS = ["session", "turn"]

@@ -20,15 +20,15 @@ from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Fac
 from engines.devices.step_file import load_step_file
 from engines.server import ResolvedServer, ServerParams
 from harness.experiments.profiles import profile_of
+from harness.measured_runs import calibrate as module
+from harness.measured_runs import live
+from harness.measured_runs.calibrate import calibrate
+from harness.measured_runs.factor_search import errors_of
+from harness.measured_runs.folder import read_runs
+from harness.measured_runs.loads import loads_of
+from harness.measured_runs.measured_run import MeasuredRun, Request, Server
+from harness.measured_runs.predict import plan, serve
 from harness.records.step_times import step_sources
-from harness.truth import calibrate as module
-from harness.truth import live
-from harness.truth.calibrate import calibrate
-from harness.truth.factor_search import errors_of
-from harness.truth.folder import read_truth
-from harness.truth.loads import loads_of
-from harness.truth.measured_run import Request, Server, TruthRun
-from harness.truth.predict import plan, serve
 from reports.cli import app
 from workloads.errors import UserError
 
@@ -79,7 +79,7 @@ def a_profile(**values: float) -> Calibrated:
     )
 
 
-def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> TruthRun:
+def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> MeasuredRun:
     """Of requests that nobody measured yet."""
     random, requests, parts, begin_s = np.random.default_rng(0), [], [], 0.0
     for rate in rates:
@@ -97,10 +97,10 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Tr
         ]
         parts.append((f"{rate:g}/s", len(requests) - count, len(requests)))
         begin_s = float(arrivals[-1]) + 30
-    return TruthRun("run", SERVER, tuple(requests), tuple(parts), None, "")
+    return MeasuredRun("run", SERVER, tuple(requests), tuple(parts), None, "")
 
 
-def served_by(profile: Calibrated, run: TruthRun, folder: Path) -> TruthRun:
+def served_by(profile: Calibrated, run: MeasuredRun, folder: Path) -> MeasuredRun:
     """The run as a server with these factors would have been measured."""
     made, requests = plan(run, folder, "h100", None), []
     for load in loads_of(made, folder):
@@ -183,7 +183,7 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_runs_that_cannot_tell_the_factors_are_refused(run: TruthRun, said: str) -> None:
+def test_runs_that_cannot_tell_the_factors_are_refused(run: MeasuredRun, said: str) -> None:
     with pytest.raises(UserError, match=said):
         calibrate([run], None)
 
@@ -282,8 +282,8 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     for rate in ("1", "2"):
         (tmp_path / "points" / rate).mkdir(parents=True)
     monkeypatch.setattr(live, "load_record", record)
-    (run,) = read_truth(tmp_path)
-    assert isinstance(run, TruthRun) and (run.server.model, run.server.label) == ("m", "build 7")
+    (run,) = read_runs(tmp_path)
+    assert isinstance(run, MeasuredRun) and (run.server.model, run.server.label) == ("m", "build 7")
     assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))
     first, other, later = run.requests[:3]
     assert (first.prompt_tokens, first.output_tokens, first.ttft_s, first.prefix) == (10, 5, 0.1, None)
@@ -291,4 +291,4 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     assert (other.output_tokens, other.e2e_s) == (9, None)
     table["spoken"] = True
     with pytest.raises(UserError, match="only runs of text can be read"):
-        read_truth(tmp_path)
+        read_runs(tmp_path)
