@@ -18,7 +18,9 @@ STYLE = ROOT / "docs" / "style.md"
 PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 
 EXCEPTIONS: tuple[str, ...] = (
-    "docs/",
+    "docs/extend.md",
+    "docs/papers/",
+    "docs/performance.md",
     "reports/",
 )
 """Files and folders that are not read yet, as beginnings of paths. It ends empty: rewrite the text."""
