@@ -4,7 +4,7 @@
 
 Eight resumable requests take turns of 48 tokens in and 4 out, and keep their KV blocks between turns. Once every block
 is with a session that waits, `allocate_slots` fails for the first in the queue, the loop over waiting requests ends
-there, and as only running requests are preempted, nobody ever gives way. Proposed mend: pull request 49439.
+there, and as only running requests are preempted, nobody ever gives way. Proposed fix: pull request 49439.
 """
 
 import os

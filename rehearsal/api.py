@@ -11,7 +11,7 @@
     rehearsal.load("results/bench")    # what `rehearse run` left
     rehearsal.trace("voice", {"p": 0.3}, seed=1)
 
-Every function raises `rehearsal.UserError`, with a sentence that says what to mend, where the command line would exit
+Every function raises `rehearsal.UserError`, with a sentence that says what to fix, where the command line would exit
 with status 2. Metrics are in their own units, as on the page of metrics; a missing measurement is NaN.
 """
 

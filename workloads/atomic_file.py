@@ -28,8 +28,8 @@ def is_full(error: BaseException) -> bool:
 
 def cannot_write(path: Path, error: OSError) -> UserError:
     """The sentence about a place that cannot be written."""
-    mend = "make room" if is_full(error) else "make it writable, or choose another place"
-    return UserError(f"{path} cannot be written: {error.strerror or error}; {mend}.")
+    fix = "make room" if is_full(error) else "make it writable, or choose another place"
+    return UserError(f"{path} cannot be written: {error.strerror or error}; {fix}.")
 
 
 @contextmanager

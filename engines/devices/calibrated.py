@@ -117,16 +117,16 @@ def check_calibrated(
     profile: Calibrated, model: str, gpu: str, splits: Mapping[str, int], where: str
 ) -> None:
     """UserError where it is of another model, GPU or number of GPUs. `splits`: GPUs of a replica, by stage."""
-    mend = "give a profile of this server, made by `rehearse profile --from RUNS`"
+    fix = "give a profile of this server, made by `rehearse profile --from RUNS`"
     if profile.model != model:
-        raise UserError(f"{where} is of model {profile.model!r}, but this is model {model!r}; {mend}.")
+        raise UserError(f"{where} is of model {profile.model!r}, but this is model {model!r}; {fix}.")
     if profile.gpu != gpu:
-        raise UserError(f"{where} is of gpu {profile.gpu!r}, but this runs on gpu {gpu!r}; {mend}.")
+        raise UserError(f"{where} is of gpu {profile.gpu!r}, but this runs on gpu {gpu!r}; {fix}.")
     if list(splits.values()) != [profile.gpus]:
         runs = ", ".join(f"{stage} on {gpus}" for stage, gpus in splits.items())
         raise UserError(
             f"{where} is of one stage on {profile.gpus} GPU{'' if profile.gpus == 1 else 's'}, but this runs {runs}; "
-            f"{mend}."
+            f"{fix}."
         )
 
 

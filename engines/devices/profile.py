@@ -22,7 +22,7 @@ from workloads.files.yaml_file import read_yaml, shipped_yaml
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
 
-MEND = "give a file of `rehearse profile`"
+FIX = "give a file of `rehearse profile`"
 
 HEADER = """\
 # Made by `rehearse profile`. Times in s, coefficients in s per unit of their term, errors and spreads as shares.
@@ -152,7 +152,7 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
     UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
     """
-    facts = read_yaml(path, MEND)
+    facts = read_yaml(path, FIX)
     if not isinstance(facts, dict) or "stages" not in facts:
         raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
     return check_profile(as_profile(facts, str(path)), model, device, str(path))

@@ -7,7 +7,7 @@ from engines.devices import calibrated
 from engines.devices.calibrated import Calibrated
 from engines.devices.kernels import grids
 from engines.devices.kernels.grids import Kernels, as_kernels
-from engines.devices.profile import MEND, Profile, as_profile
+from engines.devices.profile import FIX, Profile, as_profile
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import read_yaml
 
@@ -33,7 +33,7 @@ def _as_calibrated(facts: dict[str, Any], where: str) -> Calibrated:
 
 def load_step_file(path: str | Path) -> StepFile:
     """UserError when it cannot be read, is neither, or is newer than this version."""
-    facts = read_yaml(path, MEND)
+    facts = read_yaml(path, FIX)
     if not isinstance(facts, dict) or not facts.keys() & {"stages", grids.MARK, calibrated.MARK}:
         raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
     return as_step_file(facts, str(path))

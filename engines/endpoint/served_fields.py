@@ -58,8 +58,8 @@ def check_served(
                 check_served(value, inner, f"{where}.{name}", kept, top=False)
         elif top and name in BETA:
             ours = BETA[name]
-            mend = f"set {where}.{ours} instead" if ours and ours.split(".")[0] in fields else "leave it out"
-            said = f"{where}.{name} is of OpenAI's beta form, and this server speaks the GA form; {mend}"
+            fix = f"set {where}.{ours} instead" if ours and ours.split(".")[0] in fields else "leave it out"
+            said = f"{where}.{name} is of OpenAI's beta form, and this server speaks the GA form; {fix}"
             raise Refusal(f"{said}. {kept}", param=f"{where}.{name}")
         elif not ((top and name in TOLD_TO_MODEL) or (value is None and name in OFF_AS_NULL)):
             field, able = f"{where}.{name[:64]}", ", ".join(sorted(fields))

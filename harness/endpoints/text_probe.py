@@ -1,6 +1,6 @@
 """One chat completion of a single token, before a run: whether the address has any.
 
-What the user can mend is refused in one sentence. A server that is busy, slow or broken is not: that is what a run
+What the user can fix is refused in one sentence. A server that is busy, slow or broken is not: that is what a run
 measures.
 """
 
@@ -130,8 +130,8 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     if 300 <= code < 400:
         return f"sends elsewhere ({said}); give the address that it sends to."
     if 400 <= code < 500 and code not in LATER:
-        mend = "correct what it names, such as model, or the url"
-        return f"takes no chat completions as they are asked ({said}); {mend}."
+        fix = "correct what it names, such as model, or the url"
+        return f"takes no chat completions as they are asked ({said}); {fix}."
     if 200 <= code < 300 and b"data:" not in answer.body and stated_error(any_json(answer.body)) is None:
         return f"answers, but with no stream of chat completions; {path}."
     if not code and reason:

@@ -138,7 +138,7 @@ class SummaryRun:
     """Requests a second that the client sent of the only one of `rates`."""
     tool: str = ""
     client_s: float | None = None
-    """Seconds that the client adds to the latencies, as in MeasuredRun: 0 where the server measured them; None: unknown.
+    """Seconds that the client adds to the latencies, as in MeasuredRun: 0 if the server measured them; None: unknown.
     """
 
 

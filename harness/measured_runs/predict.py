@@ -271,7 +271,7 @@ WAITING = 0.2
 FP8 = ("fp8", "fbgemm_fp8")
 """vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""
 
-MEND = (
+FIX = (
     "put its config.json into the folder of the run, or make its file with `rehearse model config.json` and add "
     "--model FILE"
 )
@@ -288,16 +288,16 @@ def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tu
         fp8 = published.decoder.weight_dtype_bytes == 1
     elif not server.model:
         raise UserError(
-            f"{run}: no file says which model was served; add exp-config.yaml with `model: NAME`, or {MEND}."
+            f"{run}: no file says which model was served; add exp-config.yaml with `model: NAME`, or {FIX}."
         )
     elif model is None:
-        raise UserError(f"{run} served {server.model}, whose sizes are not known here; {MEND}.")
+        raise UserError(f"{run} served {server.model}, whose sizes are not known here; {FIX}.")
     else:
         facts = shipped_yaml(yaml_files("models")[model.name])
         fp8 = all(each.weight_dtype_bytes == 1 for each in model.stages.values())
     if server.quantization is not None and not fp8:
         if server.quantization not in FP8:
-            raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {MEND}.")
+            raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {FIX}.")
         facts, model = _in_fp8(facts), None
     if server.config is None and model is not None:
         return model, model.name, ()

@@ -11,20 +11,20 @@ from harness.measured_runs.document import get, read_json
 from harness.measured_runs.measured_run import ALL_AT_ONCE, Part, Request, rate_label
 from workloads.errors import UserError
 
-MEND = "run `vllm bench serve` with --save-result --save-detailed"
+FIX = "run `vllm bench serve` with --save-result --save-detailed"
 
 
 def read_part(path: str | Path) -> Part:
     """The requests that succeeded; UserError without their lengths, times or arrivals."""
     document = read_json(path)
     if not isinstance(document, dict):
-        raise UserError(f"{path} is not a result of a benchmark; {MEND}.")
+        raise UserError(f"{path} is not a result of a benchmark; {FIX}.")
     lists = {name: _list(document, name, path) for name in ("input_lens", "output_lens", "ttfts", "itls")}
     lists["start_times"] = _starts(document, len(lists["input_lens"]), path)
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{n} {name}" for name, n in lengths.items())
-        raise UserError(f"{path} has lists of different lengths ({said}); {MEND} again.")
+        raise UserError(f"{path} has lists of different lengths ({said}); {FIX} again.")
     errors = document.get("errors") or [""] * len(lists["itls"])
     rows = zip(
         *(lists[name] for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls")), strict=True
@@ -32,7 +32,7 @@ def read_part(path: str | Path) -> Part:
     try:
         seen = tuple(_request(row) for row, error in zip(rows, errors, strict=True) if not error)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path} has a value that is no number ({error}); {MEND} again.") from None
+        raise UserError(f"{path} has a value that is no number ({error}); {FIX} again.") from None
     return Part(_label(document), seen)
 
 
@@ -44,7 +44,7 @@ def model(path: str | Path) -> str | None:
 def _list(document: dict[str, Any], name: str, path: str | Path) -> list[Any]:
     values = document.get(name)
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path} has no {name}; {MEND}.")
+        raise UserError(f"{path} has no {name}; {FIX}.")
     return values
 
 
@@ -56,7 +56,7 @@ def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
     if document.get("request_rate") == "inf" and not document.get("max_concurrency"):
         return [0.0] * n
     raise UserError(
-        f"{path} has no start_times, so arrivals are not known; {MEND}, by a vLLM that writes them."
+        f"{path} has no start_times, so arrivals are not known; {FIX}, by a vLLM that writes them."
     )
 
 

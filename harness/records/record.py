@@ -101,10 +101,10 @@ Work = Callable[[Point, Path], Measurement]
 
 
 class Damaged(UserError):
-    """Results that are not as they were written. `what`: the sentence without its mend."""
+    """Results that are not as they were written. `what`: the sentence without its fix."""
 
-    def __init__(self, what: str, mend: str) -> None:
-        super().__init__(f"{what}; {mend}.")
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}; {fix}.")
         self.what = what
 
 

@@ -32,8 +32,8 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
             raise UserError(f"{where} is reserved for the system; choose another with --port.") from None
         except OSError as error:
             taken = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            mend = "choose another with --port, or 0 for any free one."
-            raise UserError(f"{where} {taken}; {mend}") from None
+            fix = "choose another with --port, or 0 for any free one."
+            raise UserError(f"{where} {taken}; {fix}") from None
         yield listener
 
 

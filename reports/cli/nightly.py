@@ -36,7 +36,7 @@ def nightly(
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
 
     Exit status 0 when all of it passed, 1 when a point failed, fidelity missed or a metric got worse. A night
-    that failed is never compared with, so the alarm stays until it is mended, or taken over by --against.
+    that failed is never compared with, so the alarm stays until it is fixed, or taken over by --against.
 
     `rehearse nightly --device cuda`
 

@@ -56,8 +56,8 @@ GroupResults = Annotated[
 ]
 
 
-def one_each(texts: Sequence[str], mend: str) -> dict[str, Any]:
-    """The one value of each name that `--set` gives. UserError for several, which ends with `mend`: "a server has one;
+def one_each(texts: Sequence[str], fix: str) -> dict[str, Any]:
+    """The one value of each name that `--set` gives. UserError for several, which ends with `fix`: "a server has one;
     choose one"."""
     from harness.experiments.settings import parse_setting, read_settings
 
@@ -65,7 +65,7 @@ def one_each(texts: Sequence[str], mend: str) -> dict[str, Any]:
     for name, text in read_settings(texts).items():
         several = parse_setting(name, text)
         if len(several) != 1:
-            raise UserError(f"--set {name}={text} has {len(several)} values, and {mend}.")
+            raise UserError(f"--set {name}={text} has {len(several)} values, and {fix}.")
         values[name] = several[0]
     return values
 

@@ -48,9 +48,9 @@ def installed() -> str:
 def test_all_that_is_touched_is_listed_and_nothing_else(vllm: Vllm):
     found = {key: files_of(paths) for key, paths in touched(vllm).items()}
     page, release = listed(PAGE.read_text()), installed()
-    mend = "run `python -m docs.vllm_names` with the releases"
-    assert {key: page.get(key, ("",))[0] for key in found} == found, mend
-    assert {key for key, (_, seen) in page.items() if covers(seen, release)} <= found.keys(), mend
+    fix = "run `python -m docs.vllm_names` with the releases"
+    assert {key: page.get(key, ("",))[0] for key in found} == found, fix
+    assert {key for key, (_, seen) in page.items() if covers(seen, release)} <= found.keys(), fix
 
 
 def test_the_installed_release_has_what_it_is_said_to_have(vllm: Vllm):

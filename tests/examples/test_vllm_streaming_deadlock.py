@@ -1,4 +1,4 @@
-"""The script that shows stock vLLM's deadlock to its authors; once a release mends it, `recovery` can go."""
+"""The script that shows stock vLLM's deadlock to its authors; once a release fixes it, `recovery` can go."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The look at a target before a run: what the user can mend costs a sentence, and no floor."""
+"""The look at a target before a run: what the user can fix costs a sentence, and no floor."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
         ),
     ],
 )
-def test_what_the_user_can_mend_is_one_sentence(code: int, body: str, words: tuple[str, ...]) -> None:
+def test_what_the_user_can_fix_is_one_sentence(code: int, body: str, words: tuple[str, ...]) -> None:
     with refused("url http://127.0.0.1:", *words) as found:
         asked(status(code, body))
     assert TOKEN not in str(found.value)

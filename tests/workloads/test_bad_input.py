@@ -1,4 +1,4 @@
-"""A mistake of the user gets one sentence that names the place, the value and the mend; `skip_bad` goes on past it."""
+"""A mistake of the user gets one sentence that names the place, the value and the fix; `skip_bad` goes on past it."""
 
 from collections.abc import Callable
 from pathlib import Path

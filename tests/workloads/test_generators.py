@@ -1,4 +1,4 @@
-"""Generators: sessions that grow, users who come back for their history, agents that look at a screen, and the rest."""
+"""Generators: sessions that grow, users who come back for their history, GUI agents, and the rest."""
 
 import json
 from dataclasses import replace

@@ -18,7 +18,7 @@ from workloads.files.row_file import MAX_TOKENS, SHOWN
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object and where it stands. Each method returns a checked field; UserError names field, value and mend."""
+    """One object and where it stands. Each method returns a checked field; UserError names field, value and fix."""
 
     place: str
     fields: dict[str, Any]

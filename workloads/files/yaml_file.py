@@ -25,17 +25,17 @@ def shipped_yaml(path: Any) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
 
 
-def read_yaml(path: str | Path, mend: str = "correct it") -> Any:
-    """Return the content of a file; UserError, which ends with `mend`, when it cannot be read or is not YAML."""
+def read_yaml(path: str | Path, fix: str = "correct it") -> Any:
+    """Return the content of a file; UserError, which ends with `fix`, when it cannot be read or is not YAML."""
     path = existing_file(path)
     try:
         return parse_yaml(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as text: {error}; {mend}.") from None
+        raise UserError(f"{path} cannot be read as text: {error}; {fix}.") from None
     except RecursionError:
-        raise UserError(f"{path} is not valid YAML: it is nested too deep; {mend}.") from None
+        raise UserError(f"{path} is not valid YAML: it is nested too deep; {fix}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML{said(error)}; {mend}.") from None
+        raise UserError(f"{path} is not valid YAML{said(error)}; {fix}.") from None
 
 
 def parse_yaml(text: str) -> Any:

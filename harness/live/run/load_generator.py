@@ -7,7 +7,7 @@ host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. Of a p
 on its standard input, and cuts what is under way. On standard output a line of JSON each:
 
     {"ready": true}                 after which it waits
-    {"error": "...", "user": bool}  instead; user: the user can mend it
+    {"error": "...", "user": bool}  instead; user: the user can fix it
     {"t": ...}                      each second, see `harness.live.run.run_progress`
     {"done": true, "t": ...}        last
 
@@ -170,7 +170,7 @@ async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 an error of ours, 2 the user can mend it."""
+    """Exit status: 0 done, 1 an error of ours, 2 the user can fix it."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.live.run.load_generator",
         description="One load generator of a plan.",
