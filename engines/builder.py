@@ -290,6 +290,7 @@ class Parts:
         if noise_cv is None:
             noise_cv = 0.0 if fitted is not None else ROOFLINE_NOISE_CV if kernels is None else STEP_NOISE_CV
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+        scheduler.model()
         device = VirtualStage(
             stage.decoder,
             gpu,

@@ -57,6 +57,7 @@ class RequestTable:
             stored=self._stores_from is None or request.slo.priority >= self._stores_from,
             sent=self._role == "prefill" and request.max_tokens > 1,
             fetched=self._role == "decode",
+            short_keys=scheduler.short_keys,
         )
         if self._caching and not request.speculative:
             scheduler.add_turn(session, made)

@@ -163,6 +163,7 @@ class SessionEngine:
                 chunk.turn.session,
                 chunk.features,
                 chunk.end,
+                self.scheduler.short_keys,
             )
         )
         self._extending = False

@@ -8,6 +8,7 @@ import asyncio
 from asyncio import TimerHandle
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -515,10 +516,26 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 1000), max_size=100), st.integers(0, 5))
-def test_a_history_is_hashed_as_vllm_hashes_a_request(tokens: list[int], known: int):
-    histories = Histories(8)
+@given(st.lists(st.integers(0, 1000), max_size=100), st.integers(0, 5), st.booleans())
+def test_a_history_is_hashed_as_vllm_hashes_a_request(tokens: list[int], known: int, short_keys: bool):
+    histories = Histories(8, short_keys)
     hashes: list[Any] = []
     histories.extend(hashes, tokens[: 8 * known])
     histories.extend(hashes, tokens)
-    assert hashes == (block_hasher(8)(make_request("one", tokens, 1, 0.0)) if tokens else [])
+    assert hashes == (block_hasher(8, short_keys)(make_request("one", tokens, 1, 0.0)) if tokens else [])
+
+
+BLOCK = st.lists(st.integers(0, 3), min_size=8, max_size=8)
+
+
+@settings(deadline=None)
+@given(st.lists(BLOCK, max_size=4), st.lists(BLOCK, max_size=4))
+def test_short_keys_are_equal_where_vllms_own_are(ours: list[list[int]], theirs: list[list[int]]):
+    def keys(blocks: list[list[int]], short_keys: bool) -> list[Any]:
+        hashes: list[Any] = []
+        Histories(8, short_keys).extend(hashes, [*chain.from_iterable(blocks)])
+        return hashes
+
+    equal = [a == b for a, b in zip(keys(ours, False), keys(theirs, False), strict=False)]
+    assert [a == b for a, b in zip(keys(ours, True), keys(theirs, True), strict=False)] == equal
+    assert len(set(keys(ours, True))) == len(ours)

@@ -41,7 +41,7 @@ class Evictions:
             begun = time.perf_counter()
             blocks = take(n)
             took_s = time.perf_counter() - begun
-            given = [content for block in blocks if (content := block.block_hash) is not None]
+            given = [content for block in blocks if (content := block._block_hash) is not None]
             if given:
                 self.seconds.append(took_s)
                 if len(self.seconds) > 2 * KEPT:

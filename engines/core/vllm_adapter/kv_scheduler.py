@@ -23,7 +23,9 @@ from engines.core.vllm_adapter.releases import SchedulerNames
 
 
 class KvScheduler(SchedulerNames, Scheduler):
-    """Schedules as stock vLLM does."""
+    """Schedules as stock vLLM does. `short_keys`: see `history.hash_function`."""
+
+    short_keys = False
 
     @property
     def offloads(self) -> bool:

@@ -67,7 +67,7 @@ class Preloads:
             session_id=str(session),
         )
         request.block_hashes = history.hashes[:until]
-        request._block_hasher = block_hasher(size)
+        request._block_hasher = block_hasher(size, scheduler.short_keys)
         self._begun += 1
         self._pieces[session] = Piece(session, request)
         self.ids |= {request.request_id}

@@ -1,6 +1,7 @@
 """vLLM's requests as stages make them: greedy, of a fixed number of tokens, with what vLLM has to know of their KV."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from vllm.sampling_params import SamplingParams
@@ -27,24 +28,21 @@ def make_request(
     stored: bool = True,
     sent: bool = False,
     fetched: bool = False,
+    short_keys: bool = False,
 ) -> Request:
     """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
     `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
     sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: those of its first blocks as far as they are known.
     `stored`: its KV may go to the host. `sent`: it stays until another replica has it. `fetched`: it comes from one.
+    `short_keys`: see `history.hash_function`.
     """
+    # The connector writes down in its parameters that a request has been fetched.
+    parameters = _greedy.__wrapped__ if fetched else _greedy
     request = Request(
         request_id,
         prompt,
-        SamplingParams(
-            max_tokens=max_tokens,
-            ignore_eos=True,
-            stop_token_ids=None if end is None else [end],
-            detokenize=False,
-            temperature=0.0,
-            extra_args=TO_SEND if sent else to_fetch() if fetched else None if stored else NOT_STORED,
-        ),
+        parameters(max_tokens, end, sent, fetched, stored),
         None,
         arrival_time=arrival_s,
         mm_features=list(features) or None,
@@ -53,9 +51,22 @@ def make_request(
     )
     if hash_blocks is not None:
         request.block_hashes.extend(hashes)
-        request._block_hasher = block_hasher(hash_blocks)
+        request._block_hasher = block_hasher(hash_blocks, short_keys)
         request.update_block_hashes()
     return request
+
+
+@lru_cache(1024)
+def _greedy(max_tokens: int, end: int | None, sent: bool, fetched: bool, stored: bool) -> SamplingParams:
+    """Return the parameters of such requests: one object for all of them, as vLLM only reads it."""
+    return SamplingParams(
+        max_tokens=max_tokens,
+        ignore_eos=True,
+        stop_token_ids=None if end is None else [end],
+        detokenize=False,
+        temperature=0.0,
+        extra_args=TO_SEND if sent else to_fetch() if fetched else None if stored else NOT_STORED,
+    )
 
 
 def make_chunk(
@@ -67,6 +78,7 @@ def make_chunk(
     session: int = 0,
     features: Sequence[Any] = (),
     end: int | None = None,
+    short_keys: bool = False,
 ) -> Request:
     """One input chunk of an interaction session.
 
@@ -82,5 +94,7 @@ def make_chunk(
     )
     request.resumable = True
     if hash_blocks is not None:
-        request._block_hasher = block_hasher(hash_blocks)  # add_request hashes if it is the session's first
+        request._block_hasher = block_hasher(
+            hash_blocks, short_keys
+        )  # add_request hashes if it is the session's first
     return request

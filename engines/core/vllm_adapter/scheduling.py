@@ -18,6 +18,7 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import Plan
+from engines.core.vllm_adapter.block_pool import use_fast_pool
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
@@ -78,6 +79,11 @@ class StageScheduler(KvScheduler):
         self.windowed = isinstance(manager, SlidingWindowManager)
         """Whether all layers have a window: where some have none, these are the first group."""
         self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
+
+    def model(self) -> None:
+        """Nobody but this process knows the KV: its blocks get short keys, and the pool is `FastBlockPool`."""
+        self.short_keys = self.histories.short_keys = True
+        use_fast_pool(self.kv_cache_manager.block_pool)
 
     def add_turn(self, session: int, request: Request) -> None:
         """Add a session's request, whose KV `truncate` may then shorten."""

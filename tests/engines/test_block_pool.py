@@ -1,0 +1,104 @@
+"""The fast block pool does what vLLM's own does, and gives way to it where vLLM's source is another."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vllm.v1.core.block_pool import BlockPool
+
+from engines.core.vllm_adapter import block_pool
+from engines.core.vllm_adapter.block_pool import FastBlockPool, use_fast_pool
+
+BLOCKS, SIZE = 12, 16
+operation = st.tuples(
+    st.sampled_from(["take", "cache", "touch", "free", "find"]), st.integers(0, 5), st.integers(0, 3)
+)
+
+
+def key(chain: int, place: int) -> Any:
+    return bytes([chain, place]) * 4
+
+
+def pools(caching: bool = True, events: bool = False) -> tuple[BlockPool, BlockPool]:
+    plain, fast = (BlockPool(BLOCKS, caching, SIZE, enable_kv_cache_events=events) for _ in range(2))
+    use_fast_pool(fast)
+    assert type(plain) is BlockPool and type(fast) is FastBlockPool
+    return plain, fast
+
+
+def state(pool: BlockPool) -> Any:
+    """Everything that a pool knows."""
+    cached = pool.cached_block_hash_to_block._cache
+    return (
+        [(b.block_id, b.ref_cnt, b.block_hash, b.block_hash_num_tokens) for b in pool.blocks],
+        [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
+        {key: [*found] if isinstance(found, dict) else [found.block_id] for key, found in cached.items()},
+        str(pool.kv_event_queue),
+    )
+
+
+class Holder:
+    """Requests that hold blocks of one pool. Content is one of four chains, so that blocks have the same key."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+        self.held: list[tuple[Any, list[Any], int]] = []
+
+    def do(self, operation: str, number: int, chain: int) -> Any:
+        pool = self.pool
+        if operation == "take":
+            request = SimpleNamespace(
+                block_hashes=[key(chain, place) for place in range(8)],
+                all_token_ids=list(range(8 * SIZE)),
+                lora_request=None,
+                session_id="0",
+                mm_features=[],
+                cache_salt=None,
+                prompt_embeds=None,
+            )
+            try:
+                blocks = pool.get_new_blocks(number)
+            except ValueError as error:
+                return str(error)
+            self.held.append((request, blocks, 0))
+            return [block.block_id for block in blocks]
+        if operation == "find":
+            found = pool.get_cached_block(key(chain, number), [0])
+            return None if found is None else [block.block_id for block in found]
+        if operation == "touch":
+            found = pool.get_cached_block(key(chain, 0), [0])
+            if found:
+                pool.touch(found)
+                self.held.append((SimpleNamespace(block_hashes=[]), [*found], len(found)))
+        if not self.held:
+            return None
+        index = number % len(self.held)
+        request, blocks, cached = self.held[index]
+        if operation == "cache" and request.block_hashes:
+            until = min(len(blocks), cached + chain)
+            pool.cache_full_blocks(request, blocks, cached, until, SIZE, 0)
+            self.held[index] = request, blocks, until
+        if operation == "free":
+            pool.free_blocks(reversed(self.held.pop(index)[1]))
+        return None
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(operation, max_size=60), st.booleans(), st.booleans())
+def test_any_use_of_both_pools_leaves_the_same_blocks(
+    operations: list[tuple[str, int, int]], caching: bool, events: bool
+):
+    ours, theirs = map(Holder, pools(caching, events and caching))
+    for each in operations:
+        if each[0] == "cache" and not caching:
+            continue
+        assert ours.do(*each) == theirs.do(*each)
+        assert state(ours.pool) == state(theirs.pool)
+
+
+def test_the_functions_are_vllms_own_where_its_source_is_unknown(monkeypatch: Any):
+    monkeypatch.setattr(block_pool, "SOURCES", frozenset())
+    pool = BlockPool(BLOCKS, True, SIZE)
+    use_fast_pool(pool)
+    assert type(pool) is BlockPool
