@@ -75,7 +75,7 @@ class StageEngine:
             self.traffic = HostKv(replica, recorder, manager)
         elif replica.port is not None:
             self.traffic = HandedKv(replica, recorder, self.wake)
-        self.table = RequestTable(replica, recorder, manager, self.traffic)
+        self.table = RequestTable(replica, recorder, manager, self.traffic, self.path)
         self.requests = self.table.requests
         self.current_step: SchedulerStep | None = None
         self._inbox: list[Command] = []
@@ -211,7 +211,7 @@ class StageEngine:
             self.open_next_inbox()  # nothing was planned
         if self._inbox and self._take_inbox(sampled=()):  # blocks have become free
             now = self._loop.time()
-            self.output.steps.record(now, now, StepWork())
+            self.output.steps.record(now, now, StepWork(), queued=self.path.queued)
         plan = self._plan() if self.requests else DEFAULT_PLAN
         if self.manager is not None:
             self.manager.act(self._loop.time(), plan.urgent_short)
@@ -267,7 +267,8 @@ class StageEngine:
         self.steps += 1
         if work.requests and self.policy is not None:
             self.step_cost.add(work, end_s - step.start_s)
-        self.output.steps.record(step.start_s, end_s, work, tokens, len(step.plan.held), len(preempted))
+        held, queued = len(step.plan.held), self.path.queued
+        self.output.steps.record(step.start_s, end_s, work, tokens, held, len(preempted), queued=queued)
         if traffic is not None:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)

@@ -58,9 +58,10 @@ class StepLog:
         held: int = 0,
         preempted: int = 0,
         sms: float = math.nan,
+        queued: int = 0,
     ) -> None:
         """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
-        that may not run. `sms`: that the step was given."""
+        that may not run. `sms`: that the step was given. `queued`: requests that wait outside vLLM's queues."""
         scheduler = self.scheduler
         used = allocatable = 0
         if self._keeps_kv:
@@ -73,7 +74,7 @@ class StepLog:
             tokens,
             work.prompt,
             len(scheduler.running),
-            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused + queued,
             held + paused,
             used,
             allocatable,

@@ -16,10 +16,16 @@ class RequestTable:
     """The requests at a replica. They enter and leave between two steps.
 
     `manager`: what manages KV that outlives requests, beyond LRU. `traffic`: KV on its way to and from elsewhere.
+    `path`: may keep requests from vLLM.
     """
 
     def __init__(
-        self, replica: Replica, recorder: Recorder, manager: KvManager | None, traffic: KvTraffic | None
+        self,
+        replica: Replica,
+        recorder: Recorder,
+        manager: KvManager | None,
+        traffic: KvTraffic | None,
+        path: "vllm.SchedulerPath",
     ) -> None:
         self.stage = replica.stage.name
         self.scheduler = replica.scheduler
@@ -32,14 +38,20 @@ class RequestTable:
         copies = replica.stage.extension(HostCopies)
         self._stores_from = None if copies is None else copies.from_priority
         self._traffic = traffic
+        self._path = path
         self._now = asyncio.get_running_loop().time
 
     def add(self, request: StageRequest) -> None:
-        """Hand a request to vLLM's scheduler."""
-        scheduler, session = self.scheduler, request.session
+        """Take in a request."""
         self.requests[request.id] = request
         if self.manager is not None and not request.speculative:
-            self.manager.turn_arrived(session, self._now())
+            self.manager.turn_arrived(request.session, self._now())
+        if not self._path.add(request):
+            self.add_to_vllm(request)
+
+    def add_to_vllm(self, request: StageRequest) -> None:
+        """Hand a request to vLLM's scheduler."""
+        scheduler, session = self.scheduler, request.session
         hashes, hash_blocks = (), None
         if self._caching:
             hashes = scheduler.remember(session, request.prompt, request.features)
@@ -71,7 +83,8 @@ class RequestTable:
                 self._aborted(request)  # on its way to another replica
             return False
         computed = self.scheduler.computed_prompt(request.id) if request.background else 0
-        self.scheduler.abort([request.id])
+        if not self._path.abort(request.id):
+            self.scheduler.abort([request.id])
         del self.requests[request.id]
         if self._traffic is not None:
             self._traffic.forget(request.id)

@@ -24,6 +24,7 @@ def make_stage(
     prefix_caching: bool = False,
     host_blocks: int = 0,
     async_scheduling: bool = False,
+    modelled: bool = False,
 ) -> Stage:
     return Stage(
         name="talker",
@@ -38,6 +39,7 @@ def make_stage(
         kv_blocks=blocks,
         host_kv_gb=host_blocks * BLOCK_BYTES / 1e9,
         async_scheduling=async_scheduling,
+        modelled=modelled,
     )
 
 

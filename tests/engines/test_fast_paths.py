@@ -24,12 +24,14 @@ from engines.core.engine import StageEngine
 from engines.core.fast_path.batch_listeners import BatchListeners, ListenerGroup
 from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
+from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadySteps
 from engines.core.policy import Plan, StageView
 from engines.core.request import StageRequest
 from engines.core.step_cost import StepWork
 from engines.core.vllm_adapter.history import Histories, block_hasher
 from engines.core.vllm_adapter.requests import make_request
+from engines.core.vllm_adapter.scheduler_path import STARTED
 from engines.devices.roofline import StepCost
 from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
@@ -206,6 +208,22 @@ def one_replica(draw: Any) -> OneReplica:
     )
 
 
+@st.composite
+def chunks(draw: Any) -> OneReplica:
+    """Requests of one step, as a vocoder has them, alone and with longer ones; steps without room for all who wait."""
+    at_s, known = st.sampled_from([0.0, 0.01, 0.05, 0.3]) | TIMES, st.sampled_from([8, 40, 64, 200])
+    asked = draw(st.lists(st.tuples(at_s, known, st.sampled_from([1, 1, 1, 1, 3])), min_size=1, max_size=12))
+    limits = {
+        "modelled": True,
+        "max_num_seqs": draw(st.sampled_from([2, 8])),
+        "max_num_batched_tokens": draw(st.sampled_from([64, 256, 2048])),
+        "blocks": draw(st.sampled_from([20, 40, 1000])),
+    }
+    aborts = draw(st.dictionaries(st.integers(0, 11), TIMES, max_size=3))
+    ordered, layer, ahead = draw(st.sampled_from([(False, False, False)] * 3 + [(True, True, True)]))
+    return OneReplica(asked, aborts, ordered, layer, ahead, draw(st.lists(TIMES, max_size=4)), limits=limits)
+
+
 TEXT = {"modality": "text", "reply": "text", "max_reply_tokens": 200}
 LLAMA = {"deployment": "llama_8b_1gpu"}
 
@@ -306,11 +324,12 @@ def dies(draw: Any) -> Replayed:
     ("situations", "examples"),
     [
         (one_replica(), 25),
+        (chunks(), 50),
         (texts(), 25),
         pytest.param(speech(), 25, marks=pytest.mark.slow),
         pytest.param(dies(), 8, marks=pytest.mark.slow),
     ],
-    ids=["one replica", "texts", "speech", "dies"],
+    ids=["one replica", "chunks", "texts", "speech", "dies"],
 )
 def test_all_is_the_same(situations: st.SearchStrategy[Situation], examples: int):
     @settings(max_examples=examples)
@@ -377,18 +396,24 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for owner, name in (
         (DecodeFastPath, "schedule"),
         (DecodeFastPath, "_schedule"),
+        (OneStepPath, "schedule"),
         (EventLog, "later"),
         (StageEngine, "finish_step"),
         (SteadySteps, "_finish_repeated"),
     ):
 
         def counted(
-            self: Any, *given: Any, name: str = name, of: Any = getattr(owner, name), **named: Any
+            self: Any,
+            *given: Any,
+            owner: Any = owner,
+            name: str = name,
+            of: Any = getattr(owner, name),
+            **named: Any,
         ) -> Any:
-            counts[name] += 1
+            counts["chunks" if owner is OneStepPath else name] += 1
             result = of(self, *given, **named)
             if name == "schedule":
-                counts["asked"] += result[0] is not None
+                counts["asked"] += result[0] not in (None, STARTED)
             elif name == "later":
                 counts["batched"] += len(given[3])
             return result
@@ -410,6 +435,12 @@ def test_vllm_is_asked_in_few_steps(count: Counter[str]):
     replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
     assert count["asked"] < 0.5 * count["schedule"]
     assert count["schedule"] > 1000
+
+
+def test_vllm_is_asked_about_no_chunk_that_fits(count: Counter[str]):
+    chunks = OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4})
+    chunks.served(fast=True)
+    assert count["chunks"] >= 2 and not count["asked"]
 
 
 def test_steps_are_steady_under_a_policy_whose_plan_is_equal(count: Counter[str]):

@@ -23,7 +23,7 @@ One step on the fast path (`decode_fast_path.py`):
 2. The device executes all rows together, in the order in which vLLM would have listed them.
 3. `update` gives vLLM the tokens of its own rows. It keeps the ids of simple decodes in `SimpleDecode.unsynced`.
 
-Three shortcuts build on that:
+Four shortcuts build on that:
 
 * **Summed decodes** (`summed_decodes.py`, `unstreamed_tokens.py`): the row of a simple decode is not listed for a
   known number of steps. The step holds sums over such rows (`SummedRows`), for which the device computes the same time.
@@ -36,6 +36,9 @@ Three shortcuts build on that:
   before, and vLLM has nothing else to look at, so the same rows are scheduled again (`SteadyRows`). If nothing has
   arrived either, the device's callback begins the next step, and only time and contexts are computed again
   (`SteadySteps`).
+
+* **One-step path** (`one_step_path.py`): the requests of a stage without KV, such as a vocoder's chunks, end with
+  their first step. While all that wait fit into a step, vLLM does not learn of them.
 
 Why the bytes stay the same:
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 from engines.core.device import CallbackDevice, Device, Row, SummedRows, SummingDevice
 from engines.core.engine import StageEngine
 from engines.core.fast_path.decode_batch import BatchTokens, Produced
+from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadyRows, SteadySteps
 from engines.core.fast_path.summed_decodes import SummedDecodes
 from engines.core.fast_path.unstreamed_tokens import UnstreamedTokens
@@ -21,8 +22,10 @@ from engines.core.vllm_adapter.simple_decode import SimpleDecode, SimpleDecodes
 
 
 def path_of(replica: Replica, fast: bool) -> SchedulerPath:
-    """Return the path of a replica's steps. `fast`: the decode fast path, where the replica can take it: its device
+    """Return the path of a replica's steps. `fast`: one of the fast paths, where the replica can take it: its device
     needs no more than rows, and some of its layers have no window."""
+    if fast and replica.device.modelled and OneStepPath.serves(replica):
+        return OneStepPath(replica)
     if fast and replica.device.modelled and not replica.scheduler.windowed:
         return DecodeFastPath(replica.scheduler)
     return SchedulerPath(replica.scheduler)

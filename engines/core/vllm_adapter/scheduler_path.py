@@ -17,6 +17,9 @@ from engines.core.vllm_adapter.scheduling import StageScheduler
 Sampled = Sequence[list[int] | None]
 """For each row the token ids that it sampled: empty where it does not sample yet, None where the device dropped it."""
 
+STARTED = SchedulerOutput.make_empty()
+"""In the place of vLLM's output, for a step in which requests start that vLLM does not know."""
+
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
     """Return the rows of a scheduled step. Call it right after `schedule`, which has advanced the counters."""
@@ -44,7 +47,7 @@ class SchedulerPath:
     """The path of a replica's steps on which vLLM schedules every row.
 
     `StageEngine` calls `attach` once, then `schedule`, the device through `execute`, and `update` for each step.
-    `engines.core.fast_path.DecodeFastPath` is the other path: there, simple decodes bypass vLLM's scheduler.
+    The paths of `engines.core.fast_path` let rows bypass vLLM's scheduler.
     """
 
     def __init__(self, scheduler: StageScheduler) -> None:
@@ -54,6 +57,19 @@ class SchedulerPath:
     def summed_rows(self) -> SummedRows:
         """Rows of the step that `schedule` does not list."""
         return NO_ROWS
+
+    @property
+    def queued(self) -> int:
+        """Number of requests that wait here and not in vLLM's queues."""
+        return 0
+
+    def add(self, request: StageRequest) -> bool:
+        """Take a request that vLLM need not know; False where it has to."""
+        return False
+
+    def abort(self, request_id: str) -> bool:
+        """Drop a request that `add` has taken; False where it is vLLM's."""
+        return False
 
     def attach(self, engine: Any, in_lockstep: bool = False) -> None:
         """Called before the first step with the StageEngine. `in_lockstep`: other replicas step with it."""
