@@ -1,1 +1,1 @@
-"""Predictions held against real runs, and the measured kernels that they stand on."""
+"""Predictions compared with real runs, and the measured kernels behind them."""

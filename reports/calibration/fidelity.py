@@ -59,7 +59,7 @@ RESULTS = ("mechanics", "prediction", "profile", "noise")
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the worse of the two real runs in each number, as text; a verdict where there is one."""
+    """One line of the table: the worse of the two real runs in each number, as text, and a verdict if there is one."""
 
     load: str
     what: str
@@ -111,7 +111,9 @@ def sentences(report: Report) -> list[tuple[str, str]]:
 
 
 def quoted(run: Run) -> list[dict[str, Any]]:
-    """Facts for the report of `run`: the results for its real device, or for that of the profile it replayed with.
+    """Return facts for the report of `run`: results for its real device, or for the device of the profile it replayed
+    with. They are stored with the results, in fidelity/DEVICE/ or (a nightly run's) fidelity/; without them there is
+    no fact.
 
     They lie beside the results, in fidelity/DEVICE/ or (a night's) fidelity/; none there, no fact.
     """
@@ -133,7 +135,7 @@ def quoted(run: Run) -> list[dict[str, Any]]:
 
 
 def write_picture(folder: Path) -> Path:
-    """Draw what `folder` holds as fidelity.svg and .pdf; the path of the SVG."""
+    """Draw the content of `folder` as fidelity.svg and .pdf, and return the path of the SVG."""
     report = load_report(folder)
     requests, drift = load_tables(folder)
     with style():

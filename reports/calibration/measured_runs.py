@@ -87,7 +87,7 @@ def sentences(report: Report) -> list[str]:
 
 
 def write_picture(report: Report, folder: Path) -> Path:
-    """Draw what `folder` holds as measured_runs.svg and .pdf; the path of the SVG."""
+    """Draw the content of `folder` as truth.svg and .pdf, and return the path of the SVG."""
     with style():
         drawn = picture(report, pd.read_parquet(folder / REQUESTS))
         save(drawn, folder)

@@ -29,7 +29,7 @@ minutes."""
 
 @dataclass(frozen=True)
 class Part:
-    """One card: how many points it has, and the minutes of one core that they took, those shared with others too."""
+    """One card: its number of points and the core minutes that they took, shared points included."""
 
     shown: Shown
     minutes: float
@@ -62,10 +62,10 @@ def kick(found: Sequence[Part]) -> list[Part]:
 
 
 def write_artifact(group: Group, out: Path) -> list[Path]:
-    """Write the appendix, both scripts, what to expect of each and CITATION.cff; returns their paths.
+    """Write the appendix, both scripts, their expected results and CITATION.cff, and return the paths.
 
-    UserError for a run with other settings than the cards have, that was stopped, or of which points failed, and for a
-    place that cannot be written.
+    UserError if the run has other settings than the cards, was stopped or has failed points, and if the folder cannot
+    be written.
     """
     unfit = _unfit(group)
     if unfit:
@@ -158,7 +158,7 @@ def _papers(group: Group) -> tuple[Any, ...]:
 
 
 def _commit(group: Group) -> str | None:
-    """The commit that all points were measured at; None where there is none, or several."""
+    """Return the commit that all points were measured at; None if there is none or several."""
     commits = {(point.record.manifest.get("revision") or {}).get("commit") for point in group.points}
     return commits.pop() if len(commits) == 1 else None
 

@@ -80,8 +80,8 @@ class Figure:
     sensitivity: Sensitivity | None
     """Set for a card that asks the claims of others again under changed constants."""
     order_seed: int | None = None
-    """Seed of the order in which the points of its group run, unless --shuffle says otherwise; None: the order in which
-    they stand."""
+    """Seed of the order in which the points of the group run, unless --shuffle sets another. None: the cards' own
+    order."""
     needs: str = ""
     """Resources that the card needs and this program lacks; empty for a card that runs."""
     give: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Figure:
     against: str = "the paper"
     """Source of the numbers that the claims compare ours with."""
     citation: Citation | None = None
-    """Citation of the paper; None where there is none."""
+    """Citation of the paper, if there is one."""
 
 
 class Listed(NamedTuple):
@@ -138,7 +138,7 @@ def groups() -> dict[str, list[Figure]]:
 
 
 def group(name: str) -> list[Figure]:
-    """The figure cards of a group; UserError if there is none of that name."""
+    """Return the figure cards of a group; UserError for an unknown name."""
     if name not in _group_names():
         raise unknown("group of cards", name, _group_names())
     return groups()[name]

@@ -41,7 +41,7 @@ class Shown:
 
     @property
     def altered(self) -> bool:
-        """Whether a panel was run with other settings than the card has."""
+        """Return whether a panel was run with other settings than the card's."""
         own = self.figure.experiments
         return any(
             (run.experiment.set, run.experiment.grid) != (own[name].set, own[name].grid)
@@ -63,7 +63,7 @@ class Group:
     folder: Path
     name: str
     cards: Sequence[Shown]
-    """The cards that the run was asked for. A run of all cards also has those whose needs are not met."""
+    """The cards of this run. A run of all cards also has the cards whose needs are not met."""
     not_asked: Sequence[Figure] = ()
     """The others of the group."""
 
@@ -95,7 +95,7 @@ class Group:
 
 
 def load_group(folder: Path) -> Group:
-    """Read a results directory of figure cards; UserError if it is none, or holds a damaged or newer record."""
+    """Read a results directory of figure cards. UserError if it is not one, or a record in it is damaged or newer."""
     collection = read_collection(folder)
     if collection.name not in groups():
         raise UserError(f"{folder} holds the cards of {collection.name!r}, which this version does not have.")

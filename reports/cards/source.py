@@ -40,7 +40,7 @@ def resolve(
     quick: bool = False,
     profile: Path | str | None = None,
 ) -> Experiment:
-    """The experiment that `source` names or holds, with what `rehearse run` takes as options applied.
+    """Return the experiment that `source` names or contains, with the options of `rehearse run` applied.
 
     UserError for what names nothing, and for options that do not fit it.
     """
@@ -93,7 +93,8 @@ def _file(source: str) -> Path | None:
 
 
 def default_out(source: Source, experiment: Experiment) -> Path:
-    """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
+    """Return results/NAME; with the suffix -DEVICE on the wall clock, and next to a results directory that is run
+    again."""
     from engines.devices.names import WALL_DEVICES
 
     if not isinstance(source, Mapping) and Path(source).is_dir():

@@ -46,14 +46,14 @@ VERDICTS = (
     REPRODUCED, DIRECTION, NOT_REPRODUCED, INCONCLUSIVE, CALIBRATED, DERIVED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED,
 )  # fmt: skip
 OURS = "(ours)"
-"""How the text of a claim begins that no paper makes."""
+"""Prefix of the text of a claim that no paper makes."""
 UNEXPLAINED = "not explained yet"
 OVERSHOOT = 2.0
 """Times the paper's effect, beyond which ours is another one."""
 MIN_FOR_TALLY = 5
 """Runs below which a tally has no verdict: Wilson's interval then covers more than half of all shares."""
 BY_CHANCE = 0.05
-"""Fisher's p from which two counts are not told apart."""
+"""Fisher's p from which two counts are not distinguished."""
 
 Unit = Literal["×", "%", "s", "ms", "1/s", ""]
 _SHOWN: dict[str, tuple[float, int]] = {
@@ -63,7 +63,7 @@ _SHOWN: dict[str, tuple[float, int]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper with its number. Values are in s, 1/s or shares, whatever `unit` shows them in."""
+    """One sentence of a paper with its number. Values are in s, 1/s or shares; `unit` only sets how they are shown."""
 
     id: str
     """Short and unique in its group, such as `fig11-left-p90`; empty until the card is read."""
@@ -74,26 +74,26 @@ class Claim:
     measure: Measure | Tally
     """The same number from our runs, for each seed; or a tally of them."""
     tolerance: float
-    """How far from the paper's value, or beyond its range, our median may lie and count as reproduced."""
+    """Largest distance of our median from the paper's value or range that counts as reproduced."""
     unit: Unit = ""
-    """How the value is written: % of a share, ms of seconds, × of a ratio."""
+    """Unit in which the value is written: % of a share, ms of seconds, × of a ratio."""
     neutral: float | None = None
     """The value of "no effect": 1 of a ratio, 0 of a difference. None where the claim has no direction; then
     it is reproduced or not by its median alone."""
     count: tuple[int, int] | None = None
-    """The paper's own count, k of n runs, of which `paper` is the share."""
+    """The paper's own count, k of n runs; `paper` is the same as a share."""
     paper_text: str = ""
-    """How the paper puts its value, where it is not a plain number."""
+    """The paper's value as text, if it is not a plain number."""
     calibrated: str = ""
-    """Which constant was fitted to this number; empty where none was."""
+    """The constant that was fitted to this number; empty if none was."""
     chosen: str = ""
-    """On which choice it depends that was made with the paper's results in view; empty where on none."""
+    """The choice behind this number that we made knowing the paper's results; empty for none."""
     derived: str = ""
-    """From which other number it follows by arithmetic; empty where it stands for itself."""
+    """The other number from which this one follows by arithmetic; empty if it stands alone."""
     check: str = ""
-    """Why it cannot come out otherwise here; empty where it can."""
+    """Reason why our model cannot give another result; empty if it can."""
     explanation: str | Callable[[float], str] = ""
-    """Why ours differs: a sentence, or one made from our median. Needed unless it is reproduced."""
+    """Reason for the difference: a sentence, or one made from our median. Required unless the claim is reproduced."""
     remark: str = ""
     """Remark for readers about the paper's number, as when it contradicts another of the paper."""
 
@@ -116,7 +116,7 @@ class Claim:
 
     @property
     def band(self) -> tuple[float, float]:
-        """Where a median counts as reproduced."""
+        """Range of medians that count as reproduced."""
         if self.count is not None:
             return wilson(*self.count)
         low, high = self.range
@@ -124,30 +124,30 @@ class Claim:
 
     @property
     def effect(self) -> float:
-        """How far the paper's value, the nearest of its range, lies from "no effect"; inf without one."""
+        """Distance of the paper's value, or the nearest of its range, from "no effect"; inf without one."""
         if self.neutral is None:
             return math.inf
         return min(abs(value - self.neutral) for value in self.range)
 
     @property
     def blunt(self) -> bool:
-        """Whether its band is wider than the effect, so that it can only tell on which side of none ours lies."""
+        """Return whether the band is wider than the effect, so that it only separates the two sides of "no effect"."""
         low, high = self.band
         return self.count is None and high - low > self.effect * (1 + 1e-9)
 
     @property
     def own(self) -> bool:
-        """No paper makes it."""
+        """True if no paper makes this claim."""
         return self.text.startswith(OURS)
 
     def overshoots(self, value: float) -> bool:
-        """Whether the value is more than twice as far from "no effect" as the paper's, where that is a number."""
+        """Return whether the value is more than twice as far from "no effect" as the paper's number."""
         if self.neutral is None or self.blunt:
             return False
         return abs(value - self.neutral) > OVERSHOOT * max(abs(end - self.neutral) for end in self.range)
 
     def on_its_side(self, value: float) -> bool:
-        """Whether the value, in the digits shown, lies on the paper's side of "no effect"; True without one."""
+        """Return whether the value, in the digits shown, is on the paper's side of "no effect"; True without one."""
         if self.neutral is None:
             return True
         factor, digits = _SHOWN[self.unit]
@@ -174,12 +174,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Assessed:
-    """A claim beside our runs."""
+    """A claim with our runs and the verdict."""
 
     claim: Claim
     card: str
     values: Mapping[Any, float | None]
-    """By seed; of a tally by run."""
+    """Values by seed; for a tally by run."""
     spread: Spread
     verdict: str
     needs: str = ""
@@ -208,7 +208,7 @@ class Assessed:
 
     @property
     def explanation(self) -> str:
-        """Why ours differs, or what was fitted or is needed; empty for what is reproduced or was not measured."""
+        """Reason for the difference, or the fitted constant, or the need; empty if reproduced or not measured."""
         if self.verdict == NOT_MEASURED and self.needs:
             return f"needs {self.needs}"
         if self.verdict in (REPRODUCED, NOT_MEASURED):
@@ -253,7 +253,7 @@ def summed_up(claim: Claim, values: Mapping[Any, float | None]) -> Spread:
 
 
 def by_verdict(claims: Iterable[Assessed]) -> str:
-    """How many have which verdict: the paper's, and then our own."""
+    """Return the number of claims per verdict: the paper's claims, then our own."""
     return tally((each.claim.own, each.verdict) for each in claims)
 
 
@@ -271,7 +271,7 @@ def tally(verdicts: Iterable[tuple[bool, str]]) -> str:
 
 
 def withheld(claims: Iterable[Assessed]) -> str:
-    """How many a median inside the band would have made reproduced, and what it was that did not; empty: none."""
+    """Return the number of claims with a median inside the band that are not reproduced, and why; "" for none."""
     reasons: Counter[str] = Counter()
     for each in claims:
         claim, median = each.claim, each.spread.median
@@ -295,7 +295,8 @@ def k_of_n(spread: Spread) -> str:
 
 
 def by_chance(spread: Spread, count: tuple[int, int]) -> float:
-    """How probable it is that a tally differs so from the paper's count by chance alone (Fisher's exact test)."""
+    """Return the probability that chance alone makes a tally differ so much from the paper's count (Fisher's exact
+    test)."""
     assert spread.median is not None
     return fisher(round(spread.median * spread.n), spread.n, *count)
 

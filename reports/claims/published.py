@@ -10,7 +10,7 @@ class Published:
     """One result of a paper. A card lists its own as `PAPER`."""
 
     figure: str
-    """Where it stands, such as "Fig. 11 left"."""
+    """Place in the paper, such as "Fig. 11 left"."""
     quantity: str
     """A metric of `harness.metrics.definitions`, or a number that one of the pictures reads off."""
     setting: Mapping[str, Any]
@@ -22,7 +22,7 @@ class Published:
     largest: bool = False
     """The number is the largest over all settings, not one setting's."""
     remark: str = ""
-    """Remark for a reader who compares."""
+    """Remark for readers who compare."""
 
 
 def matching(entries: Iterable[Published], quantity: str, setting: Mapping[str, Any]) -> list[Published]:

@@ -1,6 +1,6 @@
-"""The numbers that a card's claims are made of: what is read off its points, seed by seed, and how numbers combine.
+"""Numbers of a card's claims: values of its points, seed by seed, and combinations of them.
 
-    ratio("audio_ttfp_p90", of("c = 8", "liveserve"), to=of("c = 8", "vllm_omni"))
+ratio("audio_ttfp_p90", of("c = 8", "liveserve"), to=of("c = 8", "vllm_omni"))
 
 A *measure* gives a number for each seed of a card's runs; a *tally* says for each run whether it has something.
 """
@@ -79,7 +79,7 @@ def _of_point(quantity: Quantity, point: Measured) -> float | None:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many of the runs at these settings, seeds and panels together, have something: `quantity` above 0."""
+    """The number of runs, over seeds and panels, in which `quantity` is above 0."""
 
     quantity: Quantity
     settings: tuple[Setting, ...]
@@ -95,7 +95,7 @@ class Tally:
 
 
 def tally(quantity: Quantity, *settings: Setting) -> Tally:
-    """How many runs have it, k of n."""
+    """Return the number of runs that have it, k of n."""
     return Tally(quantity, settings)
 
 
@@ -130,7 +130,7 @@ def minus(measure: Measure, less: Measure) -> Measure:
 
 
 def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
-    """Return the measure to whose values `apply` has been applied, seed by seed."""
+    """Return the measure with `apply` applied to its values, seed by seed."""
     return lambda panels: {
         seed: None if found is None else apply(found) for seed, found in measure(panels).items()
     }

@@ -1,4 +1,4 @@
-"""Which claims keep their sign when a constant of the model, or a parameter that the paper leaves open, is moved."""
+"""Claims that keep their sign when a constant of the model, or a parameter that the paper leaves open, is changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cell:
     """One claim under one variation."""
 
     sign: str
-    """kept: the interval lies on the claimed side of "no effect"; lost: on the other; unsure: on both."""
+    """kept: the interval is on the claimed side of "no effect"; lost: on the other side; unsure: on both."""
     spread: Spread
 
 

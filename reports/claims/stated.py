@@ -25,7 +25,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Number:
-    """A paper's number and the check that ours has to pass; the fields are those of `Claim`."""
+    """A paper's number and the check for ours; the fields are those of `Claim`."""
 
     paper: Paper
     within: float
@@ -36,17 +36,17 @@ class Number:
 
 
 def times(paper: Paper, within: float = 0, words: str = "") -> Number:
-    """A ratio: 1 is no effect."""
+    """A ratio; 1 is no effect."""
     return Number(paper, within, "×", 1, words)
 
 
 def moves(paper: Paper, within: float = 0, words: str = "") -> Number:
-    """By how much something grows or shrinks, as a share: 0 is no effect."""
+    """A relative change, as a share; 0 is no effect."""
     return Number(paper, within, "%", 0, words)
 
 
 def runs(k: int, n: int, neutral: float | None = None) -> Number:
-    """How many of so many runs: for tallies, which are compared with it as one count with another."""
+    """A count of runs, for tallies: one count is compared with another."""
     return Number(k / n, 0, "%", neutral, f"{k} of {n}", (k, n))
 
 
@@ -95,7 +95,7 @@ def named(claims: Mapping[str, Claim]) -> list[Claim]:
 
 
 def merged(parts: Iterable[Mapping[str, Part]]) -> dict[str, Part]:
-    """Claims or experiments that are made part by part, such as those of each load."""
+    """Merge claims or experiments that are made part by part, such as one part per load."""
     return {name: one for part in parts for name, one in part.items()}
 
 

@@ -25,7 +25,7 @@ from reports.tables.labels import short
 from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")
-"""Beside the headline metrics: what a device decides most directly."""
+"""Metrics besides the headline ones: those that a device affects most directly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class Side:
 
     @property
     def version(self) -> str:
-        """Return the text that distinguishes the two sides: the label of another party's server, as our commit says
-        nothing of it, else the commit."""
+        """Return the text that distinguishes the two sides: the label of a live server (our commit does not describe
+        it), else the commit."""
         if self.device == "live":
             return f"label {self.label}" if self.label else ""
         return f"commit {self.commits}" if self.commits else ""
@@ -76,8 +76,8 @@ class Compared:
 
     @property
     def worse_by(self) -> float | None:
-        """By what share B is worse than A, negative where it is better, infinite against 0; None where neither
-        direction is worse or a value is missing."""
+        """Share by which B is worse than A, negative if it is better, infinite against 0. None if the metric has no
+        better direction or a value is missing."""
         better = definition(self.column.metric).better
         if better is None or self.a.median is None or self.b.median is None:
             return None
@@ -88,10 +88,12 @@ class Compared:
 
     @property
     def beyond_spread(self) -> bool:
-        """Whether B is worse on every common seed: the spread of the differences leaves out 0.
+        """Return whether B is worse on every common seed: the spread of the differences excludes 0. The comparison is
+        seed by seed, because seeds are different traces, and a metric may differ more between traces than by any
+        regression.
 
-        Seed by seed, because seeds are different traces, and between traces a metric may differ by more than
-        any regression.
+        Seed by seed, because seeds are different traces, and between traces a metric may differ by more than any
+        regression.
         """
         if self.difference.low is None or self.difference.high is None:
             return False
@@ -101,7 +103,7 @@ class Compared:
 
     @property
     def lost(self) -> int:
-        """On how many seeds A has a value and B has none."""
+        """Number of seeds on which A has a value and B does not."""
         return self.a.n - self.difference.n
 
 
@@ -117,7 +119,7 @@ class Cell:
     failed_b: int
     metrics: list[Compared]
     identical: bool = False
-    """Whether every request of every common seed had the same times and result on both sides."""
+    """True if every request of every common seed had the same times and result on both sides."""
 
     @property
     def label(self) -> str:
@@ -126,7 +128,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differing` are facts beside the cells' in which the two differ: name -> (in A, in B)."""
+    """`differing`: facts other than the cells' in which the two sides differ: name -> (in A, in B)."""
 
     a: Side
     b: Side
@@ -152,8 +154,8 @@ class Comparison:
             )
 
     def regressions(self, percent: float) -> list[str]:
-        """A sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds, that
-        was lost, and for each cell of which more points failed."""
+        """Return a sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds,
+        or that was lost, and for each cell with more failed points."""
         found = []
         versions = [side.version or side.folder for side in (self.a, self.b)]
         where = "(A is {}, B is {})".format(*versions)
@@ -267,7 +269,7 @@ def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Se
 
 
 def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]:
-    """The metrics to show; of the main ones those that any of the points has."""
+    """Return the metrics to show: of the main ones those that any point has."""
     headline = shown(point.values for point in points)
     if metrics:
         return asked_columns(metrics, headline)
@@ -284,7 +286,8 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Parameters besides the axes, the release of vLLM, and where step times come from.
+    """Return the differing parameters other than the axes, the release of vLLM, and the source of step times. A
+    parameter on one side only belongs to another version and is ignored.
 
     A parameter that only one side knows is of another version and says nothing.
     """
@@ -303,7 +306,7 @@ def _releases(side: Side) -> str:
 
 
 def _step_times(side: Side) -> str:
-    """Where they come from: real execution, the roofline, a profile by its origin, or somebody's endpoint."""
+    """Return the source of step times: real execution, the roofline, a profile by its origin, or an endpoint."""
     if side.device in REAL_DEVICES:
         return "real execution"
     if side.device == "live":

@@ -30,7 +30,7 @@ Verdict = Literal["within", "worse", "better", "missing", "points failed", "not 
 
 
 class Limit(NamedTuple):
-    """By how many percent a metric may get worse."""
+    """Percent by which a metric may get worse."""
 
     metric: str
     percent: float
@@ -79,7 +79,7 @@ class Judged:
 
 
 def parse(text: str) -> list[Limit]:
-    """The limits in `metric±x%`, several with blanks or commas between; UserError for what is none."""
+    """Parse limits written `metric±x%`, separated by blanks or commas; UserError for anything else."""
     limits = []
     for part in re.split(r"[\s,]+", text.strip()):
         found = _LIMIT.fullmatch(part)
@@ -96,7 +96,7 @@ def parse(text: str) -> list[Limit]:
 
 
 def check(limits: Sequence[Limit], comparison: Comparison) -> None:
-    """UserError for a metric of which neither more nor less is worse, and where seeds are too few to judge."""
+    """UserError for a metric without a better direction, and if there are too few seeds to judge."""
     for limit in limits:
         if definition(limit.metric).better is None:
             raise UserError(f"--gate {limit.metric}: neither more nor less of it is worse; leave it out.")
@@ -117,7 +117,7 @@ def more_runs(comparison: Comparison) -> str:
 
 
 def _by_share(limits: Sequence[Limit], comparison: Comparison) -> str:
-    """--fail-above as it could be given instead, and what it would decide."""
+    """Return --fail-above as the equivalent gate, and its decision."""
     percent = min(limit.percent for limit in limits)
     names = ",".join(limit.metric for limit in limits)
     found = comparison.regressions(percent)
@@ -167,7 +167,8 @@ def _judged(cell: Cell, compared: Compared, limit: Limit) -> Judged:
 
 
 def chance(differences: np.ndarray) -> float:
-    """How often differences of these sizes, each as likely with the other sign, have so large a sum or a larger one.
+    """Return the share of sign flips of these differences whose sum is at least as large. Exact up to 13 seeds; 9,999
+    draws from a fixed seed beyond.
 
     Exact up to 13 seeds, 9,999 draws from a fixed seed beyond.
     """
@@ -185,7 +186,7 @@ def chance(differences: np.ndarray) -> float:
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """How many limits hold, and how many were not judged."""
+    """Return the number of limits that hold and of limits that were not judged."""
     skipped = sum(each.verdict == "not judged" for each in judged)
     held = f"{sum(each.holds for each in judged)} of {counted(len(judged), 'limit')} hold"
     return held + (f", {skipped} not judged" if skipped else "")

@@ -1,4 +1,5 @@
-"""One sentence that says which of two sets of results is better, by how much, and in how many runs."""
+"""One sentence about two sets of results: the better one, the size of the difference, and the number of runs that
+agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from reports.tables.labels import counted
 MATERIAL = 0.05
 """A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""
 NOT_THE_SERVERS = LIVE[0].metric
-"""How late the load generator sent."""
+"""Metrics of the load generator's own send delay."""
 MOST_NAMED = 4
-"""Metrics that are named besides the first."""
+"""Number of metrics that are named after the first."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Change:
 
     @property
     def size(self) -> float:
-        """How many times larger or smaller, as a logarithm."""
+        """Ratio of the two values as a logarithm."""
         ratio = self.compared.ratio.median
         return abs(log(ratio)) if ratio else inf
 
@@ -83,7 +84,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def changed(compared: Compared) -> bool:
-    """Whether it got better or worse on every seed, and by more than `MATERIAL` in the middle."""
+    """Return whether the metric got better or worse on every seed, and by more than `MATERIAL` in the median."""
     difference, a = compared.difference, compared.a.median
     if compared.column.metric == NOT_THE_SERVERS or compared.worse_by is None:
         return False

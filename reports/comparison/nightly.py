@@ -1,8 +1,7 @@
-"""One night: what is run, what it is compared with, and the verdict that is stored beside it.
+"""One nightly run: its measurements, the earlier night that they are compared with, and the stored verdict.
 
-DIR/DATE/bench/          results of the bench, as of any run
-DIR/DATE/fidelity/       what `rehearse fidelity` wrote
-DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict, why}}}
+DIR/DATE/bench/ results of the bench, as of any run DIR/DATE/fidelity/ what `rehearse fidelity` wrote
+DIR/DATE/verdict.json {date, device, revision, passed, parts: {name: {verdict, why}}}
 """
 
 import json
@@ -67,7 +66,8 @@ def bench(night: Path) -> Part:
 
 
 def fidelity(night: Path, device: str, quick: bool) -> Part:
-    """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: as there, mechanics decide and the rest is told."""
+    """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: the mechanics decide, other numbers are only
+    reported."""
     from harness.calibration import fidelity
 
     if device not in REAL_DEVICES:

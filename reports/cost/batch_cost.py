@@ -29,8 +29,8 @@ FAILED = Column("failed", "failed", "turns", 1, 0)
 
 @dataclass(frozen=True)
 class Beside:
-    """Users beside so many documents. `cell`: the rest of the setting; `spreads`: over seeds, by metric; `ratios`: how
-    many times as much as without documents."""
+    """Online users with a number of documents in flight. `cell`: the rest of the setting; `spreads`: over seeds, by
+    metric; `ratios`: the value divided by the value without documents."""
 
     cell: tuple[Any, ...]
     documents: int
@@ -107,7 +107,7 @@ def cost_table(
 
 
 def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
-    """A sentence for each number of documents in flight of which some failed. `reasons`: how often each."""
+    """Return a sentence for each number of documents in flight at which some failed. `reasons`: counts by reason."""
     said = []
     for documents, counts in sorted(reasons.items()):
         if counts:
@@ -121,7 +121,7 @@ def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
 
 
 def reasons_of(folder: Path, points: Sequence[tuple[str, int]]) -> dict[int, Counter[str]]:
-    """Why documents failed, by how many were in flight. `points`: id and number of each."""
+    """Return the reasons of failed documents by number in flight. `points`: id and number of each."""
     from harness.records.results import find_record
 
     counts: dict[int, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Energy of GPUs, J: at the measured power of kernels where there is any, else at most, by the data sheets.
+"""Energy of GPUs, J: at the measured power of kernels if there is any, else an upper bound from the data sheets.
 
 Measured power is of a busy GPU: a step of one of its stages is under way, the host's share included. A step that
 computes prompts draws the mean of the power of attention and experts over many tokens, one that only decodes the mean
@@ -45,7 +45,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Energy:
-    """J on some basis, and at the data sheet's limit all the time; None where nobody says."""
+    """J on some basis, and at the data sheet's limit all the time; None if unknown."""
 
     basis: Basis | None
     j: float | None
@@ -62,8 +62,8 @@ class Energy:
 
 
 def energy(gpu: str, gpu_s: float | None, kernel_j: float | None, given: float | None) -> Energy:
-    """Returns the energy of so many GPU-seconds, at `given` W if a user gave any; `kernel_j`: what their busy ones
-    took (`kernel_j`).
+    """Return the energy of a number of GPU-seconds, at `given` W if the user set a power. `kernel_j`: energy of the
+    busy time (`kernel_j`).
     """
     limit = power().get(gpu)
     basis = basis_of(gpu, given)
@@ -114,7 +114,7 @@ def power() -> Mapping[str, float]:
 
 @cache
 def busy_power() -> Mapping[str, Busy]:
-    """Returns the power of the accelerators whose kernels' power was measured."""
+    """Return the power of the accelerators whose kernels' power was measured."""
     return {
         gpu: Busy(**{phase: float(np.mean(list(kinds.values()))) for phase, kinds in phases.items()})
         for gpu, phases in _facts()["kernels"].items()

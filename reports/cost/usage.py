@@ -31,7 +31,7 @@ from workloads.errors import UserError, nearest
 
 MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
 TOKENS = ("first_text", "text", "frame")
-"""Events whose value is the text tokens that reached a client."""
+"""Events whose value is the number of text tokens that reached a client."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,14 @@ def per_call_minute(price: float | None, on_line: float | None) -> float | None:
 
 
 def hardware(record: Record) -> tuple[str, int]:
-    """The GPU that the point's deployment stands on, and how many of it."""
+    """Return the GPU of the point's deployment and the number of GPUs."""
     deployment = _deployment(record)
     return deployment.gpu.name, _gpus(deployment)
 
 
 def usage(records: Sequence[Record], targets: Sequence[Target], tokens: bool = True) -> Usage:
-    """Medians over the points of one setting; without `tokens`, whose events are many, nothing of a million tokens."""
+    """Return medians over the points of one setting. Without `tokens`, whose events are many, there is no cost of a
+    million tokens."""
     each = [_usage(record, targets, tokens) for record in records]
     names = [field.name for field in fields(Usage)]
     return Usage(*(across_seeds(dict(enumerate(getattr(one, n) for one in each))).median for n in names))
@@ -136,7 +137,7 @@ def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:
 
 
 def _good(turns: pd.DataFrame, targets: Sequence[Target]) -> int:
-    """How many met the targets."""
+    """Return the number of turns that met the targets."""
     met = np.ones(len(turns), bool)
     for target in targets:
         met &= _each_met(turns, target)
@@ -144,7 +145,7 @@ def _good(turns: pd.DataFrame, targets: Sequence[Target]) -> int:
 
 
 def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
-    """Which turns meet a target by themselves; all, where a single turn cannot."""
+    """Return the turns that meet a target by themselves; all turns if the target is not one of single turns."""
     free = np.zeros(len(turns), bool)
     if target.metric == "continuity":
         unbroken = [is_continuous(gap_s) for gap_s in turns["max_gap_s"]]

@@ -34,7 +34,7 @@ def draw(run: Run) -> Picture | LeftOut:
 
 
 def controlled(point: Measured) -> bool:
-    """Whether a controller was on, or somebody was turned away."""
+    """Return whether a controller was on, or users were rejected."""
     return point.params.get("admission", "off") != "off" or bool(point.value("shed"))
 
 

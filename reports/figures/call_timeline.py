@@ -1,4 +1,4 @@
-"""One call with both channels: who sounds when, as waveforms where the sound was kept, and what the server told."""
+"""One call with both channels: who speaks when, as waveforms if the sound was kept, and the server's events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "call_timeline"
 LONGEST_S = 40.0
-"""No more of a call than this is drawn, so that a murmur can be seen. [chosen]"""
+"""Longest part of a call that is drawn, so that a backchannel can be seen. [chosen]"""
 MOST = 4
 """Variants that are drawn. [chosen]"""
 ENVELOPE_S = 0.02
@@ -87,7 +87,7 @@ def _chosen(spoken: Sequence[pd.DataFrame], kept: set[int]) -> int:
 
 
 def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
-    """Draw it, and return what there is to explain."""
+    """Draw the call and return the labels to explain."""
     events = point.events(session)
     kind, label = events["kind"].astype(str), events["stage"].astype(str)
     ends, lengths = events["t"].to_numpy(float), events["value"].to_numpy(float)

@@ -14,7 +14,7 @@ from reports.tables.labels import setting, short
 
 
 def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    """How many replies are heard without a break, as the load grows (LiveServe, Fig. 11 right)."""
+    """Draw the share of replies heard without a break over the load (LiveServe, Fig. 11 right)."""
     title = "Continuity: replies heard without a pause above 100 ms"
     axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
     if not run.spoken:
@@ -34,7 +34,7 @@ def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 
 
 def wasted_tokens(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    """How much was generated and never heard, as users interrupt more often (LiveServe, Fig. 16 left)."""
+    """Draw the share of generated tokens that nobody heard over the interruptions (LiveServe, Fig. 16 left)."""
     title = "Wasted tokens: generated and never heard, as users interrupt more often"
     if len(run.interruptions) < 2:
         return LeftOut("wasted_tokens", title, "it needs two probabilities p of an interruption or more")

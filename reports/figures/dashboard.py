@@ -88,6 +88,6 @@ def views_by_engine(
 
 
 def bold(points: Sequence[Measured]) -> str:
-    """How runs and their median are told apart, where there are several."""
+    """Return the line styles of single runs and of their median."""
     seeds = {point.seed for point in finished(points)}
     return "Thin lines are single runs, bold ones their medians. " if len(seeds) > 1 else ""

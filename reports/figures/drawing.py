@@ -50,9 +50,9 @@ def line(
     across: Mapping[Any, Spread] | None = None,
     across_factor: float = 1,
 ) -> dict[Any, tuple[Any, float]]:
-    """Medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out. Two are not
-    joined: a straight line would tell of what lies between them. With `across` they stand over its medians instead.
-    Returns where each x is drawn; one that nothing is known of has no entry in a legend."""
+    """Draw medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out. Two
+    points are not joined: a line would suggest values between them. With `across` they are drawn over its medians
+    instead. Returns the place of each x; a line without values gets no legend entry."""
     known = {x: spread for x, spread in spreads.items() if spread.median is not None}
     places = {x: (x, factor * (spread.median or 0)) for x, spread in known.items()}
     if across is not None:
@@ -88,22 +88,22 @@ def legend(figure: Figure, *more: Any, ncols: int = 4, **how: Any) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks of what is counted: there are no 2.5 sessions."""
+    """Put ticks at whole numbers only, for axes that count."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def identity(axes: Axes, low: float, high: float, within: float = 0.10) -> None:
-    """Where predicted is measured, from one value to another, and the band of so large an error around it."""
+    """Draw the line predicted = measured between two values, and a band of this relative error around it."""
     ends = np.array([low, high])
     axes.plot(ends, ends, color=INK, lw=0.9, zorder=1)
     axes.fill_between(ends, (1 - within) * ends, (1 + within) * ends, color=MUTED, alpha=0.12, lw=0, zorder=0)
 
 
 def plain_log(axis: Axis) -> None:
-    """A logarithmic axis whose ticks are round numbers without powers: 1, 2, 5, powers of ten alone on a long axis, and
-    even steps on one that is less than a decade long."""
+    """Give a logarithmic axis plain round ticks: 1, 2, 5; powers of ten alone on a long axis; even steps on an axis
+    shorter than a decade."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -132,7 +132,7 @@ def in_per_cent(axes: Axes, values: Iterable[float] = (0, 1)) -> None:
 
 
 def load_colours(count: int) -> list[str]:
-    """One for each of `count` loads in their order, dark to bright; to be told apart in grey too."""
+    """Return a colour for each of `count` loads in order, dark to bright, also distinguishable in grey."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -141,7 +141,7 @@ def load_colours(count: int) -> list[str]:
 
 
 def few_loads(items: Sequence[Item]) -> list[Item]:
-    """All of them, or of too many the first, the last and evenly what lies between."""
+    """Return all items, or of too many the first, the last and evenly spaced ones between."""
     if len(items) <= MOST_LOADS:
         return list(items)
     return [items[place] for place in np.linspace(0, len(items) - 1, MOST_LOADS).round().astype(int)]

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Draw = Callable[[Panels], Picture | LeftOut]
-"""Drawing function of a card: takes its runs by panel."""
+"""Draws a card's figure from its runs by panel."""
 Shown = Setting | Sequence[Measured] | Measure | Spread | float
-"""Where a number is measured: points of a setting, or these; a measure of it; or the number itself."""
+"""Source of a number: points of a setting, a list of points, a measure of them, or the number itself."""
 Series = Mapping[str, Mapping[Any, Shown]]
 """Label -> x, or group -> where it is measured."""
 Marks = Mapping[str, Mapping[Any, float | None]]
-"""Label -> x, or group -> the published value; None where there is none."""
+"""Label -> x, or group -> the published value; None if there is none."""
 Styles = Mapping[str, Look]
 Fill = Callable[["Axes", Panels], int | None]
 """Draws on axes; returns how many values it found, None where it does not count."""
@@ -73,7 +73,7 @@ class Grid(dict[str, Mapping[Any, Setting]]):
 
 
 def grid(panel: str, engines: Iterable[str], **axis: Sequence[Any]) -> Grid:
-    """These engines of a panel over the values of one parameter."""
+    """Return the series of these engines in a panel over the values of one parameter."""
     ((name, values),) = axis.items()
     found = Grid({engine: {x: of(panel, engine, **{name: x}) for x in values} for engine in engines})
     ticks = {"xticks": list(values)} if len(values) <= MOST_TICKS else {}
@@ -89,9 +89,9 @@ class Plot:
     points: Callable[[Panels], list[Measured]]
     """The points that it is made from."""
     spans: bool = False
-    """Whether it has bars over the seeds."""
+    """True if it has bars over the seeds."""
     marked: bool = False
-    """Whether it has published values."""
+    """True if it has published values."""
 
 
 def every(panels: Panels) -> list[Measured]:
@@ -109,9 +109,9 @@ def figure(
     paper: str = "paper",
     **more: Any,
 ) -> Draw:
-    """A card's `draw`: plots in rows of `columns` (0: in one), a legend of what is named on any of them, and a caption.
+    """Return a card's `draw`: plots in rows of `columns` (0: one row), a legend of all names in them, and a caption.
 
-    `points`: those that the figure is made from, where they are not those of its plots; `more`: see `picture`.
+    `points`: the points behind the figure, if they are not those of its plots; `more`: see `picture`.
     """
     columns = columns or len(plots)
     used = points or (lambda panels: [point for plot in plots for point in plot.points(panels)])
@@ -142,12 +142,11 @@ def picture(
     name: str = "",
     **shared: Any,
 ) -> Callable[[Callable[..., str | LeftOut]], Draw]:
-    """A card's `draw` from a function that fills `count` axes with its runs, and returns the caption.
+    """Return a card's `draw` from a function that fills `count` axes with its runs and returns the caption.
 
-    The caption ends with the points that the figure is made from, `points`, and says of `bars` that they span seeds.
-    There is no figure where none of these is finished. `modelled`: it shows a model that needs no runs. `paper` names
-    published values in the legend, `name` a picture that is no card's; `shared`: sharex, sharey and width_ratios of
-    matplotlib.
+    The caption ends with the points behind the figure, `points`, and explains `bars`. Without a finished point there
+    is no figure. `modelled`: it shows a model that needs no runs. `paper` names published values in the legend,
+    `name` a picture that is no card's; `shared`: sharex, sharey and width_ratios of matplotlib.
     """
 
     def decorate(fill: Callable[..., str | LeftOut]) -> Draw:
@@ -190,8 +189,9 @@ def lines(
     extra: Fill | None = None,
     **axes: Any,
 ) -> Plot:
-    """A quantity over x, or against another quantity: medians with bars over the seeds. `beside` writes x at the
-    markers, of more than two lines at the last ones of all but the first; `extra` adds to it."""
+    """Draw a quantity over x, or against another quantity: medians with bars over the seeds. `beside` returns the
+    text at a marker: at every marker of the first line, and of two lines; otherwise at the last one. `extra` draws
+    more."""
     axes = _shown(quantity, "y") | (_shown(against, "x") or getattr(series, "axes", {})) | axes
     factor, across_factor = _factor(axes, "ylabel"), _factor(axes, "xlabel") if against is not None else 1.0
 
@@ -246,7 +246,7 @@ def bars(
         width = 0.8 / max(map(len, beside.values()), default=1)
 
         def place(label: str, group: Any) -> float:
-            """Where a bar stands: those of a group beside one another."""
+            """Return the position of a bar; bars of a group are side by side."""
             labels = beside[group]
             return groups.index(group) + (labels.index(label) - (len(labels) - 1) / 2) * width
 
@@ -309,9 +309,9 @@ def distribution(
     marks: Marks | None = None,
     **axes: Any,
 ) -> Plot:
-    """The share of values up to x, pooled over finished points. `values`: a column of the request table over turns with
-    a spoken reply, of which those that were never answered keep the share below 1; or what to read off a point.
-    `marks`: by percentile."""
+    """Draw the share of values up to x, pooled over finished points. `values`: a column of the request table over
+    turns with a spoken reply (turns without an answer keep the share below 1), or a function of a point. `marks`: by
+    percentile."""
     axes = {"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes
     factor = _factor(axes, "xlabel")
 
@@ -349,7 +349,7 @@ def _marked(marks: Marks | None) -> bool:
 
 
 def _points(series: Series | Callable[[Panels], Series]) -> Callable[[Panels], list[Measured]]:
-    """The points that a series is measured at; those of the whole card where that is not known."""
+    """Return the points behind a series; those of the whole card if they are not known."""
     shown = [] if callable(series) else [at for by_x in series.values() for at in by_x.values()]
     if callable(series) or not all(isinstance(at, Setting | Sequence) for at in shown):
         return every
@@ -371,7 +371,7 @@ def _spread(at: Shown, quantity: Quantity | None, panels: Panels) -> Spread:
 
 
 def _shown(quantity: Quantity | None, side: str) -> dict[str, Any]:
-    """What a metric calls the axis of that side; what is no metric does not say."""
+    """Return the axis settings of a metric for that side; none for other quantities."""
     if not isinstance(quantity, str):
         return {}
     column = column_for(quantity, [*columns(spoken=True), *FRAMES])
@@ -384,7 +384,7 @@ def _shown(quantity: Quantity | None, side: str) -> dict[str, Any]:
 
 
 def _factor(axes: Mapping[str, Any], label: str) -> float:
-    """From the unit of quantities to that with which the name of an axis ends."""
+    """Return the factor from the unit of quantities to the unit at the end of the axis label."""
     unit = axes.get(label, "").rpartition(", ")[2].partition(" ")[0]
     return 1e-3 if unit.startswith("1000") else {"ms": 1000.0, "%": 100.0}.get(unit, 1.0)
 
@@ -451,7 +451,7 @@ def _dress(
     upwards: bool = True,
     **named: Any,
 ) -> None:
-    """What a form's further names say. `upwards`: values are on the y axis."""
+    """Apply the further names of a form. `upwards`: values are on the y axis."""
     if doubling:
         axes.set_xscale("log", base=2)
         axes.set_xticks(doubling, [f"{x:,g}" for x in doubling])

@@ -1,7 +1,7 @@
-"""Interaction sessions over time: latency, speech, pool and admission of a run, as curves that pictures are made of.
+"""Interaction sessions over time: curves of latency, speech, pool and admission of a run.
 
-A curve is a series over the time since the run began, in s. Buckets are 10 s, as in the figures of the Metronome paper,
-and stand at their middle.
+A curve is a series over the time since the run began, in s. Buckets are 10 s, as in the figures of the Metronome
+paper, and stand at their middle.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def speech(point: Measured) -> pd.Series:
 
 
 def misses(point: Measured) -> pd.Series:
-    """Frames whose latency exceeded the budget so far, by bucket of the dispatch."""
+    """Return the number of frames so far whose latency exceeded the budget, by bucket of the dispatch."""
     dispatch_s, latency_s = answered(point)
     total, _ = _summed(dispatch_s, latency_s > point.params["frame_s"])
     return total.cumsum()
@@ -65,7 +65,8 @@ def running(point: Measured) -> pd.Series:
 
 
 def waiting(point: Measured) -> pd.Series:
-    """Requests that waited for the engine after the last step before each second; without those that wait for users."""
+    """Return the requests that wait for the engine after the last step before each second, without those that wait
+    for users."""
     steps = point.record.table("steps")
     ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()
     times = np.arange(0.0, point.params["duration_s"] + 0.5)
@@ -78,7 +79,8 @@ def finished(points: Sequence[Measured]) -> list[Measured]:
 
 
 def median_run(points: Sequence[Measured]) -> list[Measured]:
-    """The finished run whose share of frames with speech is the median one, the lower of two; none without any."""
+    """Return the finished run with the median share of frames with speech (the lower of two); None without a finished
+    run."""
     ranked = sorted(
         finished(points), key=lambda point: (point.value("frames_with_speech") or 0.0, point.seed)
     )
@@ -100,7 +102,7 @@ def curves(
 
 
 LOWEST_MS, ABOVE = 0.2, 3.5
-"""Range of a latency axis: from here to so many budgets, so that pictures can be laid side by side."""
+"""Range of a latency axis, the upper end in budgets, so that pictures can be compared."""
 
 
 def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
@@ -161,7 +163,8 @@ def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _summed(times_s: np.ndarray, flags: np.ndarray) -> tuple[pd.Series, pd.Series]:
-    """How many flags are set in each bucket, and how many there are; by the middle of buckets that have some.
+    """Return the number of set flags and of all flags in each bucket, by the middle of non-empty buckets. A last
+    bucket shorter than half is merged into the one before, as in `harness.metrics.wall`.
 
     A last one that is less than half over is part of the one before, as in `harness.metrics.wall`.
     """

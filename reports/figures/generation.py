@@ -1,4 +1,4 @@
-"""How far generation runs ahead of the listener, in one long reply that every engine served.
+"""Lead of generation over playback in one long reply that every engine served.
 
 The same picture as LiveServe's Fig. 15 right. What is generated far ahead of playback is lost when the user
 interrupts.

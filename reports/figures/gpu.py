@@ -22,7 +22,7 @@ NAME, TITLE = "gpu_timeline", "One GPU, step by step"
 SMS = "sms"
 """Column of the step table, where a system divides a GPU: SMs that the step ran on."""
 STEPS = 150
-"""[chosen] steps of the first engine in the picture: few enough to be told apart."""
+"""Steps of the first engine in the picture: few enough to be distinguished. [chosen]"""
 _READS, _DECODES = 1.0, 0.45
 """Opacity of a step that computes prompts, and of one that only decodes."""
 
@@ -97,8 +97,8 @@ def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str,
 
 
 def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str], full: float) -> None:
-    """The last stage from below, the others from above: where two touch, the GPU is full, where they overlap, both
-    were given what is there once, as a step that had all ends after the next has begun."""
+    """Draw the last stage from below and the others from above. Where two touch, the GPU is full; where they overlap,
+    both were given the same SMs, because a step ended after the next had begun."""
     for stage, colour in looks.items():
         own = steps.loc[steps["stage"] == stage]
         sms = own[SMS].to_numpy(float)

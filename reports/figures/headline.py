@@ -1,4 +1,4 @@
-"""The answer as a picture: the metric that the first sentence tells, at its setting, over the load or side by side."""
+"""The answer as a picture: the metric of the first sentence at its setting, over the load or side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "answer"
 WIDTH_IN = 6.0
-"""So narrow that its words can still be read where it is as broad as a phone."""
+"""Width at which the text is still readable on a phone."""
 
 
 def told_looks(run: Run, answer: Answer) -> dict[str, Look]:
@@ -35,7 +35,8 @@ def told_looks(run: Run, answer: Answer) -> dict[str, Look]:
 
 
 def draw(run: Run, answer: Answer) -> Picture | None:
-    """Over the load, or else over p, where that was varied; else a bar for each variant. None for a single number."""
+    """Draw the answer over the load, or over p if that was varied, else as a bar for each variant. None for a single
+    number."""
     from matplotlib.figure import Figure
 
     fixed, look = dict(answer.fixed), told_looks(run, answer)

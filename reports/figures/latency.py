@@ -1,4 +1,4 @@
-"""How long users waited: the distribution of the time to first audio, one panel a load.
+"""Distribution of the time to first audio, one panel for each load.
 
 The share is over all started turns, so a curve that ends below 100 % had turns that were never answered.
 """
@@ -18,7 +18,7 @@ from reports.tables.labels import setting
 
 NAME = "latency_distribution"
 _LOADS = 3
-"""Panels: the smallest load, the largest, and what lies between as room permits."""
+"""Number of panels: the smallest load, the largest, and loads between as room permits."""
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:

@@ -45,7 +45,7 @@ FIRST = (
     "vllm:num_preemptions_total",
     "process_resident_memory_bytes",
 )
-"""In this order, where the server has them. Names: `engines.endpoint.metrics`, vLLM's `v1/metrics/loggers.py`."""
+"""Metrics in this order, if the server has them. Names: `engines.endpoint.metrics`, vLLM's `v1/metrics/loggers.py`."""
 
 _PARTS = ("_bucket", "_sum", "_count", "_info", "_created", "_quantile")
 """Ends of names that are parts of a distribution or no series."""
@@ -124,7 +124,7 @@ def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
 
 
 def readable(name: str) -> tuple[str, float]:
-    """A series as a reader says it, with the unit of what is drawn, and the factor from the series to that."""
+    """Return the readable name of a series with its unit, and the factor from the series to that unit."""
     rate = name.endswith("_total")
     base = name.removesuffix("_total")
     end, unit, factor = next((each for each in _UNITS if base.endswith(each[0])), ("", "", 1.0))
@@ -136,7 +136,7 @@ def readable(name: str) -> tuple[str, float]:
 
 
 def series_of(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:
-    """A name's series by the labels that tell them apart; of a counter the rate between polls."""
+    """Return a name's series by their distinguishing labels; for a counter the rate between polls."""
     rows = table.loc[(table["name"] == name) & table["value"].notna()]
     labelled = {text: json.loads(text) for text in dict.fromkeys(rows["labels"].astype(str))}
     same = {

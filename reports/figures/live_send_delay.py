@@ -1,4 +1,4 @@
-"""How late the load generator sent: the share of messages later than x, the limit, and the null server's floor."""
+"""Send delay of the load generator: share of messages later than x, the limit, and the null server's floor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "send_delay"
 LEAST_MS = 0.01
-"""Left edge; a timer that fires on its microsecond stands there too."""
+"""Left edge of the axis; timers that fire within their microsecond are drawn there too."""
 _POINTS = 2000
 """Points of a curve; more cannot be seen."""
 

@@ -1,4 +1,4 @@
-"""A live run as it went: how long each turn waited above, who was on line, turned away and lost below."""
+"""A live run over time: the wait of each turn above; concurrent, rejected and lost sessions below."""
 
 from __future__ import annotations
 

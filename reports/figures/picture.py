@@ -1,4 +1,4 @@
-"""Pictures: a figure with the words that explain it, or a sentence that says why there is none."""
+"""Pictures: a figure with its caption, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn picture. `name` is its file name; the caption says how to read it and what it was made from."""
+    """A drawn picture. `name` is its file name; the caption explains it and names the points behind it."""
 
     name: str
     title: str
     figure: Figure
     caption: str
     read_off: Mapping[str, Mapping[Variant, float]] = field(default_factory=dict)
-    """Numbers that the picture shows and no metric holds: name -> variant -> value."""
+    """Numbers in the picture that are not metrics: name -> variant -> value."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LeftOut:
 
 
 def made_from(points: Iterable[Measured], bars: bool = False) -> str:
-    """The points and seeds behind a picture, what its bars are, and what is missing from it."""
+    """Return the points and seeds behind a picture, the meaning of its bars, and its missing points."""
     points = list(dict.fromkeys(points))
     seeds = sorted({point.seed for point in points})
     failed = sum(point.error is not None for point in points)
@@ -59,7 +59,7 @@ def counts(points: Iterable[Measured], metric: str, noun: str) -> str:
 
 
 def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
-    """`params` without those that the workload lacks, and the first value of every other axis but `free`."""
+    """Return `params` without those that the workload lacks, and the first value of every other axis but `free`."""
     known = {name: value for name, value in params.items() if value is not None}
     return {**run.pinned(*free, *params), **known}
 

@@ -1,4 +1,4 @@
-"""How the KV pool fills, whether the straight line of the first minute foretold it, and what became of the requests."""
+"""Use of the KV pool over time, the linear prediction from the first minute, and the states of the requests."""
 
 from __future__ import annotations
 

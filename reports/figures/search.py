@@ -113,7 +113,7 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
 
 
 def _marks_held(one: Search) -> bool:
-    """Whether what holds gets a line: at an endpoint where more than one repeat says so."""
+    """Return whether the largest passing value gets a line: at an endpoint if more than one repeat passes."""
     return one.holds is not None and (not one.question.counts or len(one.step(one.holds).repeats) > 1)
 
 

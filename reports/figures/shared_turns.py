@@ -33,7 +33,8 @@ class TurnLog:
         return float(times[0]) if times.size else None
 
     def playback(self) -> list[tuple[float, float]]:
-        """When the reply was heard: (begin, end) of each stretch without a pause.
+        """Playback of the reply: (begin, end) of each stretch without a pause. The last one ends with the audio or
+        the barge-in.
 
         The last stretch ends with the audio, or with the barge-in.
         """
@@ -66,11 +67,11 @@ class SharedTurn:
 
     @property
     def followed(self) -> bool:
-        """Whether the same session had another turn under every variant."""
+        """True if the same session had another turn under every variant."""
         return all((self.session, self.turn + 1) in point.turns for point in self.points.values())
 
     def logs(self, variant: Variant, origin: str, turns: int = 1) -> list[TurnLog]:
-        """The log of this turn and of those after it; times since this column of its own row."""
+        """Return the log of this turn and the following ones; times count from this column of its own row."""
         events = self.points[variant].events(self.session)
         number = np.asarray(events["turn"])
         parts = [events.loc[number == turn] for turn in range(self.turn, self.turn + turns)]
@@ -107,7 +108,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 class ReplyLog:
-    """A reply that was heard to its end. Its times count from where those of the log do.
+    """A reply that was heard to its end. Its times have the origin of the log's times.
 
     `row` is its row of the request table. Text counts as the speech it stands for: the reply's seconds, shared out
     evenly over its text tokens.
@@ -119,14 +120,14 @@ class ReplyLog:
         self.thinker = _cumulative(log.times("token", "thinker"), log.values("token", "thinker") * token_s)
         self.delivered = _cumulative(log.times("audio"), log.values("audio"))
         self.decoded_s = log.times("token", "vocoder")
-        """When each packet of `delivered` left the vocoder."""
+        """Times at which each packet of `delivered` left the vocoder."""
         self._heard = np.array(log.playback())
         self.generation_span_s = float(self.talker[0][-1]) - (log.first("start", "talker") or 0.0)
         self.playback_span_s = float(self._heard[-1, 1] - self._heard[0, 0])
         self.generated_by_s = float(self.talker[0][-1])
-        """When the talker made its last frame."""
+        """Time of the talker's last frame."""
         self.heard_by_s = float(self._heard[-1, 1])
-        """When playback ended."""
+        """End of playback."""
         self.clock = np.linspace(0, self.heard_by_s, 400)
 
     def generated(self, clock: np.ndarray) -> np.ndarray:

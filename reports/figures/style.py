@@ -62,7 +62,7 @@ _LINES = ("-", "-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class Look:
-    """How one variant is drawn in every picture; marker and line tell it apart without colour."""
+    """The look of one variant in every picture; marker and line distinguish it without colour."""
 
     colour: str
     marker: str
@@ -126,7 +126,7 @@ def name_systems(figure: Figure, names: Mapping[str, str] = NAMES) -> None:
 
 
 def style() -> AbstractContextManager[None]:
-    """Holds while a picture is made and saved."""
+    """Return the context in which pictures are drawn and saved."""
     import matplotlib.style
 
     return matplotlib.style.context(str(files("reports.figures") / "rehearsal.mplstyle"))

@@ -42,7 +42,7 @@ def save(picture: Picture, folder: Path) -> str:
 
 
 def _no_mathematics(figure: Figure) -> None:
-    """Dollar signs of names and of a server's words stay as they are. Powers on logarithmic axes alone are typeset."""
+    """Keep dollar signs of names and server texts as they are. Only powers on logarithmic axes are typeset."""
     from matplotlib.text import Text
     from matplotlib.ticker import LogFormatter
 

@@ -26,7 +26,7 @@ MERGE_S = 0.25
 """Steps of a stage that are no further apart are drawn as one stretch of generation."""
 _LANES = ("playback", "talker", "thinker", "user")  # from below
 _LIVE_LANES = ("playback", "received", "user")
-"""Over sockets nobody sees when a server generates."""
+"""Lanes of a live run; over sockets the times of generation are unknown."""
 _HEIGHT = 0.62
 
 
@@ -69,7 +69,7 @@ def draw(run: Run) -> Picture | LeftOut:
 
 
 def _typical(turns: Sequence[SharedTurn], variant: Variant) -> SharedTurn:
-    """The turn of median length among those that have a successor; no picking of a fine example."""
+    """Return the turn of median length among those with a successor, so that no example is hand-picked."""
     candidates = [turn for turn in turns if turn.followed] or turns
     by_length = sorted(candidates, key=lambda turn: (turn.rows[variant]["heard_s"], turn.seed, turn.session))
     return by_length[len(by_length) // 2]

@@ -21,7 +21,7 @@ RATES = {
     "interruption_recall": "interruptions noticed",
 }
 PATIENCE = ("silence_duration_ms", "eagerness", "turn_detection", "min_duration_s", "min_words")
-"""Parameters of servers that say how long to wait, or how sure to be; the first that varies is drawn."""
+"""Parameters of servers for the waiting time or the certainty of an end of turn; the first that varies is drawn."""
 DELAY, RATE = "end_of_turn_delay_p50", "takeover"
 
 

@@ -1,1 +1,1 @@
-"""Live runs and searches: their verdicts, and what their records hold beside the ordinary."""
+"""Live runs and searches: verdicts, and the parts of their records that other runs do not have."""

@@ -32,8 +32,8 @@ G114_S = (0.150, 0.400)
 
 @dataclass(frozen=True)
 class Gaps:
-    """From the ends of turns to the first sounds of answers. Shares are over `n` turns, a turn that failed is among the
-    long ones; the percentiles are over answered ones, s."""
+    """Gaps from the ends of turns to the first sounds of answers. Shares are over `n` turns, where a failed turn
+    counts as a long gap; percentiles are over answered turns, s."""
 
     n: int
     p50_s: float | None
@@ -41,7 +41,7 @@ class Gaps:
     p95_s: float | None
     long: float | None
     within: tuple[float | None, float | None]
-    """Shares whose one-way delay, by the mapping, is up to each of `G114_S`."""
+    """Shares of turns whose equivalent one-way delay is up to each of `G114_S`."""
 
     @property
     def delay_p50_s(self) -> float | None:
@@ -118,7 +118,7 @@ SOURCE = "ITU-T P.804 (10/2017), Subjective diagnostic test method for conversat
 
 @dataclass(frozen=True)
 class Phase:
-    """A heading, what is under it, and the table: headings with units, rows of texts after axes and variant."""
+    """One phase: a heading, its note, and its table: headings with units, rows of texts after axes and variant."""
 
     name: str
     note: str
@@ -127,7 +127,7 @@ class Phase:
 
 
 def experience(run: Run) -> dict[str, Any] | None:
-    """The phases of a run in which somebody heard speech; None of another."""
+    """Return the phases of a run with spoken replies; none for other runs."""
     groups = _groups(run)
     if not any(
         point.value("audio_ttfp_p50") is not None or _duplex(point)

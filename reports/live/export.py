@@ -1,4 +1,4 @@
-"""A run of ours in other tools' formats: a file for each of its points.
+"""Runs in other tools' formats, a file for each point.
 
 llm-d's benchmark report is of version 0.2 (llm-d-benchmark, benchmark-report/llmd_benchmark_report/schema_v0_2.py):
 fields that it does not know are errors there, so what only we measure stands in `results.observability`, which takes
@@ -221,7 +221,7 @@ def _single(value: float | None, unit: str) -> dict[str, Any] | None:
 
 
 def _known(value: Any) -> Any:
-    """Without what is None."""
+    """Return the entries that are not None."""
     if isinstance(value, dict):
         return {name: _known(inner) for name, inner in value.items() if inner is not None}
     return value

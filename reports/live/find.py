@@ -1,4 +1,4 @@
-"""What a search found and what that costs, and what a measured point says of its targets."""
+"""The result of a search and its cost, and the sentence about each measured point."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,7 +28,7 @@ def label(one: Search) -> str:
 
 
 def sentences(one: Search) -> list[str]:
-    """Return sentences on the largest value that holds, on why no larger one does, and on seeds for which this was not
+    """Return sentences on the largest passing value, the reason against larger ones, and seeds that were not
     monotone."""
     over = one.question.over
     return [
@@ -94,7 +94,7 @@ def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
 
 
 class Shown(NamedTuple):
-    """A column of the table. `name` in the row; numbers are written with so many significant digits."""
+    """A column of the table. `name`: key in the row; numbers have this many significant digits."""
 
     name: str
     heading: str

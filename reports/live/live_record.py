@@ -1,7 +1,7 @@
-"""The parts of a live record that others lack: send delays, failures, and the server's own metrics.
+"""Parts of a live record that other records do not have: send delays, failures, and the server's own metrics.
 
-A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read here
-all the same, because they say why.
+A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read
+here all the same, because they say why.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
 
 DELAY_LIMIT_MS = "send_delay_limit_ms"
-"""The parameter that says how late is too late."""
+"""Parameter with the largest allowed send delay."""
 DEFAULT_LIMIT_MS = float(TargetParams.model_fields[DELAY_LIMIT_MS].default)
 """Send delay limit, ms, of points of device sockets. Their target is made for them."""
 
@@ -39,14 +39,14 @@ class Load:
     points: tuple[Measured, ...]
 
     def label(self, run: Run) -> str:
-        """Returns a label just long enough to tell it apart from the other loads of the run."""
+        """Return the shortest label that distinguishes it from the other loads of the run."""
         where = setting(dict(self.cell))
         named = self.variant.label if len(run.variants) > 1 or not where else ""
         return ", ".join(filter(None, [named, where]))
 
 
 def busiest(run: Run) -> list[Load]:
-    """The loads of the cell with the most sessions on line, of those with a point that counts if any has."""
+    """Return the loads of the cell with the most concurrent sessions; INVALID ones only if no other is there."""
     found = loads(run)
     counts = [load for load in found if any(point.error is None for point in load.points)] or found
     if not counts:
@@ -86,7 +86,7 @@ def invalid(point: Measured) -> bool:
 
 
 def loads(run: Run) -> list[Load]:
-    """Every load of which there is a live record, by cell and variant; INVALID ones too."""
+    """Return every load with a live record, by cell and variant, INVALID ones included."""
     found = [
         Load(
             variant,
@@ -100,16 +100,18 @@ def loads(run: Run) -> list[Load]:
 
 
 def delays_s(points: Sequence[Measured]) -> np.ndarray:
-    """How much later than scheduled each message was sent, of all these points, ascending, s."""
+    """Return the send delays of all messages of these points, ascending, s."""
     tables = [point.record.table("sends")["send_delay_s"].to_numpy(float) for point in points]
     joined = np.concatenate(tables) if tables else np.empty(0)
     return np.sort(joined[~np.isnan(joined)])
 
 
 def send_delay_limit_s(points: Sequence[Measured]) -> float | None:
-    """How late a send may be; a point with more than 5 % of its sends later is INVALID.
+    """Return the largest allowed send delay; a point with more than 5 % later sends is INVALID. None if the points
+    disagree.
 
-    None where the points do not agree on one."""
+    None where the points do not agree on one.
+    """
     limits = {point.params.get(DELAY_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
     return limits.pop() / 1000 if len(limits) == 1 else None
 
@@ -126,7 +128,7 @@ def floor_over(points: Sequence[Measured], name: str) -> float | None:
 
 
 def reasons(points: Sequence[Measured]) -> Counter[str]:
-    """How many turns failed for each reason; a session that was turned away is one of them."""
+    """Return the number of failed turns for each reason; a rejected session is one of them."""
     tables = [point.record.table("failures") for point in points if point.has("failures")]
     return Counter(reason for table in tables for reason in table["reason"].astype(str))
 
@@ -166,7 +168,8 @@ def _batch(run: Run) -> dict[str, Any] | None:
 
 
 def generator(run: Run) -> list[dict[str, Any]]:
-    """A row for each load: what was sent and how late, floor and server beside it, connections, whether it counts."""
+    """Return a row for each load: messages sent and their delay, floor and server, connections, and whether it
+    counts."""
     rows = []
     for load in loads(run):
         points, delays = load.points, delays_s(load.points)

@@ -1,4 +1,4 @@
-"""The verdict on a live run: of each load and target PASS, FAIL or INCONCLUSIVE, and of all together one sentence.
+"""The verdict on a live run: PASS, FAIL or INCONCLUSIVE for each load and target, and one sentence for all.
 
 All loads together PASS when each one does, FAIL when one does, and are INCONCLUSIVE otherwise: whoever names a load
 asks whether the server can handle it. A search asks for a number instead: it passes when it found one.
@@ -34,7 +34,7 @@ VERDICT = "verdict.json"
 EXIT = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 """Status of the command; 2 is a usage error."""
 STEP_S, SPARE = 5.0, 1.05
-"""Durations that are proposed are multiples of it, and so much longer, as turns differ. [chosen]"""
+"""Proposed durations are multiples of the first and longer by the second, because turns differ. [chosen]"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Load:
     name: str
     """`16 calls`."""
     short: str
-    """Without what is counted, `16`, where nothing else tells loads apart."""
+    """The name without its unit, `16`, if nothing else distinguishes the loads."""
     found: LoadVerdict
     on_line: float | None
     """Sessions on line in the steady window, on average."""
@@ -89,7 +89,8 @@ class Load:
 
     @property
     def decided_by_s(self) -> float | None:
-        """The duration with turns enough, if further ones are like those that were; None: no length is known to do."""
+        """Return the duration with enough turns, if further turns are like the measured ones; None if no duration is
+        known."""
         known = [_times(each) for each in self.found.undecided]
         if self.found.lost or self.duration_s is None or not known or None in known:
             return None
@@ -97,7 +98,7 @@ class Load:
         return STEP_S * math.ceil(self.duration_s * times / STEP_S)
 
     def told(self) -> str:
-        """Why it does not pass, or with what it does."""
+        """Return the reason why it does not pass, or the values with which it does."""
         if self.found.lost:
             return self.found.lost[0]
         if self.verdict == INCONCLUSIVE:
@@ -135,16 +136,16 @@ class Load:
 
 @dataclass(frozen=True)
 class LiveVerdict:
-    """`search`: what `--find` found, whose answer stands for all loads."""
+    """The verdict of all loads. `search`: the result of `--find`, which stands for all loads."""
 
     url: str
     asked: Asked
     default_for: str | None
-    """The kind of service whose default the targets are; None where they were given."""
+    """Kind of service whose default targets apply; None if targets were given."""
     loads: tuple[Load, ...]
     search: Search | None
     measured: str = ""
-    """When, and which build of the server: `2026-11-26 21:40 UTC, server build abc`."""
+    """Time of the measurement and build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
     @property
     def verdict(self) -> Verdict:
@@ -241,9 +242,9 @@ class LiveVerdict:
 
 
 def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
-    """The verdict on the points of a live run; None for any other, and where there is nothing to judge by.
+    """Return the verdict on the points of a live run; None for other runs, and if there are no targets.
 
-    `asked`: default: what its directory says, else the targets of a search there, else the default of what it serves.
+    `asked`: default: the targets in its directory, else those of its search, else the default of its kind of service.
     """
     if run.experiment.device != "live" or not run.points:
         return None
@@ -264,7 +265,7 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
 
 
 def _measured(run: Run) -> str:
-    """When the first of its points began, and the server's build where the user named it."""
+    """Return the time of its first point, and the server's build if the user named it."""
     begun = min(str(point.record.manifest.get("started", "")) for point in run.points)
     try:
         when = datetime.fromisoformat(begun).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -294,7 +295,7 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
-    """How much load it is, and in words, long and short."""
+    """Return the amount of the load, and its long and short name."""
     axis = next((name for name in ("rate", "c", "sessions") if name in cell), None)
     if axis is None and "path" in cell:  # loads that another tool put on, by their names
         name = short_name(cell["path"])
@@ -328,7 +329,8 @@ def _whole(text: str) -> str:
 
 
 def _times(judgement: Judgement) -> float | None:
-    """So many times as many turns decide it, if they are like these; None: not even many more would, or none was."""
+    """Return the factor of turns that decides it, if they are like the measured ones. None: no reasonable number
+    would, or there was no turn."""
     least = needed(judgement.target)
     if least is not None and 0 < judgement.n < least:
         return max(least / judgement.n, judgement.enough or 1)
@@ -336,13 +338,13 @@ def _times(judgement: Judgement) -> float | None:
 
 
 def _close(judgement: Judgement) -> bool:
-    """Whether many more turns like these would not decide it."""
+    """Return whether many more turns like these would not decide it."""
     enough = judgement.n >= (needed(judgement.target) or 1)
     return judgement.interval is not None and enough and judgement.enough is None
 
 
 def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
-    """A row of the table for each load and target, as text; what is of the load stands in its first row."""
+    """Return a table row for each load and target, as text; values of the load are in its first row."""
     return [
         {
             **_of_load(load, first=index == 0),

@@ -54,21 +54,22 @@ class Both:
 
     @property
     def difference_known(self) -> bool:
-        """Whether the client's median lies outside the bucket, so that the two are known to differ."""
+        """Return whether the client's median is outside the bucket, so that the two values are known to differ."""
         low, high = self.within
         return not low <= self.client_p50_s <= high
 
     @property
     def same(self) -> bool:
-        """Whether both saw as many: else somebody else called the server too, or tokens came several in a message."""
+        """Return whether both counted the same number; otherwise other clients called the server too, or messages had
+        several tokens."""
         return self.client_n == self.server_n
 
 
 def both_sides(scrape: pd.DataFrame, requests: pd.DataFrame, events: pd.DataFrame) -> list[Both]:
-    """TTFT and time between tokens, as far as the server tells them and there were completed replies in text.
+    """Return TTFT and time between tokens, as far as the server reports them and there were completed text replies.
 
-    `events`: columns t, kind, session, turn, stage, value of the log. The whole run counts at both ends, as a server's
-    histogram does not know when the steady window is.
+    `events`: columns t, kind, session, turn, stage, value of the log. The whole run counts at both ends, as a
+    server's histogram does not know when the steady window is.
     """
     found = []
     client = {"ttft": _first_tokens(requests), "itl": _gaps(events), "tpot": _per_reply(requests, events)}
@@ -90,7 +91,7 @@ def _both(name: str, values: np.ndarray, told: Observed) -> Both | None:
 
 
 def _first_tokens(requests: pd.DataFrame) -> np.ndarray:
-    """From the send to the first token, s; of turns that were typed."""
+    """Return the times from the send to the first token of typed turns, s."""
     typed = requests["turn_end_s"] == requests["turn_start_s"]
     done = requests.loc[typed & (requests["status"] == COMPLETED)]
     values = done["ttft_s"].to_numpy(float) - done["send_delay_s"].fillna(0.0).to_numpy(float)
@@ -104,7 +105,8 @@ def _gaps(events: pd.DataFrame) -> np.ndarray:
 
 
 def _per_reply(requests: pd.DataFrame, events: pd.DataFrame) -> np.ndarray:
-    """From a reply's first text to its last over the tokens after the first, by the server's own count, s."""
+    """Return for each reply the time from its first text to its last over the tokens after the first, by the server's
+    count, s."""
     spans = _text_events(events).groupby(["session", "turn"])["t"].agg(["min", "max"])
     done = requests.loc[requests["status"] == COMPLETED].join(spans, on=["session", "turn"])
     tokens = done["generated_entry"].to_numpy(float, na_value=np.nan)
@@ -131,7 +133,7 @@ HEADINGS = (
 
 
 def sides_of(point: Measured) -> list[Both]:
-    """Empty where nothing was scraped, or the server does not tell its latencies."""
+    """Return both sides; empty if nothing was scraped or the server does not report its latencies."""
     if not point.has("scrape") or not point.has("requests"):
         return []
     text = point.kinds("first_text", "text")

@@ -11,7 +11,8 @@ from workloads.files.yaml_file import shipped_yaml
 
 FITTED, CHOSEN = "calibrated", "chosen"
 KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}
-"""Tags that sources begin with, of what no data sheet says: to results of one system, to kernels of many GPUs, ours."""
+"""Tags at the beginning of sources that are not data sheets: fitted to results of one system, to kernels of many
+GPUs, chosen by us."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ def facts(
     model: str | None = None,
     model_facts: dict[str, Any] | None = None,
 ) -> list[Fact]:
-    """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` and `model` in the
-    place of those; none if unknown. `model_facts`: what the file `model` held."""
+    """Return the calibrated, then the chosen constants of a deployment, its model and its GPU (or `gpu` and `model`
+    instead); none if unknown. `model_facts`: content of the file `model`."""
     try:
         served = deployment_facts(deployment)
         hardware = hardware_facts()
@@ -62,7 +63,7 @@ def facts(
 
 
 def _read(model: str) -> dict[str, Any]:
-    """KeyError when there is no such model."""
+    """Return the model's facts; KeyError if there is no such model."""
     return shipped_yaml(yaml_files("models")[model])
 
 

@@ -1,4 +1,4 @@
-"""report.html of a group of figure cards: the claims, then each figure in the paper's form with what it rests on."""
+"""report.html of a group of figure cards: the claims, then each figure with its points and settings."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ WATCHED = (
     "max_len_hits",
     "streaming_queue_peak",
 )
-"""How the counters begin that a reader should see: where a policy or the pool gave way, and what the KV manager did."""
+"""Prefixes of counters that a reader should see: fallbacks of a policy or the pool, and actions of the KV manager."""
 
 _COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", FAILED: "worse", KEPT: "better", LOST: "worse"}
 
@@ -177,7 +177,7 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
 
 
 def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
-    """The picture, its SVG, and why there is none."""
+    """Return the picture, its SVG, and the reason if there is none."""
     figure = card.figure
     for suffix in ("svg", "pdf"):  # of an earlier report
         (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)

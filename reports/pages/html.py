@@ -1,7 +1,7 @@
-"""report.html: one self-contained file that says what was run, what came out, and what it rests on.
+"""report.html: one self-contained file with the run, its results and their basis.
 
-The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures
-also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures also lie
+beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 """
 
 import itertools
@@ -99,14 +99,14 @@ LIVE_PICTURES: tuple[Draw, ...] = (
     live_send_delay.draw,
     live_scrape.draw,
 )
-"""Besides, of runs over real sockets."""
+"""Additional pictures of runs over real sockets."""
 
 
 def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
     """Write report.html and the figures of a results directory, and return the report's path.
 
-    `asked`: metrics whose columns the tables have, instead of the main ones. UserError when the directory holds no
-    results, a damaged record, or cannot be written.
+    `asked`: metrics in the tables, instead of the main ones. UserError when the directory holds no results, a damaged
+    record, or cannot be written.
     """
     run = load_run(run_dir)
     if not run.points:
@@ -169,7 +169,7 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
 
 
 def _searched(run: Run) -> bool:
-    """Whether what it holds was searched for, so that the search's own sentence and picture are the answer."""
+    """Return whether the run is a search, so that the search's own sentence and picture are the answer."""
     return find.load_search(run) is not None
 
 
@@ -249,7 +249,7 @@ def _verdict(run: Run) -> dict[str, Any] | None:
 
 
 def _marked(groups: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether any value of a table is of too few events."""
+    """Return whether any value of a table has too few events."""
     return any(FEW in value["median"] for group in groups for row in group["rows"] for value in row["values"])
 
 
@@ -318,7 +318,7 @@ def _search(run: Run, searches: Searches | None) -> dict[str, Any] | None:
 
 
 def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
-    """Return the meanings of the table's columns, those of one family together."""
+    """Return the meanings of the table's columns, grouped by family."""
     headings = {column.metric: column.heading for column in columns}
     found = families({name: known.get(name) or definition(name) for name in headings})
     return [(", ".join(headings[name] for name in names), each) for names, each in found]

@@ -31,7 +31,7 @@ DRIFT_SPAN = 25
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:
-    """Write NAME.html, NAME.samples.parquet and NAME-STAGE-residuals.svg and .pdf beside the profile `path`.
+    """Write NAME.html, NAME.samples.parquet and NAME-STAGE-residuals.svg and .pdf next to the profile `path`.
 
     Returns the path of the page. UserError when the folder cannot be written.
     """
@@ -47,7 +47,7 @@ def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> P
 
 
 def tables(profile: Profile) -> list[Table]:
-    """For each stage: both forms with their errors, then what is known of drift and of interruption."""
+    """Return for each stage both forms with their errors, then drift and interruption."""
     found = []
     for name, stage in profile.stages.items():
         forms = [

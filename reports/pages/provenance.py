@@ -1,4 +1,4 @@
-"""The provenance of a run, told from the records themselves, and how far such runs were from real servers."""
+"""The provenance of a run, read from its records, and the known errors of such predictions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from workloads.files.yaml_file import shipped_yaml
 from workloads.registry import WORKLOADS
 
 Fact = dict[str, Any]
-"""label; value; perhaps more: a list of [name, value, what it means] to unfold."""
+"""One fact: label, value and perhaps more: a list of [name, value, meaning] to unfold."""
 
 
 def provenance(run: Run) -> list[Fact]:
@@ -47,7 +47,7 @@ def provenance(run: Run) -> list[Fact]:
 
 
 def _served(run: Run) -> list[Fact]:
-    """The deployment of an engine of ours; of a foreign endpoint where it is and what it speaks."""
+    """Return the deployment of one of our engines; for a foreign endpoint its address and protocol."""
     titles = deployment_titles(run)
     facts = [{"label": "Deployment", "value": "; ".join(titles)}] if titles else []
     targets = dict.fromkeys(_target(point.params) for point in run.points if point.params.get("url"))
@@ -63,7 +63,7 @@ def _target(params: Mapping[str, Any]) -> str:
 
 ERROR = "Error against real servers"
 PUT_IN = ("gpu", "model", "model_facts")
-"""Parameters that put something in the place of what a deployment says, as `reports.pages.facts` takes them."""
+"""Parameters that replace a part of a deployment, as arguments of `reports.pages.facts`."""
 
 
 def deployments(run: Run) -> list[tuple[Any, ...]]:
@@ -77,7 +77,7 @@ def deployments(run: Run) -> list[tuple[Any, ...]]:
 
 
 def deployment_titles(run: Run) -> list[str]:
-    """`name: what it is` of each deployment that was measured."""
+    """Return `name: title` of each measured deployment."""
     return [
         _named(name, _deployment_title(name))
         + (f"; with gpu={gpu}" if gpu else "")
@@ -112,8 +112,7 @@ def _engines(run: Run) -> list[Fact]:
 
 
 def _step_times(run: Run) -> list[Fact]:
-    """Where step times come from: measured ones with how well their fit met steps that it had not seen, others by
-    stage."""
+    """Return the source of step times: measured ones with the error of their fit on unseen steps, others by stage."""
     found: dict[str, Profile] = {}
     given: dict[str, None] = {}
     for point in run.points:
@@ -149,7 +148,7 @@ def _by_stage(run: Run) -> list[Fact]:
 
 
 def _known_errors(run: Run) -> list[Fact]:
-    """How far predictions for the models and GPUs of the run were from real runs, or that nobody knows."""
+    """Return the errors of predictions for the models and GPUs of the run, or the statement that none are known."""
     said: dict[str, None] = {}
     for point in run.points:
         if "step_times" not in point.record.manifest:
@@ -172,7 +171,7 @@ def voice_errors(names: Iterable[str]) -> list[Fact]:
 
 
 def voice_error(deployment: Deployment) -> str:
-    """How far predictions for a server that speaks were from real ones."""
+    """Return the errors of predictions for a server with spoken replies."""
     return deployment.known_error or f"of {deployment.name} none is known: no public run was held against it"
 
 
@@ -232,7 +231,7 @@ def _points(run: Run) -> str:
 
 
 def _traces(points: Iterable[Measured]) -> Fact:
-    """Whether all variants served the same users; one hash for each cell and seed."""
+    """Return whether all variants served the same users; one hash for each cell and seed."""
     points = list(points)
     served: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     for point in points:
@@ -282,7 +281,7 @@ def program(points: Iterable[Measured]) -> list[Fact]:
 
 
 def _order(manifests: list[Mapping[str, Any]]) -> list[Fact]:
-    """How the order of the points was found, and how busy the machine was as each began."""
+    """Return the order of the points, and the load of the machine as each began."""
     if not manifests:
         return []  # of an older version
     seeds = sorted({manifest["order_seed"] for manifest in manifests} - {None})
@@ -308,7 +307,7 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def time(points: Iterable[Measured]) -> str:
-    """When they were measured, and how long they served and took."""
+    """Return the time of the measurement, the time served, and the time taken."""
     manifests = [point.record.manifest for point in points]
     costs = [manifest["cost"] for manifest in manifests if "cost" in manifest]
     begun = min(datetime.fromisoformat(manifest["started"]) for manifest in manifests)

@@ -56,14 +56,14 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def _value(column: Column, points: Sequence[Measured]) -> dict[str, Any]:
-    """Median over seeds, range, and n of the run with the fewest events; of a tally they are in its text."""
+    """Return median over seeds, range, and n of the run with the fewest events; a tally has them in its text."""
     median, range_ = column.over(by_seed(points, column.metric))
     n = None if column.tally else events(points, column.metric)
     return {"median": median + column.few(n), "range": range_, "n": n}
 
 
 def classes(run: Run) -> list[dict[str, Any]]:
-    """For each cell of the grid and variant a row for each class, the most urgent first; empty without classes."""
+    """Return for each cell and variant a row for each class, the most urgent first; empty without classes."""
     names = class_names(point.values for point in run.points)
     groups = []
     for cell in run.cells if names else []:
@@ -78,8 +78,8 @@ def classes(run: Run) -> list[dict[str, Any]]:
 
 
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
-    """Return the results to see first, at the setting of the answer and with its variants: a tile for each metric in
-    which the variants differ, and the names of those in which they do not."""
+    """Return the first results at the setting of the answer: a tile for each metric in which the variants differ, and
+    the names of the metrics in which they do not."""
     found, alike = [], []
     for column in columns:
         values = {label: answer.by_seed(label, column.metric) for label in answer.named}
@@ -122,8 +122,8 @@ def _alike(column: Column, values: Mapping[str, Mapping[int, float | None]]) -> 
 
 
 def energies(run: Run) -> dict[str, Any] | None:
-    """For each cell of the grid and variant on modelled GPUs what a turn and a minute of conversation took, J; None
-    where nobody says."""
+    """Return for each cell and variant on modelled GPUs the energy of a turn and of a minute of conversation, J; None
+    if unknown."""
     groups, bases = [], []
     for cell in run.cells if run.points[0].point.device == "virtual" else []:
         rows = []
@@ -156,7 +156,7 @@ def failures(run: Run) -> list[dict[str, str]]:
 
 
 def sounds(run: Run) -> list[dict[str, str]]:
-    """Each call whose sound was kept, with its file as a path from the report."""
+    """Return each call whose sound was kept, with the path of its file from the report."""
     return [
         {
             "label": point.point.label,
@@ -234,7 +234,7 @@ def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measur
 
 
 def _tallied(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
-    """k of n beside k of n; better or worse where Wilson's intervals keep apart."""
+    """Return k of n next to k of n; better or worse if Wilson's intervals do not overlap."""
     first, second = (by_seed(points, column.metric) for points in (before, after))
     one, other = share(first).interval, share(second).interval
     verdict = ""
@@ -259,7 +259,8 @@ def _verdict(column: Column, difference: Spread) -> str:
 def ours(
     entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]
 ) -> dict[Variant, float | None]:
-    """Our median over seeds for each variant; None where the run has no such point.
+    """Return our median over seeds for each variant; None if the run has no such point. `read_off`: numbers from
+    pictures: name -> variant -> value.
 
     `read_off` holds the numbers that pictures found: name -> variant -> value.
     """

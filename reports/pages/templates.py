@@ -1,4 +1,4 @@
-"""Pages from the templates that stand beside the code."""
+"""Pages from the templates in this folder."""
 
 from importlib.resources import files
 from typing import Any

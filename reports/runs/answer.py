@@ -48,13 +48,13 @@ def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
 
 @dataclass(frozen=True)
 class Answer:
-    """The service of every variant at one setting; `sentence` says it, and tiles and chart show the same setting."""
+    """The service of every variant at one setting, as a sentence, tiles and a chart."""
 
     sentence: str
     fixed: Mapping[str, Any]
     """Load and share of interruptions, by the names of their parameters."""
     load: str | None
-    """Which of them is the load."""
+    """Parameter of the load."""
     column: Column
     """Column of the metric that users feel first."""
     variants: Mapping[str, Mapping[int, Finished]]
@@ -85,9 +85,10 @@ def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
 
 
 def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | None:
-    """At the highest load, and where users interrupt most, what each variant gave them.
+    """Return the service of each variant at the highest load and the highest share of interruptions.
 
-    Medians over the seeds that all variants finished: others would compare different users. None where there are none.
+    Medians over the seeds that all variants finished: others would compare different users. None if there is no such
+    seed.
     """
     if not points:
         return None
@@ -135,7 +136,7 @@ def labels(points: Sequence[Finished], axes: Sequence[str]) -> list[str]:
 
 
 ALIKE = 0.05
-"""Variants whose best and worst differ by no larger share of the larger are alike. [chosen]"""
+"""Relative difference between best and worst up to which variants are alike. [chosen]"""
 
 
 def _question(
@@ -159,8 +160,8 @@ def _question(
 
 
 def _apart(metric: str, variants: Mapping[str, Mapping[int, Finished]], every_seed: bool = False) -> float:
-    """By what share of the larger the medians of the best and the worst variant differ. 0 where somebody lacks the
-    metric or it has no better direction, and, for `every_seed`, where one seed says otherwise."""
+    """Return the relative difference between the medians of the best and the worst variant. 0 if a variant lacks the
+    metric or it has no better direction and, for `every_seed`, if one seed disagrees."""
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in variants.values())))
     values = [[by_seed[seed].values.get(metric) for seed in seeds] for by_seed in variants.values()]
     known = [[value for value in each if value is not None] for each in values]
@@ -194,7 +195,7 @@ def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
 
 
 def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
-    """The variants, which come with the best first; the verb stands with the first alone."""
+    """Return the variants as text, the best first; the verb follows the first alone."""
     texts = {label: metric.said(value) for label, value in found.items()}
     best, *others = found
     if others and len(set(texts.values())) == 1:

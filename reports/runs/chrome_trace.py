@@ -23,7 +23,7 @@ from harness.records.record import Record
 from reports.runs.placement import deployment_of, place
 
 USERS = 1
-"""The process of the users; those of GPUs and of others follow."""
+"""Process of the users; processes of GPUs and others follow."""
 THREADS = 1000
 """Threads are numbered from here, as one with the number of its process would be taken for its main thread."""
 QUEUES = ("running", "waiting", "held")
@@ -199,7 +199,7 @@ OF_FRAME = {"fed": "step", "frame_out": "return"}
 
 
 class RequestSlices:
-    """From the log, in its order, to slices: of sessions, turns and frames, of requests at a stage, of ticks."""
+    """Convert the log, in order, to slices: sessions, turns and frames, requests at a stage, ticks."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
@@ -251,7 +251,7 @@ class RequestSlices:
 
     @staticmethod
     def _next(kind: str, track: _Track | None) -> bool:
-        """Whether a phase begins: a request arrives once, and of its tokens the first ends the prefill."""
+        """Return whether a phase begins: a request arrives once, and its first token ends the prefill."""
         return kind == "arrive" if track is None else kind != "arrive" and track.phase != AT_STAGE[kind]
 
     def _of_user(self, kind: str, key: Key, now: int) -> Iterator[Event]:
@@ -269,14 +269,14 @@ class RequestSlices:
             yield from self._close_up_to(over, session, turn, now)
 
     def _close_up_to(self, over: str, session: int, turn: int, now: int) -> Iterator[Event]:
-        """Close what is open of a session's frames, the newest of which is `turn`."""
+        """Close the open slices of a session's frames up to `turn`, the newest."""
         done = self._done.setdefault(over, {})
         for frame in range(done.get(session, -1) + 1, turn + 1):
             yield from self._close((over, session, frame), now)
         done[session] = max(done.get(session, -1), turn)
 
     def _phase(self, key: Key, phase: str, now: int) -> Iterator[Event]:
-        """End the phase before, and begin this one; the first opens the slice that holds them all."""
+        """End the previous phase and begin this one; the first opens the slice around all phases."""
         if key not in self._tracks:
             self._tracks[key] = _Track(now)
             yield from self._mark("b", key, _title(key), now)

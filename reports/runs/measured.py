@@ -1,4 +1,4 @@
-"""A run as a reader sees it: which variants were measured, at which cells of the grid, and with what.
+"""A run for readers: its variants, the cells of the grid, and the measured points.
 
 A *variant* is an engine with the values of those axes that are the engine's own parameters, and the release of vLLM
 where several are run; a *cell* is the rest of the grid, which all variants share. So a grid over `u2_mode` compares
@@ -49,7 +49,7 @@ class Measured:
     point: Point
     record: Record
     error: str | None
-    """Why it failed; None when it did not."""
+    """Reason for the failure; None for a finished point."""
 
     @property
     def seed(self) -> int:
@@ -84,7 +84,7 @@ class Measured:
 
     @property
     def kept(self) -> dict[str, float | None]:
-        """Every metric, also those that a failed point keeps on disk: no results, but they say what was measured."""
+        """Every metric, also those that a failed point keeps on disk: not results, but they show what was measured."""
         return {name: metric["value"] for name, metric in self.record.metrics.items()}
 
     @property
@@ -102,7 +102,7 @@ class Measured:
         return self.record.metrics if self.error is None else {}  # INVALID ones keep theirs on disk
 
     def has(self, table: str) -> bool:
-        """Whether it left such a table; an INVALID point has some."""
+        """Return whether it has such a table; an INVALID point has some."""
         return self.record.has(table)
 
     @cached_property
@@ -146,7 +146,7 @@ class Run:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """Return the variants, those of the baseline first."""
+        """Return the variants, the baseline's first."""
         found = dict.fromkeys(point.variant for point in self.points)
         return sorted(found, key=lambda variant: variant.engine != self.baseline)
 
@@ -164,37 +164,37 @@ class Run:
 
     @cached_property
     def spoken(self) -> bool:
-        """Whether any reply was spoken; else the first text token is what users wait for."""
+        """True if any reply was spoken; otherwise users wait for the first text token."""
         return any(point.value("audio_ttfp_p50") is not None for point in self.points)
 
     @cached_property
     def frames(self) -> bool:
-        """Whether interaction sessions were served, frame by frame, and not turns."""
+        """True if interaction sessions were served, frame by frame, and not turns."""
         return any("frames_with_speech" in point.record.metrics for point in self.points)
 
     @cached_property
     def duplex(self) -> bool:
-        """Whether microphones stayed open, so that servers had to find the ends of turns."""
+        """True if microphones stayed open, so that servers had to detect the ends of turns."""
         return any("end_of_turn_delay_p50" in point.record.metrics for point in self.points)
 
     @cached_property
     def live(self) -> bool:
-        """Whether clients spoke over real sockets, so that each send has a send delay."""
+        """True if clients spoke over real sockets, so that each send has a send delay."""
         return any(point.has("sends") for point in self.points)
 
     @cached_property
     def top(self) -> int | None:
-        """The largest c, of those with a point that counts if any has; None where nobody set one."""
+        """The largest c, among counting points if there are any; None if c was not set."""
         counting = {point.params["c"] for point in self.points if point.error is None and "c" in point.params}
         return max(counting - {None}, default=next(reversed(self.values("c")), None))
 
     @cached_property
     def interruptions(self) -> list[float]:
-        """The probabilities p with which users interrupt, ascending; empty where nobody could."""
+        """The probabilities p with which users interrupt, ascending; empty without spoken replies."""
         return self.values("p") if self.spoken else []
 
     def leads(self, variant: Variant) -> bool:
-        """Whether it is the first variant of its engine, which stands for the engine beside a paper."""
+        """Return whether it is the first variant of its engine, which is compared with a paper."""
         return variant == next(other for other in self.variants if other.engine == variant.engine)
 
     def at(self, variant: Variant, **params: Any) -> list[Measured]:
@@ -211,7 +211,7 @@ class Run:
         return sorted({point.params[name] for point in self.points if point.params.get(name) is not None})
 
     def pinned(self, *free: str) -> dict[str, Any]:
-        """The first value of every shared axis but `free`: what a picture with these axes holds fixed."""
+        """Return the first value of every shared axis but `free`: the fixed settings of a picture with these axes."""
         first: dict[str, Any] = {}
         for cell in self.cells:
             for axis, value in cell:
@@ -221,7 +221,7 @@ class Run:
 
 
 def load_run(folder: Path) -> Run:
-    """Read a results directory; UserError if it is none, or holds a damaged or newer record."""
+    """Read a results directory; UserError if it is not one, or a record in it is damaged or newer."""
     experiment, rows = read_results(folder)
     points = []
     for row in rows:

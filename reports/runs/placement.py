@@ -1,4 +1,4 @@
-"""Which GPUs a replica of a record's deployment ran on."""
+"""GPUs of a replica of a record's deployment."""
 
 from engines.deployments import Deployment
 from engines.server import ServerParams, resolve
@@ -9,7 +9,7 @@ PASSES = ("vision", "prefill", "decode")
 
 
 def deployment_of(point: Point) -> Deployment | None:
-    """None of an endpoint of others, of which nothing is known."""
+    """Return the deployment; None for a foreign endpoint, which is unknown."""
     params = point.server_params
     return resolve(ServerParams.of(params)) if "deployment" in params else None
 

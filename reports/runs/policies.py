@@ -9,11 +9,11 @@ from reports.runs.measured import Measured, Run
 from reports.tables.labels import counted
 
 PEAKS = ("pinned_blocks", "streaming_queue_peak")
-"""Counters that are the most at one time: the largest of several points is told, not the sum."""
+"""Counters that are maxima: of several points the largest is reported, not the sum."""
 
 
 def totals(points: Iterable[Measured]) -> Counter[str]:
-    """The counters of these points together, of those that finished."""
+    """Return the sums of the counters over these finished points."""
     found: Counter[str] = Counter()
     for point in points:
         for name, count in point.record.counters.items() if point.error is None else ():
@@ -23,7 +23,8 @@ def totals(points: Iterable[Measured]) -> Counter[str]:
 
 
 def order_sentences(run: Run, never: bool = False) -> list[str]:
-    """For each variant with a policy: in how many rounds its order mattered; `never`: only where it never did."""
+    """Return for each variant with a policy the number of rounds in which its order mattered; `never`: only those
+    with 0."""
     sentences = []
     for variant in run.variants:
         found = totals(run.at(variant))
@@ -39,7 +40,7 @@ def order_sentences(run: Run, never: bool = False) -> list[str]:
 
 
 def identical_sentences(run: Run) -> list[str]:
-    """Variants whose requests are all alike, and in how many of the points that both finished."""
+    """Return sentences on variants whose requests are identical, with the number of common finished points."""
     by_place: dict[Any, dict[str, Measured]] = {}
     for point in run.points:
         if point.error is None and point.has("requests"):
@@ -55,7 +56,7 @@ def identical_sentences(run: Run) -> list[str]:
 
 
 def same_requests(a: Measured, b: Measured) -> bool:
-    """Whether two points served every request at the same times with the same result."""
+    """Return whether two points served every request at the same times with the same result."""
     sums = [point.record.manifest.get("files", {}).get("requests.parquet") for point in (a, b)]
     if None not in sums and sums[0] == sums[1]:
         return True
@@ -65,7 +66,7 @@ def same_requests(a: Measured, b: Measured) -> bool:
 
 
 def counters(run: Run) -> dict[str, Any] | None:
-    """A row for each counter, a column for each variant that has any; None where nobody counted."""
+    """Return a row for each counter and a column for each variant with counters; None without any."""
     found = {variant.label: totals(run.at(variant)) for variant in run.variants}
     found = {label: each for label, each in found.items() if each}
     names = sorted({name for each in found.values() for name, count in each.items() if count})

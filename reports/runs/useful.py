@@ -1,4 +1,4 @@
-"""Useful RPS: of the loads that a run swept, the highest whose listeners hear unbroken speech."""
+"""Useful RPS: the highest measured load at which listeners hear unbroken speech."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True)
 class UsefulRps:
-    """The highest useful load in 1/s, or None; `reason` says in a sentence why it is that."""
+    """The highest useful load in 1/s, or None; `reason` explains it in a sentence."""
 
     value: float | None
     reason: str
@@ -60,7 +60,7 @@ def useful_rps(points: Iterable[LoadPoint]) -> UsefulRps:
 
 
 def _why_not(seeds: dict[int, float | None]) -> str:
-    """Why a load does not qualify; empty when it does."""
+    """Return the reason why a load does not qualify; empty if it does."""
     known = [continuity for continuity in seeds.values() if continuity is not None]
     if len(known) < len(seeds):
         return f"continuity unknown for {len(seeds) - len(known)} of {len(seeds)} seeds"
@@ -72,7 +72,7 @@ def _why_not(seeds: dict[int, float | None]) -> str:
 
 
 def _too_few(seeds: dict[int, float | None]) -> bool:
-    """Whether all is known of a load, but of too few seeds."""
+    """Return whether a load is fully known but has too few seeds."""
     return len(seeds) < MIN_SEEDS and None not in seeds.values()
 
 
@@ -85,7 +85,8 @@ LOAD_AXES = {"rate": "sessions per second offered", "c": "requests per second th
 
 
 def useful_loads(run: Run) -> dict[str, Any] | None:
-    """A row for each variant and each setting of the other axes; None when no load was varied or nobody spoke."""
+    """Return a row for each variant and each setting of the other axes; None if no load was varied or there is no
+    speech."""
     axis = next((name for name in LOAD_AXES if len(run.values(name)) > 1 and _swept(run, name)), None)
     if axis is None or not run.spoken:
         return None

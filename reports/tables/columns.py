@@ -1,4 +1,4 @@
-"""Which metrics a table shows, and how a number is written."""
+"""Columns of tables, and the format of their numbers."""
 
 import difflib
 import re
@@ -25,7 +25,7 @@ _STATISTIC = re.compile(r"(?:P[\d.]+|mean|longest|largest)(?= )", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Column:
-    """One metric as a reader sees it; `factor` takes the metric's unit to the one shown."""
+    """One metric as shown to readers; `factor` converts the metric's unit to the one shown."""
 
     metric: str
     heading: str
@@ -33,7 +33,7 @@ class Column:
     factor: float
     digits: int
     first: bool = True
-    """Whether it belongs to what a reader should see first."""
+    """True if a reader should see it first."""
     tally: bool = False
     """Something that a run has or has not, shown as k of n runs."""
 
@@ -60,7 +60,7 @@ class Column:
         return f"{self.text(low, sign)} to {self.text(high, sign)}"
 
     def over(self, values: Mapping[int, float | None]) -> tuple[str, str]:
-        """Over seeds: the median, and lowest to highest; of a tally k of n, and Wilson's interval in %."""
+        """Return over seeds the median, and lowest to highest; for a tally k of n, and Wilson's interval in %."""
         if not self.tally:
             spread = across_seeds(values)
             return self.text(spread.median), self.range(spread)
@@ -87,8 +87,8 @@ def spoken(column: Column) -> str:
 
 
 def fewest(measured: Iterable[tuple[float | None, int]]) -> int | None:
-    """The events behind a median over runs, given each run's value and n: those of the run with the fewest, for a
-    percentile is no better than its weakest run. None where no run has a value."""
+    """Return the events behind a median over runs, given each run's value and n: those of the run with the fewest,
+    because a percentile is no better than its weakest run. None if no run has a value."""
     return min((n for value, n in measured if value is not None), default=None)
 
 
@@ -118,34 +118,34 @@ FRAMES = (
     Column("admitted", "admitted", "sessions", 1, 0, first=False),
     Column("shed", "shed", "sessions", 1, 0, first=False),
 )
-"""The headline metrics of interaction sessions: what the dashboard says, what users got, and what it came from."""
+"""Headline metrics of interaction sessions: dashboard values, service to users, and causes."""
 
 
 SESSIONS = (
     Column("session_time_p50", "session P50", "s", 1, 1),
     Column("session_pace_p50", "turns", "1/min", 1, 1, first=False),
 )
-"""How long a whole session takes, where nobody listens or speaks: an agent's task."""
+"""Time of a whole session without speech, such as an agent's task."""
 JOBS = (
     Column("job_time_p50", "job P50", "s", 1, 1),
     Column("job_recorded_p50", "recorded P50", "s", 1, 1),
     Column("job_tool_time_mean", "tools", "s, mean", 1, 1, first=False),
     Column("job_model_time_mean", "model", "s, mean", 1, 1, first=False),
 )
-"""How long jobs of agents take, beside how long they took when they were recorded."""
+"""Time of agents' jobs, next to their recorded time."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
     Column("send_delay_p99", "send delay P99", "ms", 1000, 2, first=False),
     Column("shed", "shed", "sessions", 1, 0, first=False),
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
-"""Over real sockets: whether the load generator kept time, and whom the server let down."""
+"""Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
 ON_LINE = Column("on_line_mean", "users", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
-"""At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
+"""Metrics of the load at a live endpoint, in a closed and an open loop."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
-"""At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
+"""Turns at a live endpoint that no metric covers, because the load was not the planned one when they were asked."""
 
 
 def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> list[str]:
@@ -266,7 +266,8 @@ def columns(spoken: bool) -> list[Column]:
 
 
 def column_for(quantity: str, shown: Sequence[Column]) -> Column:
-    """How to write any metric: as its column or another statistic's is, else as its unit asks.
+    """Return the column of any metric: its own, another statistic's, or one by its unit. A name that is not a metric
+    is a time in s that a picture read off.
 
     What is no metric is a time in s that a picture read off.
     """
@@ -304,8 +305,8 @@ PERCENTILE = re.compile(r"p(\d{2})")
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The metrics in `ttfp_p95,p99,continuity`, by their names; `ttfp` is short for `audio_ttfp`, and a percentile by
-    itself stays as it is, since each kind of run waits for something else. UserError for what is none of them."""
+    """Parse metrics such as `ttfp_p95,p99,continuity`; `ttfp` is short for `audio_ttfp`, and a percentile alone stays
+    as it is, because each kind of run waits for something else. UserError for an unknown metric."""
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not names:
         raise UserError(
@@ -355,12 +356,12 @@ _PERCENTILE = re.compile(r"_p(\d{2,3})$")
 
 
 def least_events(metric: str) -> int:
-    """So many events the metric needs, before it says more than the slowest of them; 1 where it is no percentile.
+    """Return the number of events from which a percentile is not just the slowest event; 1 for other metrics.
 
     Of n events, n × (1 − q) are expected beyond the q-quantile. With less than one there, the percentile is a number
     between the two largest, as its rank from 0, (n − 1) × q (Hyndman and Fan 1996, type 7, NumPy's default), is above
-    n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100. `NAME_p999` is
-    P99.9.
+    n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100. `NAME_p999`
+    is P99.9.
     """
     found = _PERCENTILE.search(metric)
     if found is None:
@@ -370,14 +371,17 @@ def least_events(metric: str) -> int:
 
 
 def too_few(metric: str, n: int) -> bool:
-    """Whether a value of the metric over `n` events is one of fewer than it needs; not of none, which is no value."""
+    """Return whether a value of the metric over `n` events has fewer than it needs; False for n = 0, which has no
+    value."""
     return 0 < n < least_events(metric)
 
 
 def families(vocabulary: Mapping[str, Definition]) -> list[tuple[list[str], Definition]]:
-    """Metrics that differ in their statistic alone, told once: P50, P90 and mean of the same thing.
+    """Group metrics that differ only in their statistic: P50, P90 and mean of the same quantity. Returns the names of
+    each family, in the order of the vocabulary, with one definition for all its statistics.
 
-    Returns the names of each family, in the order of the vocabulary, with one definition that has all their statistics.
+    Returns the names of each family, in the order of the vocabulary, with one definition that has all their
+    statistics.
     """
     found: dict[tuple[str, Definition], dict[str, str]] = {}
     for name, each in vocabulary.items():

@@ -42,8 +42,7 @@ def print_tables(tables: Iterable[Table], console: Console) -> None:
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each row, with numbers as they are and not as they are shown, and one of headings: all names that any
-    row has."""
+    """Return a CSV line for each row, with unrounded numbers, and a line of headings: all names that any row has."""
     flat = [dict(_flat(row)) for row in rows]
     text = io.StringIO()
     headings = dict.fromkeys(name for row in flat for name in row)

@@ -54,7 +54,7 @@ REPORT_ONLY = (
 LIVE_REPORT_ONLY = ("completed_rps",)
 """Metrics that a live run leaves out in favour of the load generator's figures."""
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
-"""And those that 80 columns have no room for: of live runs with the send delay, of others for their n."""
+"""Metrics without room in 80 columns: with the send delay for live runs, otherwise to make room for n."""
 LOAD = (*LIVE, ON_LINE, CAME)
 """Columns of the load; they show medians alone."""
 N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"
@@ -68,7 +68,7 @@ def results_table(
 ) -> Group:
     """Return the table, the table of request classes if there are any, and why each failed point failed.
 
-    Without `ranges` they fit 80 columns. `asked`: metrics to show instead of the main ones.
+    Without `ranges` it fits 80 columns. `asked`: metrics to show instead of the main ones.
     """
     table = main_table(experiment, rows, out, ranges, asked)
     failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
@@ -99,7 +99,7 @@ def main_table(
 
 
 def _add(table: Table, heading: str, wide: bool) -> None:
-    """A column of numbers. Rich breaks within the words of what is too wide, so a narrow table is given its lines."""
+    """Add a column of numbers. Rich breaks long headings within words, so a narrow table breaks them at spaces."""
     table.add_column(heading if wide else heading.replace(" ", "\n"), justify="right", no_wrap=not wide)
 
 
@@ -119,7 +119,7 @@ def _filled(
 
 
 def _tells_n(column: Column, ranges: bool) -> bool:
-    """Not of what tells of the load itself; where there is no room, of what users felt alone."""
+    """Return whether the column gets n: not for metrics of the load; without room only for what users felt."""
     if column.tally or column in LOAD:
         return False
     felt = least_events(column.metric) > 1 or column.unit.startswith("%")
@@ -127,7 +127,7 @@ def _tells_n(column: Column, ranges: bool) -> bool:
 
 
 def _n(members: Sequence[Row], column: Column) -> int | None:
-    """The events behind the column's median; None where it tells none."""
+    """Return the events behind the column's median; None if it has none."""
     return None if column.tally or column in LOAD else _events(members, column.metric)
 
 
@@ -161,8 +161,8 @@ def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
 def results_data(
     experiment: Experiment, rows: Sequence[Row], asked: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """The rows of the table for programs: every setting, fixed ones too, and every metric (or those that are asked
-    for) over the seeds, in its own unit.
+    """Return the rows of the table for programs: every setting, fixed ones too, and every metric (or the requested
+    ones) over the seeds, in its own unit.
 
     `n` is of the run with the fewest events, `runs` how many runs have a value, and `few` whether n is less than the
     percentile needs.
@@ -297,7 +297,7 @@ def _cell(experiment: Experiment, row: Row) -> list[Any]:
 
 
 def _runs(members: Sequence[Row]) -> Text:
-    """How many count; of those that do not, whether it was the load generator's fault."""
+    """Return the number of counting runs and, for others, whether the load generator was the cause."""
     ok = sum(row["status"] == "ok" for row in members)
     if ok == len(members):
         return Text(str(ok))

@@ -1,1 +1,1 @@
-"""Traces as pictures: a function per picture, a page that holds them, fitted generators beside real data."""
+"""Pictures of traces: a function per picture, a page for all, and fitted generators next to real data."""

@@ -1,5 +1,5 @@
-"""When users come: how many by when, and the gaps between them, beside the law they were drawn from, another trace, or
-a Poisson process."""
+"""Arrivals of users: counts over time and the gaps between them, compared with the law they were drawn from, another
+trace, or a Poisson process."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ ARRIVALS, GAPS = "Arrivals over time", "Gaps between arrivals"
 WINDOWS = (12, 60)
 """Fewest and most windows, about, of some 4 arrivals each; their length is 1, 2 or 5 times a power of ten."""
 _CHANGED = re.compile(r", of [0-9a-f]{16}$")
-"""How the note of a trace ends that was thinned, cut or looped (workloads.transform)."""
+"""Endings of the notes of traces that were thinned, cut or looped (workloads.transform)."""
 
 Law = tuple[str, Any]
 """Name of the law, and the frozen distribution of scipy.stats."""

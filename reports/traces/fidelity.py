@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GOOD, FAIR = 0.05, 0.10
 """Choice: a Kolmogorov–Smirnov distance up to the first is good, up to the second fair, above it poor."""
 LOG_RANGE = 20.0
-"""A column whose P1 and P99 are further apart than this factor is drawn over logarithmic axes."""
+"""Ratio of P99 to P1 above which a column is drawn on logarithmic axes."""
 
 
 def write_fidelity_page(comparisons: Sequence[Comparison], folder: Path) -> Path:
@@ -44,7 +44,7 @@ def write_fidelity_page(comparisons: Sequence[Comparison], folder: Path) -> Path
 
 
 def row(one: Comparison) -> dict[str, Any]:
-    """A line of the table: sizes, medians and P99 of both, the distance and what it means."""
+    """Return a line of the table: sizes, medians and P99 of both, the distance and its meaning."""
     numbers = {
         f"{name}_{who}": short(float(np.percentile(values, q)))
         for who, values in (("real", one.real), ("ours", one.ours))

@@ -1,4 +1,4 @@
-"""How long things are: prompts, replies, speech, pauses, conversations."""
+"""Lengths of prompts, replies, speech, pauses and conversations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LABELS = {
 BINS = (10, 36)
 """Fewest and most bins; more for more values."""
 LINEAR = 60
-"""Sessions of up to so many turns are drawn over a linear axis."""
+"""Number of turns up to which sessions are drawn on a linear axis."""
 
 
 def draw(traces: Sequence[Shown]) -> Picture | LeftOut:

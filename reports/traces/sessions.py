@@ -57,7 +57,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
 
 
 def _edge(start: np.ndarray, end: np.ndarray, opening: np.ndarray) -> float:
-    """Where the picture ends: a session that comes back days later must not squeeze the others."""
+    """Return the right end of the picture: a session that comes back days later must not squeeze the others."""
     last = np.append(np.flatnonzero(opening)[1:], len(opening)) - 1
     usual = 5 * float(np.percentile(end[last] - start[opening], 75))
     return min(float(end.max()), float(start[opening].max()) + max(usual, 1.0))

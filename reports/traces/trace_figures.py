@@ -9,7 +9,7 @@ import numpy as np
 from workloads.trace import Trace
 
 OURS, OTHER, LAW = "#0072b2", "#d55e00", "#222b36"
-"""The trace; what it is compared with; a law."""
+"""Looks of the trace, the trace it is compared with, and a law."""
 
 POINTS = 400
 """Most points of a curve: a million arrivals draw as fast as a thousand, and the file stays small."""
@@ -25,7 +25,7 @@ class Shown:
 
 
 def shown(trace: Trace, label: str, other: Trace | None, other_label: str) -> list[Shown]:
-    """The trace, and the one it is compared with if there is one."""
+    """Return the trace, and the one it is compared with if any."""
     both = [Shown(label, trace, OURS)]
     return both if other is None else [*both, Shown(other_label, other, OTHER)]
 

@@ -18,7 +18,7 @@ from workloads.transforms.nominal import Timeline, nominal
 
 NAME, TITLE = "waveform", "What one user sends"
 LONGEST_S = 40.0
-"""No more of a session than this is drawn, so that single words can be seen."""
+"""Longest part of a session that is drawn, so that single words can be seen."""
 ENVELOPE_S = 0.01
 
 
@@ -93,7 +93,7 @@ def _sound(trace: Trace, turn: Turn) -> np.ndarray:
 
 
 def _beside(trace: Trace, turn: Turn) -> np.ndarray | None:
-    """The same of what is laid over its reply."""
+    """Return the same for the sounds over its reply."""
     if turn.microphone.event is None or turn.microphone.event in TAKES_FLOOR:
         return None
     return np.frombuffer(b"".join(event_pcm(trace, turn, RATE)), "<i2")
