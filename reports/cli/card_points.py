@@ -1,4 +1,4 @@
-"""The points of figure cards as they are asked for, each once, and the directory that a group shares."""
+"""The points of the requested figure cards, each once, and the directory that a group shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reports.cards.card import Figure
 
 TUNED_ON = 1000
-"""Seeds from here on are those that weights are tuned on (`liveserve-tuning`), and no figure is measured on."""
+"""First seed for tuning weights (`liveserve-tuning`); no figure is measured on it or above."""
 
 Asked = dict[str, dict[str, "Experiment"]]
 """card -> panel -> experiment as it is to be run."""
@@ -111,5 +111,5 @@ def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
 
 
 def default_out(group: str, quick: bool) -> Path:
-    """results/GROUP, and beside it what --quick measured."""
+    """Return results/GROUP, or the sibling folder for --quick."""
     return Path("results") / f"{group}{'-quick' if quick else ''}"

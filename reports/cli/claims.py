@@ -1,5 +1,4 @@
-"""`rehearse claims` and `rehearse artifact`: what a paper says beside what was measured here, and an artifact appendix
-of it."""
+"""`rehearse claims` and `rehearse artifact`: a paper's claims with our measurements, and an artifact appendix."""
 
 from __future__ import annotations
 
@@ -89,7 +88,7 @@ def _how_to_measure(group: str) -> str:
 
 
 def show(claims: Sequence[Assessed], caveat: str = "") -> None:
-    """Print the table, how many claims have which verdict, and what is to be said of them."""
+    """Print the table, the number of claims per verdict, and the remarks on them."""
     from rich.table import Table
     from rich.text import Text
 

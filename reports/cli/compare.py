@@ -102,7 +102,7 @@ def compare(
 
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
-    """Print what each limit says of each cell, and exit."""
+    """Print the result of each limit for each cell, and exit."""
     from reports.comparison import gate
     from reports.comparison.compare import compare as compared
 

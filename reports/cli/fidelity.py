@@ -127,7 +127,7 @@ def _show(what: str, done: int, total: int) -> None:
 
 
 def present(report: Report) -> None:
-    """The table, and why each verdict is what it is."""
+    """Print the table and the reason of each verdict."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from harness.slo.targets import Target
 
 SEEDS = 3
-"""Where no number is given, and not --quick. [chosen]"""
+"""Number of seeds by default, without --quick. [chosen]"""
 LOWEST, HIGHEST = {True: 1, False: 0.01}, 256
 """[chosen] Default bounds: the lowest value for whole numbers (True) and for others (False), and the highest for both.
 """
 FIRST = {True: 8, False: 1.0}
 """First value of a search: whole numbers (True) and others (False). [chosen]"""
 CLOSE = 50
-"""It ends when the gap above N is at most N / 50: exact for whole numbers below 100, beyond that 2 %. [chosen]"""
+"""The search ends when the gap above N is at most N / 50: exact for whole numbers below 100, beyond that 2 %.
+[chosen]"""
 
 Key = tuple[str, tuple[tuple[str, Any], ...]]
 """One search: its engine, and what the axes of the experiment are set to."""
@@ -122,7 +123,8 @@ class _Wanted(NamedTuple):
 
 @dataclass
 class _Space:
-    """The searches of an experiment: its points at each value of what they are over, and what was tried so far."""
+    """The searches of an experiment: its points at each value of the searched parameter, and the values tried so
+    far."""
 
     experiment: Experiment
     over: str
@@ -174,7 +176,8 @@ class _Space:
 
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
-    """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
+    """Return the space; UserError for a parameter that is not a number or that an engine lacks, and for impossible
+    bounds."""
     from harness.experiments.expand import is_whole, largest
     from harness.slo.search import Bounds
 

@@ -1,4 +1,4 @@
-"""`rehearse list`: what there is to name, and the parameters of each."""
+"""`rehearse list`: all names of a kind, and the parameters of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
 
 
 def source_of(help: str) -> Any:
-    """The argument that says what is to be measured."""
+    """Return the argument that names the experiment."""
     return typer.Argument(metavar="CARD_YAML_OR_DIR", help=help, autocompletion=named("cards"))
 
 
@@ -112,8 +112,8 @@ def list_(
 
 
 class Kind(NamedTuple):
-    """`brief`: name and summary of each; `full`: all about those of these names, which may have to load them; `order`:
-    what the order of `brief` is."""
+    """One kind of names. `brief`: name and summary of each; `full`: all about the given names, which may have to be
+    loaded; `order`: meaning of the order of `brief`."""
 
     summary: str
     brief: Callable[[], list[Row]]
@@ -144,7 +144,7 @@ def _components(row: Row, choices: Sequence[str]) -> Row:
 
 
 def _show_one(row: Row, hidden: Sequence[str]) -> None:
-    """`hidden`: groups of parameters that are not shown; a line says how to see them."""
+    """Print one entry. `hidden`: groups of parameters that are not shown; a line explains how to see them."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

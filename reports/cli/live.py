@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reports.live.live_verdict import Asked
 
 UP_TO = 256
-"""Where a search stops if not told. [chosen]"""
+"""Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
 
@@ -176,7 +176,7 @@ def live(
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
 
     def ask(amounts: Sequence[float], seconds: Sequence[float]) -> Experiment:
-        """These loads, each called for so long."""
+        """Return the experiment with these loads, each called for this long."""
         return live_experiment(
             target,
             chosen,
@@ -294,7 +294,7 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
 def _show_plan(
     experiment: Experiment, points: list[Point], out: Path | None, asked: Asked, form: Form
 ) -> None:
-    """The points; in `out`, where it is given, what Locust's master measures, and what it is judged by."""
+    """Print the points; in `out`, if given, write Locust's part of the experiment and its targets."""
     from harness.records import results
     from reports.cli.measuring import show_points
 
@@ -307,7 +307,7 @@ def _show_plan(
 def _measured(
     experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
 ) -> Verdict:
-    """FAIL where a point failed and there is nothing to judge by."""
+    """Return the verdict; FAIL if a point failed and there are no targets."""
     from harness.slo.targets import FAIL, PASS
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
@@ -322,7 +322,8 @@ def _measured(
 
 
 def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:
-    """The numbers in `8,16,32`; UserError for anything else, for whole ones below `least`, or what is not above 0."""
+    """Parse the numbers in `8,16,32`; UserError for anything else, for whole numbers below `least`, and for values
+    that are not above 0."""
     found = []
     for part in text.split(","):
         try:
@@ -349,8 +350,7 @@ def _searched(
     form: Form,
     metrics: Sequence[str] = (),
 ) -> Verdict:
-    """Search from the one load of `experiment` on, then say what it found, with the table of all that was tried, and
-    what that is worth."""
+    """Search from the one load of `experiment`, then print the result, the table of all tried loads, and the basis."""
     from harness.experiments.expand import expand
     from harness.live.verdict import load_step
     from harness.records.record import write_json

@@ -1,4 +1,4 @@
-"""Where a live run is kept: a folder for each run, named by its time, and a link to the latest one."""
+"""Folders of live runs: one for each run, named by its time, and a link to the latest one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of_target(url: str) -> Path:
 
 
 def earlier(url: str, out: Path | None) -> tuple[Path, Experiment]:
-    """The run that `--resume` continues; UserError where there is none."""
+    """Return the run that `--resume` continues; UserError if there is none."""
     from harness.experiments.experiment import load_experiment
     from harness.records.results import EXPERIMENT
 
@@ -52,7 +52,7 @@ def earlier(url: str, out: Path | None) -> tuple[Path, Experiment]:
 
 
 def lengths(experiment: Experiment) -> dict[float, float]:
-    """How long each load of a stored run is called, s."""
+    """Return the duration of each load of a stored run, s."""
     loads = [float(str(load)) for load in next(iter(experiment.grid.values()), [])]
     for name in _LENGTHS:
         if name in experiment.along:
@@ -81,7 +81,7 @@ def check_same(folder: Path, stored: Experiment, asked: Experiment, search: bool
 
 
 def recorded(folder: Path) -> bool:
-    """Whether any point was measured there, or failed."""
+    """Return whether any point was measured there, or failed."""
     points = folder / "points"
     return points.is_dir() and any(not path.name.startswith(".") for path in points.iterdir())
 
@@ -138,7 +138,7 @@ def _made(parent: Path) -> Path:
 
 
 def _lead(link: Path, name: str) -> None:
-    """Replace the link at once: whoever follows it meets the old run or the new one."""
+    """Replace the link in one step: readers see the old run or the new one."""
     if link.exists() and not link.is_symlink():
         raise UserError(f"{link} is not a link to a run; move it away, or give another folder with --out.")
     draft = link.with_name(f".{LATEST}-{secrets.token_hex(8)}")

@@ -1,4 +1,4 @@
-"""How long each load of a live run is called, and what is said of that before anybody calls."""
+"""The duration of each load of a live run, and what the user is told before the calls begin."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 Ask = Callable[[Sequence[float], Sequence[float]], "Experiment"]
-"""The experiment with these loads, each called for so many seconds."""
+"""Returns the experiment with these loads, each called for this number of seconds."""
 
 
 @dataclass
 class Plan:
-    """`seconds`: of every load, as the user gave it; None: until its targets can be decided. `known`: of loads that are
-    resumed. `name`: a load in words. `traces`: those that were made on the way."""
+    """Durations of the loads. `seconds`: of every load, as the user set it; None: until its targets can be decided.
+    `known`: durations of resumed loads. `name`: a load in words. `traces`: traces made on the way."""
 
     ask: Ask
     targets: tuple[Target, ...]
@@ -38,7 +38,7 @@ class Plan:
     _found: dict[float, float] = field(default_factory=dict)
 
     def experiment(self, amounts: Sequence[float]) -> Experiment:
-        """With these loads, each as long as planned; what is new is said."""
+        """Return the experiment with these loads, each as long as planned, and print new durations."""
         for amount in amounts:
             if amount not in self._found:
                 self._found[amount] = self.known.get(amount) or self._planned(amount)
@@ -70,7 +70,8 @@ class Plan:
 
 
 def said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
-    """`8 calls: about 24 turns per minute, 73 needed: 3 min 5 s`; of a length that was chosen only what it lacks."""
+    """`8 calls: about 24 turns per minute, 73 needed: 3 min 5 s`; for a duration set by the user only the missing
+    turns."""
     from harness.live.verdict import needed
 
     never = [each for each in found.lacking if needed(each) is None]

@@ -15,7 +15,7 @@ from reports.tables.labels import counted
 from workloads.errors import printable
 
 LINE_S = 5.0
-"""Between two lines where there is no terminal. [config]"""
+"""Time between two lines without a terminal. [config]"""
 
 See = Callable[[RunProgress], None]
 Show = Callable[[Outcome], None]

@@ -30,7 +30,7 @@ Present = Callable[[list[dict[str, Any]]], None]
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was interrupted; what is finished is kept, and the summary is about it."""
+    """A run was interrupted; finished points are kept, and the summary covers them."""
 
 
 def measure_points(
@@ -62,11 +62,11 @@ def measured(
     before: Sequence[str] = (),
     place: Place = HERE,
 ) -> list[dict[str, Any]]:
-    """Run the points that are not finished in `out`, then return the summary; `present` is given it first,
-    while the directory is still claimed.
+    """Run the points that are not finished in `out`, then return the summary; `present` is given it first, while the
+    directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
-    summary is about as well. `place`: where they run, `jobs` at a time; None: as many as it has room for.
+    summary also covers. `place`: the executor, with `jobs` points at a time; None: as many as it has room for.
 
     UserError for points that cannot be taken there, and without vLLM, which workers need, or the libraries of live
     runs; `Stopped` on KeyboardInterrupt.
@@ -95,9 +95,9 @@ def measured(
 
 
 def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
-    """How many points run at a time: by default one for each core, on the wall clock one, or they would measure each
-    other. None: as many as the place has room for. UserError for points that cannot be taken there, and for so many
-    that they starve one another."""
+    """Return the number of points that run at a time: by default one per core; one on the wall clock, where points
+    would disturb each other. None: as many as the executor has room for. UserError for points that the executor
+    cannot run, and for so many that they starve each other."""
     from engines.devices.names import WALL_DEVICES
     from harness.experiments.provenance import cores
 
@@ -185,7 +185,7 @@ def _check_installed(vllm: bool, live: bool) -> None:
 
 @contextlib.contextmanager
 def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
-    """When the run is interrupted, a summary is written all the same."""
+    """Write a summary even if the run is interrupted."""
     from harness.records import results
 
     try:

@@ -1,4 +1,4 @@
-"""Tables for people, and for programs: any table's rows as CSV or JSON, with numbers as they are."""
+"""Tables for people and programs: rows as CSV or JSON with unrounded numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns = Annotated[
 
 
 def asked_metrics(columns: str | None) -> tuple[str, ...]:
-    """The metrics of --columns, none where it was not given; what knows their names is loaded only then."""
+    """Return the metrics of --columns, none without it. Their vocabulary is loaded only if needed."""
     if columns is None:
         return ()
     from reports.tables.columns import parse_columns
@@ -42,7 +42,7 @@ def form_of(as_json: bool, as_csv: bool) -> Form:
 
 
 def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> None:
-    """Print `rows`; `more`: what JSON holds instead of them, as it has room for more."""
+    """Print `rows`; `more`: the larger content of JSON, if it has any."""
     if form == "json":
         typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
         return
@@ -60,7 +60,7 @@ def wide(least: int, stderr: bool = False) -> Console:
 
 
 def tell(console: Console, lines: Iterable[Any]) -> None:
-    """Print lines as they are: nothing in them is coloured, and the terminal alone wraps them."""
+    """Print lines as they are: without colours, and wrapped only by the terminal."""
     for line in lines:
         console.print(
             printable(str(line)) if isinstance(line, Path) else line, highlight=False, soft_wrap=True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 KERNELS = "aiconfigurator"
-"""The value of --from that is no path."""
+"""The value of --from that is not a path."""
 
 
 def profile(

@@ -15,7 +15,7 @@ from harness.experiments.run_order import Outcome
 from workloads.errors import printable
 
 MINUTES_S = 600
-"""From which on what is left is told in minutes. [chosen]"""
+"""Remaining time from which it is shown in minutes. [chosen]"""
 SYSTEM = 2.0
 """Time of a system's point over that of a plain engine's point of the same size, until both are known: its policy looks
 at every request in every step (bench: 1.8). [chosen]"""
@@ -39,7 +39,7 @@ class TimeLeft:
         self._weight = 0.0
 
     def ended(self, outcome: Outcome) -> None:
-        """A point has ended; how long one took that failed tells nothing of the others."""
+        """Count a finished point; the time of a failed point does not predict others."""
         point = outcome.point
         self._left.pop(point.id, None)
         if outcome.status == "ok":
@@ -72,8 +72,8 @@ class TimeLeft:
 
 
 def size(point: Point) -> float:
-    """Return the size that a point's time grows with: turns, or seconds of calls without pause; 1 where its parameters
-    do not tell."""
+    """Return the size that a point's time grows with: turns, or seconds of calls without pause; 1 if its parameters
+    do not show it."""
     users = next((point.params[name] for name in ("sessions", "requests") if point.params.get(name)), 1)
     each = next(
         (point.params[name] for name in ("turns", "rounds", "duration_s") if point.params.get(name)), 1
@@ -90,8 +90,8 @@ def factor(engine: str) -> float:
 
 @contextmanager
 def progress(todo: Sequence[Point], finished: int, jobs: int | None) -> Iterator[tuple[Show, Watch | None]]:
-    """Yields what to call with every outcome, and with how much is done of the points that run, where that is shown;
-    an earlier run measured `finished` points beside those of `todo`. `jobs`: of them at a time, None: not known."""
+    """Yields a callback for every outcome, and one for the progress of running points if that is shown; an earlier
+    run measured `finished` points besides those of `todo`. `jobs`: points at a time; None: unknown."""
     console, total, left = Console(stderr=True), finished + len(todo), TimeLeft(todo, jobs)
     if finished:
         console.print(f"{finished} of {total} points are finished already", highlight=False)
@@ -172,8 +172,8 @@ def _about(seconds: float | None) -> str:
 
 @contextmanager
 def parts() -> Iterator[ShowParts]:
-    """Yields what to call with a part's name, how much of it is done and how much there is: a bar for each part, or a
-    line where one begins and where it ends."""
+    """Yields a callback with a part's name, its finished amount and its total: a bar for each part, or a line at its
+    begin and end."""
     console = Console(stderr=True)
     if not console.is_terminal:
         last: list[str] = []

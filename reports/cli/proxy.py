@@ -56,7 +56,8 @@ def proxy(
 
 
 def run(config: Any, draining: Callable[[], None] | None = None) -> int:
-    """Serve it, and say where; returns the exit status. `draining`: called when it lets nobody in any more."""
+    """Serve it, print its address, and return the exit status. `draining`: called when it stops accepting
+    connections."""
     from rich.console import Console
 
     from harness.proxy import serve

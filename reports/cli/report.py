@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _WIDE = 150
-"""From so many characters on a table has ranges."""
+"""Characters from which on a table has ranges."""
 
 
 def report(
@@ -145,8 +145,8 @@ def present_live(
     asked: Asked,
     metrics: Sequence[str] = (),
 ) -> Verdict | None:
-    """Presents as `present` does, with what was asked kept in the folder, and JSON that begins with the verdict;
-    returns that, None where there is nothing to judge by.
+    """Print as `present` does, store the targets in the folder, and begin JSON with the verdict. Returns the verdict;
+    None without targets.
     """
     from reports.live.live_verdict import live_verdict
     from reports.runs.measured import load_run

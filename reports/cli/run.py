@@ -1,4 +1,4 @@
-"""`rehearse run`: expand an experiment, measure what is not measured yet, show the table."""
+"""`rehearse run`: expand an experiment, measure its missing points, show the table."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ def run(
 
 
 def _never_on_line(points: list[Point], traces: Traces) -> str | None:
-    """A sentence where a closed loop is to keep more sessions on line than its trace has, so never keeps so many."""
+    """Return a warning if a closed loop keeps more sessions than its trace has, so that it never reaches that
+    number."""
     by_hash = {trace.header.hash: trace for trace in traces.values()}
     short = {
         (c, sessions)

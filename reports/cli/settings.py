@@ -11,12 +11,12 @@ from workloads.errors import UserError
 
 
 def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    """An option, as `Annotated` takes it."""
+    """Return an option for `Annotated`."""
     return typer.Option(name, help=help, metavar=metavar, **more)
 
 
 def number(name: str, help: str, least: int = 1, metavar: str | None = "N", **more: Any) -> Any:
-    """An option that counts, from `least` on; its sentence names the value and what is allowed."""
+    """Return an option for a whole number from `least` on; its error names the value and the allowed range."""
 
     def parse(text: str | int) -> int:
         try:
@@ -57,8 +57,8 @@ GroupResults = Annotated[
 
 
 def one_each(texts: Sequence[str], fix: str) -> dict[str, Any]:
-    """The one value of each name that `--set` gives. UserError for several, which ends with `fix`: "a server has one;
-    choose one"."""
+    """Return the one value of each name that `--set` gives. UserError for several values, which ends with `fix`: "a
+    server has one; choose one"."""
     from harness.experiments.settings import parse_setting, read_settings
 
     values: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def order_seed(text: str | None, default: int | None) -> int | None:
 
 
 def written_as(*endings: str) -> Callable[[Path | None], Path | None]:
-    """A callback for an option that names a file to write, of a format whose names end so."""
+    """Return a callback for an option that names an output file with one of these endings."""
 
     def check(path: Path | None) -> Path | None:
         return path and check_output(path, endings)

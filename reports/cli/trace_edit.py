@@ -27,7 +27,7 @@ Out = Annotated[
     ),
 ]
 NONE = ("", "-", "none")
-"""How to write that a file has no deadline, where others have one."""
+"""Word for "no deadline" for one file among several."""
 
 
 def edit(
@@ -105,7 +105,7 @@ def _span(text: str) -> tuple[float, float]:
 
 
 def _each(option: str, text: str | None, files: int, read: Callable[[str], Value]) -> list[Value | None]:
-    """The value for each file: of a list as long, or the same for all; None where there is none."""
+    """Return the value for each file: from a list of that length, or one for all; None without any."""
     if text is None:
         return [None] * files
     parts = [part.strip() for part in text.split(",")]
@@ -139,7 +139,7 @@ def _seconds(text: str) -> float:
 
 
 def save_and_describe(trace: Trace, out: Path) -> None:
-    """Write the trace and print what it holds; beside the trace, where that goes to standard output."""
+    """Write the trace and print its content; on stderr if the trace goes to standard output."""
     from workloads.formats import save_trace
 
     save_trace(trace, out)
@@ -149,7 +149,7 @@ def save_and_describe(trace: Trace, out: Path) -> None:
 
 
 def describe_trace(trace: Trace, err: bool = False) -> None:
-    """Print what a trace holds, in numbers."""
+    """Print the content of a trace in numbers."""
     from rich.console import Console
     from rich.table import Table
 

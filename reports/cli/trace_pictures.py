@@ -1,4 +1,4 @@
-"""`rehearse trace stat`, `plot`, `fidelity` and `perfetto`: what a trace or a run holds, in numbers and in pictures."""
+"""`rehearse trace stat`, `plot`, `fidelity` and `perfetto`: a trace or a run in numbers and pictures."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The verdict on a live run in the terminal: the sentence first, then what it rests on."""
+"""The verdict on a live run in the terminal: the sentence first, then its basis."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console

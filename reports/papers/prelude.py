@@ -67,7 +67,8 @@ def experiment(
     device: str = "virtual",
     **axes: Any,
 ) -> Experiment:
-    """These engines with these settings; `axes` are what is varied, in place of a setting of that name."""
+    """Return an experiment of these engines with these settings; `axes`: varied parameters, instead of settings of
+    these names."""
     return Experiment(
         name=name,
         engines=list(engines),

@@ -21,14 +21,14 @@ STEPS: Mapping[str, Mapping[str, Any]] = {
     "preemption": _PREEMPTION,
     "all": {**_PREEMPTION, "resume": "ic_prefetch"},
 }
-"""Each row has the parts of those before it; "none" is Sarathi-P."""
+"""Each row has the parts of the rows before it; "none" is Sarathi-P."""
 EXPERIMENTS = {
     f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **parts)
     for name, parts in STEPS.items()
 }
 _IDLE: dict[str, Any] = {"rate": 0.05, "cv": 4.0, "requests": 30}
-"""[chosen] Ten minutes with bursts and minutes without anybody: at the loads of the figures there is hardly a step that
-has no online request, and without these offline mode does nothing."""
+"""Ten minutes with bursts and idle minutes: at the loads of the figures almost every step has an online request, and
+then offline mode does nothing. [chosen]"""
 EXPERIMENTS |= {
     f"{name}: {BOTH}": both(name, _LIMITS, engines=[OURS], **parts, **_IDLE)
     for name, parts in {"idle": {}, "idle, no offline mode": {"offline_mode": False}}.items()

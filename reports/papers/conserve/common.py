@@ -1,9 +1,9 @@
-"""The common parts of ConServe's cards: load, baselines, time limits, and the numbers that are read off a run.
+"""Common parts of ConServe's cards: load, baselines, time limits, and numbers of a run.
 
 The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.2), so that it has to be known
-before ConServe runs: `SLO` holds the measurements of Online-Only's points of these cards, medians of three seeds. They
-are anchors of the baseline and no result; `slo_check` says in each card how far they lie from its measurement. ConServe
-is held to `TARGET` times these.
+before ConServe runs: `SLO` holds the measurements of Online-Only's points of these cards, medians of three seeds.
+They are anchors of the baseline and no result; `slo_check` says in each card how far they lie from its measurement.
+ConServe is held to `TARGET` times these.
 """
 
 import re
@@ -82,10 +82,10 @@ BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chose
 """`chosen` of claims of TTFT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
 
 BACKLOG = 96
-"""Documents at the server: [chosen] more than its KV pool holds, so that somebody always waits."""
+"""Documents at the server: more than its KV pool has room for, so that some always wait. [chosen]"""
 
 _FIXED: dict[str, Any] = {"ttft_deadline_s": None, "tbt_deadline_s": None, "turn_timeout_s": 600.0}
-"""Nobody gives up: who has waited longest is in the tail of TTFT, and not among the failures."""
+"""Users never give up: the longest wait is in the tail of TTFT, and not a failure."""
 
 
 def load(
@@ -182,7 +182,7 @@ def per_gpu(name: str) -> Measure:
 
 
 def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
-    """How far `SLO`, from which ConServe's targets are made, lies from what Online-Only has measured here."""
+    """Return the difference between `SLO`, the basis of ConServe's targets, and the measured Online-Only."""
     return {
         f"{_slug(name)}-slo-{short}": claim(
             f"{name}: ConServe's target was made from Online-Only's P99 {text}",
@@ -238,7 +238,7 @@ def by_gpu(metric: str, name: str, engine: str) -> Setting | Measure:
 
 
 def with_batch(metric: str) -> list[str]:
-    """The systems that a metric says something of: Online-Only has no batch."""
+    """Return the systems that a metric applies to: Online-Only has no batch."""
     return [engine for engine in SYSTEMS if (metric, engine) != (TPS, ONLINE_ONLY)]
 
 
@@ -268,7 +268,8 @@ def drawn(
 
 
 def told(points: Sequence[Measured]) -> str:
-    """For captions: how often ConServe took documents out of running steps, and whose online requests failed."""
+    """Return for captions how often ConServe took documents out of running steps, and the systems with failed online
+    requests."""
     finished = [point for point in points if point.error is None]
     left = [
         point.record.counters.get("thinker.interrupted", 0)

@@ -1,4 +1,4 @@
-"""Fig. 2: what an online service leaves idle, and what it costs to ask for more, Llama-3.1-8B."""
+"""Fig. 2: idle capacity of an online service, and the cost of using it, Llama-3.1-8B."""
 
 from reports.papers.conserve.common import *
 
@@ -18,7 +18,7 @@ QUICK = {"requests": "40"}
 
 
 def _used(offered: int) -> Measure:
-    """Tokens per second over the most that were seen, which is with as much batch work as there is room for."""
+    """Return tokens per second over the largest measured rate, which is with as much batch work as fits."""
     return quotient(
         value("online.tps", at(LOADS[offered], ONLINE_ONLY)), value(tokens_per_s, at(_BUSY, NON_PREEMPTIVE))
     )

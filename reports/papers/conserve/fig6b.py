@@ -20,7 +20,7 @@ EXPERIMENTS = {
         _TO_THE_LETTER, _LIMITS, 1.25, [OURS], queue_estimate="prompts", guard=0.0
     ),
 }
-"""To the letter: Algorithms 1 and 2 without room for the error of predictions, and for filled steps."""
+"""Algorithms 1 and 2 exactly as published: without margin for prediction errors and for filled steps."""
 QUICK = {"requests": "40"}
 
 _WHAT = {"ttft": "online requests have their first token in time", "tbt": "their later tokens come in time"}

@@ -1,4 +1,5 @@
-"""Fig. 7: Llama-3.1-70B beside BurstGPT's chats and mixed documents, over time; the points are Table 2's."""
+"""Fig. 7: Llama-3.1-70B serving BurstGPT chats with mixed documents as batch jobs, over time; the points are Table
+2's."""
 
 from reports.figures.drawing import plain_log
 from reports.papers.conserve.common import *

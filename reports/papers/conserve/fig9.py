@@ -1,4 +1,5 @@
-"""Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents: throughput of each way to co-serve, over the rate."""
+"""Fig. 9: Llama-3.1-8B serving BurstGPT chats with mixed documents as batch jobs: throughput of each system over the
+rate."""
 
 from reports.papers.conserve.common import *
 

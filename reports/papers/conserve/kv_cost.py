@@ -1,4 +1,4 @@
-"""Sections 4.4 and 6.5: what copying KV to the host as it is computed takes of the link, and of the steps."""
+"""Sections 4.4 and 6.5: cost of copying KV to the host as it is computed, in time of the link and of the steps."""
 
 from reports.papers.conserve.common import *
 
@@ -15,7 +15,7 @@ EXPERIMENTS = {
     f"8b: {BOTH}": both("kv 8b", SLO["rate 2"], engines=[OURS], **SYNTHETIC, layer_preemption=False),
     f"14b: {BOTH}": both("kv 14b", SLO["14b 1"], engines=[OURS], **_14B),
 }
-"""Nobody leaves a step, so that every token that a step has is one that is kept."""
+"""Requests never leave a step, so that every token of a step is kept."""
 QUICK = {"requests": "40"}
 
 LINK = 37e9
@@ -37,7 +37,7 @@ def _prompts(point: Measured) -> int:
 
 
 def copying_s(point: Measured) -> np.ndarray | None:
-    """Returns for each step that reads prompts how long the link takes for what it computes."""
+    """Return for each step that reads prompts the time of the link for its KV."""
     size = bytes_per_token(point)
     steps = _reading(point)
     return None if size is None else steps["prefill_tokens"].to_numpy() * size / LINK
@@ -54,7 +54,7 @@ def longest_s(point: Measured) -> float | None:
 
 
 def share_of_step(point: Measured) -> float | None:
-    """The largest share of its step's time that a copy takes."""
+    """Return the largest share of its step's time that a copy takes."""
     return float(found.max()) if (found := shares(point)).size else None
 
 
@@ -83,7 +83,7 @@ CLAIMS = {
 
 
 def shares(point: Measured) -> np.ndarray:
-    """How much of the time of each step that reads prompts its copying takes."""
+    """Return the share of copying in the time of each step that reads prompts."""
     copying = copying_s(point)
     return np.empty(0) if copying is None else copying / _reading(point)["dt_s"].to_numpy()
 

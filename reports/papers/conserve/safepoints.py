@@ -24,7 +24,7 @@ _LOAD: dict[str, Any] = {
 }
 """[chosen] A request now and then, so that most meet a step of documents alone."""
 _FULL = 2048
-"""Tokens of a step of documents alone, beside its decodes."""
+"""Tokens of a step with documents only, next to its decodes."""
 EXPERIMENTS = {
     f"interrupted: {BOTH}": both(
         "safepoints", _LIMITS, 1.0, engines=[OURS], grid={"safepoint_layers": [*EVERY]}, **_LOAD
@@ -37,7 +37,8 @@ PAPER = {"added_s": 0.003, "share": 0.011, "preempted_s": 0.013, "step_s": 0.262
 
 
 def left_s(point: Measured) -> float | None:
-    """The longest time from an online arrival to the end of the step under way, where nobody online was in it."""
+    """Return the longest time from an online arrival to the end of the running step, for steps without online
+    requests."""
     waits = _waits(point)
     return float(waits.max()) if len(waits) else None
 
@@ -80,7 +81,7 @@ _FOUR, _FREE = at("interrupted", OURS, safepoint_layers=4), at("free", OURS)
 
 
 def _added(every: int) -> Measure:
-    """The share of the time for a token that safepoints every so many layers add."""
+    """Return the relative increase of the time for a token by a safepoint every given number of layers."""
     return change(token_s, at("interrupted", OURS, safepoint_layers=every), _FREE)
 
 

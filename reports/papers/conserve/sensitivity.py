@@ -1,4 +1,4 @@
-"""Which claims keep their sign when a constant that the cards rest on moves by a quarter."""
+"""Claims that keep their sign when a constant behind the cards changes by a quarter."""
 
 from reports.papers.conserve import fig3, fig9
 from reports.papers.conserve.common import *
@@ -15,7 +15,7 @@ _CHOSEN = {"three quarters of the KV pool": {"kv_pool_blocks": 21_400}}
 
 
 def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:
-    """Without the engines that no claim is about, nor other loads than the claims'."""
+    """Return the experiment with only the engines and loads of the claims."""
     kept = {panel: [e for e in own.engines if e in engines] for panel, own in experiments.items()}
     return {
         panel: own.model_copy(update={"engines": kept[panel]})

@@ -1,4 +1,4 @@
-"""How many tokens a step has, which the paper does not state: what Fig. 3 and the ablation say of it."""
+"""Tokens of a step, which the paper does not state: evidence from Fig. 3 and the ablation."""
 
 from reports.papers.conserve import ablation, fig3, kv_cost
 from reports.papers.conserve.common import *

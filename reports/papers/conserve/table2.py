@@ -1,4 +1,4 @@
-"""Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents."""
+"""Table 2: Llama-3.1-70B on four H100 serving BurstGPT chats, with four sets of documents as batch jobs."""
 
 from reports.papers.conserve.common import *
 

@@ -31,7 +31,8 @@ EXPERIMENTS = {
         min_duration_s=list(GATES.values()),
     )
 }
-"""One kind of event alone. 32 calls share 4,096 tokens of KV, so that who listens loses history to who is answered."""
+"""One kind of event alone. 32 calls share 4,096 tokens of KV, so that listening callers lose history to answered
+ones."""
 QUICK = {"turns": "2", "backchannels": "0,1"}
 
 

@@ -1,4 +1,4 @@
-"""How the ear of a busy server does: rates and delays over the number of calls."""
+"""End-of-turn detection of a busy server: rates and delays over the number of calls."""
 
 from reports.figures import turn_taking
 from reports.papers.duplex.common import *

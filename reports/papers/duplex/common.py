@@ -3,7 +3,7 @@
 from reports.papers.prelude import *
 
 CALLERS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
-"""Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""
+"""All callers arrive within two seconds; c are connected at once, and the next one follows when a call ends."""
 
 
 def duplex(name: str, engines: list[str], settings: Mapping[str, Any], **axes: Any) -> Experiment:

@@ -26,7 +26,7 @@ LATE, EARLY = "end_of_turn_delay_p50", "takeover"
 
 
 def longer(point: Measured) -> float | None:
-    """Share of the hesitations whose silence lasts longer than the time-out, until speech is found again."""
+    """Return the share of hesitations whose silence lasts longer than the time-out, until speech is detected again."""
     turns = point.requests.loc[point.requests["takeover"].notna(), ["session", "turn"]]
     trace = point.record.table("trace")
     pauses_s = turns.merge(trace, on=["session", "turn"])["pause_s"]

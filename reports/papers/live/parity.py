@@ -67,7 +67,7 @@ _BY_SIDE = {side: {engine: of(side, engine) for engine in ENGINES} for side in E
 
 
 def _delay(panels: Panels) -> str:
-    """How late the load generator was, over the points that count."""
+    """Return the send delay of the load generator over the counting points."""
     points = [point for setting in _BY_SIDE[SOCKETS].values() for point in setting.points(panels)]
     known = [delay for point in points if (delay := point.value("send_delay_p99")) is not None]
     if not known:

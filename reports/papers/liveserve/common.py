@@ -1,12 +1,13 @@
-"""The common parts of LiveServe's cards: its server, how its concurrency is read, and the chosen settings.
+"""Common parts of LiveServe's cards: its server, the meaning of its concurrency, and the chosen settings.
 
 The server is the paper's own: eight GPUs with four thinkers and four talkers, on vLLM-Omni of June 2026, whose step
 times are held against public runs (docs/fidelity.md). The paper says neither what c counts nor how long prompts are.
 Here c counts requests at each pair of thinker and talker, and a slot is free when the stream has ended, as in
-vLLM-Omni's own benchmark (0.20.0, `benchmarks/patch/patch.py`). Requests go to replicas in turn (`engine/stage_pool.py`
-107 to 130). The first packet has 25 codec frames (`deploy/qwen3_omni_moe.yaml` 17 to 21). Replies have the lengths of
-ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's public runs; this length was chosen with the
-baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was fitted to the paper.
+vLLM-Omni's own benchmark (0.20.0, `benchmarks/patch/patch.py`). Requests go to replicas in turn
+(`engine/stage_pool.py` 107 to 130). The first packet has 25 codec frames (`deploy/qwen3_omni_moe.yaml` 17 to 21).
+Replies have the lengths of ShareGPT. Typed prompts have 2,500 tokens in the median, as in vLLM-Omni's public runs;
+this length was chosen with the baseline's median TTFP in view (card `liveserve-testbed` varies it). No constant was
+fitted to the paper.
 """
 
 from harness.metrics.turns import effective_rps
@@ -17,7 +18,7 @@ BASELINES = ["vllm_omni_wo", "vllm_omni"]
 """The paper's two, without and with KV offload."""
 
 PAIR = ["vllm_omni", "liveserve"]
-"""Where the paper compares with the offloading baseline alone."""
+"""Engines of claims that compare with the offloading baseline alone."""
 
 SEEDS = [0, 1, 2, 3, 4]
 
@@ -60,8 +61,8 @@ OPEN_LOOP = {name: value for name, value in SHAREGPT.items() if name not in ("c_
 BURSTS: dict[str, Any] = {
     **{name: value for name, value in SHAREGPT.items() if name != "rate"},
 }
-"""The same users with the arrivals of BurstGPT, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit`, whose
-own prompts give way to ShareGPT's."""
+"""The same users with BurstGPT arrivals, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit` with
+ShareGPT's prompts instead of its own."""
 
 LONG_TOKENS = 235
 """Text of a reply that lasts for the 65.9 s of Fig. 15 right at the median pace."""
@@ -81,10 +82,10 @@ SHORTER = (
     "a talker's step with one request takes 10.7 ms and with eight 17.1 ms, so steps kept short for first packets make "
     "less audio in all, and every request keeps its slot for longer"
 )
-"""Why LiveServe completes fewer requests here."""
+"""Reason why LiveServe completes fewer requests in our runs."""
 
 CURRENT_TURN: dict[str, Any] = {"prefill_ahead_s": 1.0}
-"""LiveServe's prefill of the turn that is being said (section 3), where people speak."""
+"""LiveServe's prefill of the current turn while the user speaks (section 3)."""
 
 INTERACTIVE: dict[str, Any] = {
     **SERVED,

@@ -15,7 +15,8 @@ WORKLOADS: dict[str, tuple[str, dict[str, Any], list[str], dict[str, Any]]] = {
     "interactive": ("interactive", INTERACTIVE, BASELINES, CURRENT_TURN),
     "mixed": ("omni_mix", MIXED, BASELINES, CURRENT_TURN),
 }
-"""With the baselines, of which single turns make one, as they leave no KV behind, and what LiveServe has besides."""
+"""Workloads with their baselines and LiveServe's additional settings. Single turns have one baseline, as they leave
+no KV behind."""
 
 
 def _panel(workload: str, engine: str) -> str:
@@ -53,7 +54,7 @@ def _peak(workload: str, engine: str) -> Measure:
 
 _EVERYWHERE = [_pair(workload, c) for workload in WORKLOADS for c in CS_OF[workload]]
 _SPEEDUPS = [ratio("audio_ttfp_p90", baseline, to=ours) for ours, baseline in _EVERYWHERE]
-"""How many times shorter the P90 TTFP is than with the offloading baseline."""
+"""Ratios of the offloading baseline's P90 TTFP to LiveServe's."""
 
 _PREFILL = (
     "the latest first packets wait for prompts of up to 16,000 tokens, which the thinker computes in turn under both "

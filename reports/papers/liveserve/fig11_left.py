@@ -1,4 +1,4 @@
-"""Fig. 11 left: how the time to first audio is distributed over turns that nobody interrupts, at c = 8."""
+"""Fig. 11 left: distribution of the time to first audio over uninterrupted turns, at c = 8."""
 
 from reports.papers.liveserve.common import *
 

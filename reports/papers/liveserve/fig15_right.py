@@ -23,7 +23,7 @@ def _scaled(point: Measured) -> float | None:
 
 
 def _lead(point: Measured) -> float | None:
-    """By how many seconds generation is complete before playback."""
+    """Return the seconds by which generation ends before playback."""
     log = reply_log(point)
     return log and log.heard_by_s - log.generated_by_s
 

@@ -1,4 +1,5 @@
-"""Fig. 16 left: what is generated and never heard, as more users interrupt, over how long replies and leads are."""
+"""Fig. 16 left: generated tokens that nobody hears, over the share of interruptions, the length of replies and the
+lead."""
 
 from itertools import pairwise
 
@@ -32,7 +33,7 @@ PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 _METRIC = "wasted_token_ratio"
 BOTH, FRAMES = "liveserve, both", "liveserve, frames"
 PARTS = {BOTH: "", FRAMES: "_talker", "liveserve, text": "_entry"}
-"""Which tokens count -> suffix of the metric: both stages together, and each alone."""
+"""Tokens that count -> suffix of the metric: both stages together, and each alone."""
 
 
 def _largest(engine: str) -> Any:
@@ -44,7 +45,7 @@ def _cut(p: float) -> Any:
 
 
 def _long(engine: str) -> Setting:
-    """Where everybody interrupts replies as long as the one of Fig. 15 right."""
+    """Return the setting in which users interrupt every reply, with replies as long as in Fig. 15 right."""
     return of(_LENGTH, engine, reply_tokens=LONG_TOKENS)
 
 
@@ -135,7 +136,7 @@ def _caps(panels: Panels) -> dict[str, dict[float, Measure]]:
 
 
 def _crossing(panels: Panels, label: str) -> str:
-    """Where the paper's waste lies on the straight line between two measured caps."""
+    """Return the place of the paper's waste on the straight line between two measured caps, as text."""
     wanted, waste = PAPER["liveserve"], _caps(panels)[label]
     medians = {cap: across_seeds(measure(panels)).median for cap, measure in waste.items()}
     found = [(cap, median) for cap, median in medians.items() if median is not None]

@@ -12,7 +12,7 @@ TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressu
 
 POOL, FILLERS = 12_000, 7
 TARGET, FIRST = FILLERS + 1, 0
-"""Sessions: the second round's target, and the first round's, before whom nobody had come back."""
+"""Sessions: the second round's target, and the first round's, before any user has come back."""
 
 BREAKDOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "vllm_omni": ("vllm_omni", {}),

@@ -10,10 +10,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     AWARE: {"kv_aware": True, "kv_relief": False},
     ON: {"kv_aware": True, "kv_relief": True},
 }
-"""They differ in nothing else. Relief: paused requests run on while an urgent one lacks blocks."""
+"""Variants that differ only in this. Relief: paused requests continue while an urgent one lacks blocks."""
 
 POOLS = {"pressure ratio 4.0": 4096, "pressure ratio 8.0": 2048}
-"""16 callers with about 1,020 blocks each; in either pool their running requests hold all there is at times."""
+"""16 callers with about 1,020 blocks each; in either pool their running requests hold all blocks at times."""
 _LOW, _HIGH = POOLS
 
 _SERVER = {**INTERACTIVE, "sessions": 16, "rate": 0.5, "c": 16, "p": 0, "pacing": "always"}
@@ -44,7 +44,7 @@ _PRESSED = "requests with a large share of a full pool run on instead of waiting
 
 
 def resident_s(point: Measured) -> float | None:
-    """Seconds from a request's first step at the thinker to its last, on average: for so long it holds KV."""
+    """Return the mean time from a request's first step at the thinker to its last, s, during which it holds KV."""
     events = point.record.table("events")
     own = events[events["stage"] == "thinker"].set_index(["session", "turn"])
     lasts_s = own.loc[own["kind"] == "finish", "t"] - own.loc[own["kind"] == "start", "t"]

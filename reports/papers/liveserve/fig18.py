@@ -37,7 +37,8 @@ def timeline(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _break_s(packets: pd.DataFrame, whole: bool) -> float:
-    """When the packet came that ended the first pause above 100 ms; of a reply that failed at the latest its last."""
+    """Return the time of the packet that ended the first pause above 100 ms; for a failed reply at the latest its
+    last packet."""
     player = Playback()
     for t, audio_s in zip(packets["t"], packets["value"], strict=True):
         if not is_continuous(player.arrive(t, audio_s)):

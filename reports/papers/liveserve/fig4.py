@@ -1,4 +1,4 @@
-"""Fig. 4: how far the stages of the baseline run ahead of the listener of one long reply.
+"""Fig. 4: lead of the baseline's stages over the listener of one long reply.
 
 The paper's picture has no numbers; those of the same kind of reply are in Fig. 15.
 """
@@ -14,13 +14,13 @@ _REPLY = of("one reply", "vllm_omni")
 
 
 def _last_stage(point: Measured) -> float | None:
-    """When the slowest stage was done, over the time at which playback was."""
+    """Return the end of the slowest stage over the end of playback."""
     log = reply_log(point)
     return log and float(log.decoded_s[-1]) / log.heard_by_s
 
 
 def _thinker(point: Measured) -> float | None:
-    """When the text was complete, over the time at which playback was."""
+    """Return the end of the text over the end of playback."""
     log = reply_log(point)
     return log and float(log.thinker[0][-1]) / log.heard_by_s
 

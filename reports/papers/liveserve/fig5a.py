@@ -1,4 +1,4 @@
-"""Fig. 5a: the load on a server whose idle KV is evicted by LRU: blocks evicted, and the tail that users feel."""
+"""Fig. 5a: the load on a server that evicts idle KV by LRU: evicted blocks, and the latency tail."""
 
 from reports.papers.liveserve.common import *
 
@@ -17,7 +17,7 @@ _NO_NUMBERS = "the figure's curves are described, not tabulated; any rise of a t
 
 
 def evicted(point: Measured) -> float | None:
-    """KV blocks of the thinkers whose content was given away."""
+    """Return the thinkers' KV blocks whose content was evicted."""
     return float(point.record.counters.get("thinker.evict_blocks", 0))
 
 
@@ -55,7 +55,7 @@ CLAIMS = {
 
 
 def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str) -> Plot:
-    """Quantities by what they are called, each in the look of an engine."""
+    """Return quantities by label, each in the look of an engine."""
     look = engine_looks("vllm_omni", "liveserve", "vllm_omni_wo")
     return lines(
         None,

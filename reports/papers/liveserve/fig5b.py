@@ -58,7 +58,7 @@ CLAIMS = {
 
 
 def _sizes(panels: Panels) -> dict[str, dict[float, Setting]]:
-    """Where it is measured, by the GB brought back: median over the seeds."""
+    """Return the settings by the GB brought back: median over the seeds."""
     block_gb = resolve(ServerParams.model_validate(SERVER)).stages["thinker"].block_bytes / 1e9
     settings = [of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in TOKENS]
     blocks = [spread(at.points(panels), _target("reload_blocks")).median for at in settings]
@@ -70,7 +70,7 @@ def _sizes(panels: Panels) -> dict[str, dict[float, Setting]]:
 
 
 def _link(axes: Any, panels: Panels) -> None:
-    """What the link alone would take."""
+    """Return the time of the transfer alone."""
     gb_s, most = resolve(ServerParams.model_validate(SERVER)).gpu.pcie_bandwidth / 1e9, axes.dataLim.x1
     axes.plot([0, most], [0, 1e3 * most / gb_s], color=MUTED, ls="--", lw=1.2, label=f"size / {gb_s:g} GB/s")
 

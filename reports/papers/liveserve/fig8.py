@@ -115,7 +115,7 @@ _MEASURES: dict[str, Quantity] = {
 
 
 def _longest(axes: Any, panels: Panels) -> None:
-    """What the target's longest answer holds over time, of one seed."""
+    """Return the KV of the target's longest answer over time, of one seed."""
     for (name, setting), look in zip(_SIDES.items(), _STYLE.values(), strict=True):
         for point in finished(setting.points(panels))[:1]:
             turns = held(point)

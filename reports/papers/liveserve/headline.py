@@ -9,7 +9,7 @@ RATES = [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0]
 TARGETS_S = {"LiveServe's": 0.84, "the baseline's": 1.38}
 """P90 TTFP that both systems have to keep: what the paper has in Fig. 11 left."""
 SHOWN_S = [0.4, 0.5, 0.6, 0.7, 0.84, 1.0, 1.2, 1.38, 1.6, 1.8, 2.0]
-"""Over which the sustained load is drawn."""
+"""Range of the picture of the sustained load."""
 CONTINUITY = 0.95
 """Share of continuous replies that makes a load useful (the paper names no level). [chosen]"""
 
@@ -49,7 +49,7 @@ def _crossing(
 
 
 def _capacity(panels: Panels) -> Values:
-    """The most replies a second that the talker completes under any load, whatever becomes of TTFP and playback."""
+    """Return the highest rate of replies that the talker completes under any load, regardless of TTFP and playback."""
     return largest(
         *(value("completed_rps", of("open loop", engine, rate=rate)) for engine in PAIR for rate in RATES)
     )(panels)

@@ -1,4 +1,4 @@
-"""(ours) The default against the baseline from an idle talker to twice what it can do, without and with barge-in.
+"""(ours) The default against the baseline, from an idle talker to twice its capacity, without and with barge-in.
 
 What the baseline can do is the paper's useful RPS (section 7.1): the largest load at which playback stays continuous,
 here in 95 % of the replies. Up to there no first packet may come later than in the baseline, and at any load no reply

@@ -1,4 +1,4 @@
-"""Which claims keep their sign when a calibrated or chosen constant moves."""
+"""Claims that keep their sign when a calibrated or chosen constant changes."""
 
 from engines.deployments.changes import write_scale
 from reports.claims.sensitivity import Sensitivity

@@ -1,7 +1,7 @@
-"""Table 1: what choosing a victim costs with the eviction index and without it, and what that does to the server.
+"""Table 1: cost of choosing a victim with and without the eviction index, and its effect on the server.
 
-Real timers around every call for free blocks that gave away content, on whatever machine runs this, charged to
-the step in which they fell. So these records differ from run to run, and only ratios travel between machines.
+Real timers around every call for free blocks that gave away content, on whatever machine runs this, charged to the
+step in which they fell. So these records differ from run to run, and only ratios travel between machines.
 """
 
 from reports.papers.liveserve.common import *
@@ -54,7 +54,7 @@ mean_s, p90_s = _cost("mean_ms"), _cost("p90_ms")
 
 
 def idle_blocks(point: Measured) -> float | None:
-    """Blocks of the pool that nobody holds, mean over the thinker's steps: what a scan looks at once it is full."""
+    """Return the free blocks of the pool, mean over the thinker's steps: the length of a scan once it is full."""
     steps = point.record.table("steps")
     own = steps["stage"].to_numpy() == "thinker"
     idle = (steps["kv_blocks"].to_numpy() - steps["kv_used"].to_numpy())[own]

@@ -1,16 +1,17 @@
-"""The offline sweep of LiveServe's weights: which ratio of alpha to beta wastes and stalls least, stage by stage.
+"""The offline sweep of LiveServe's weights: the ratio of alpha to beta with the least waste and stall, stage by
+stage.
 
-A mock workload that no figure is measured on; the two weights of the other stage are 1 meanwhile. Each pair is
-judged by `w / w_max + k / k_max`: w the wasted token ratio, k the KV stall, each over the largest that any ratio
-of the stage gave. The weights that LiveServe runs with, `engines/systems/liveserve/tuned.yaml`, were chosen so on an
-earlier server. On today's the best ratio of the thinker differs from them by less than the seeds do.
+A mock workload that no figure is measured on; the two weights of the other stage are 1 meanwhile. Each pair is judged
+by `w / w_max + k / k_max`: w the wasted token ratio, k the KV stall, each over the largest that any ratio of the
+stage gave. The weights that LiveServe runs with, `engines/systems/liveserve/tuned.yaml`, were chosen so on an earlier
+server. On today's the best ratio of the thinker differs from them by less than the seeds do.
 
 The KV stall is the time that runnable requests wait because blocks are short. vLLM does not say what a waiting
-request waits for, so it is taken as the time from a request's arrival in the stage's queue to its first step,
-summed over the run: blocks are what binds in the mock workload, whose contexts overfill the pool.
+request waits for, so it is taken as the time from a request's arrival in the stage's queue to its first step, summed
+over the run: blocks are what binds in the mock workload, whose contexts overfill the pool.
 
-Ratios reach far below 1. The KV term of eq. 1 is a share of the pool times another, at most 1; where the gate asks,
-a lead is beyond its cap and exposure at least 9.6 (thinker) or 4.3 (talker). So no ratio above a tenth (a quarter) can
+Ratios reach far below 1. The KV term of eq. 1 is a share of the pool times another, at most 1; where the gate asks, a
+lead is beyond its cap and exposure at least 9.6 (thinker) or 4.3 (talker). So no ratio above a tenth (a quarter) can
 turn a utility's sign, and all of those measure nearly the same. At the talker none but 0 decides here: its requests
 hold half a per cent of its pool.
 """
@@ -34,10 +35,10 @@ RATIOS: dict[str, tuple[float, float]] = {
     "1": (1, 1),
     "inf": (1, 0),
 }
-"""alpha / beta -> the pair, the larger of which is 1."""
+"""alpha / beta -> the pair; the larger one is 1."""
 
 SEEDS = [1000, 1001, 1002]
-"""Figures are measured on seeds below; weights are never tuned on those."""
+"""Seeds of the sweep; figures are measured on lower seeds, and weights are never tuned on those."""
 
 SETTINGS: dict[str, Any] = {
     **SERVED,
@@ -50,8 +51,8 @@ SETTINGS: dict[str, Any] = {
     "c": 16,
     "kv_pool_blocks": 192,
 }
-"""The mock workload, on the server that LiveServe's figures have. [chosen]: 16 callers at once, whose contexts are
-about 1.5 times the thinker's pool."""
+"""The mock workload on the server of LiveServe's figures: 16 concurrent callers with contexts of about 1.5 times the
+thinker's pool. [chosen]"""
 
 
 def _weights(stage: str, pair: tuple[float, float]) -> dict[str, float]:
@@ -85,7 +86,7 @@ class Tried(NamedTuple):
 
 
 def judged(panels: Panels, stage: str) -> dict[str, Tried]:
-    """ratio -> what it came to; without those of which nothing was measured."""
+    """Return ratio -> result, without ratios that were not measured."""
     points = {ratio: of(f"{stage}, {ratio}", "liveserve").points(panels) for ratio in RATIOS}
     quantities: tuple[Quantity, Quantity] = ("wasted_token_ratio", _stall(stage))
     medians = {r: [spread(own, quantity).median for quantity in quantities] for r, own in points.items()}

@@ -1,4 +1,5 @@
-"""Appendix B: a session that reaches the model's longest context takes the others with it, and a window is no help."""
+"""Appendix B: a session that reaches the model's maximum context takes the others with it, and a window does not
+help."""
 
 from harness.metrics.frame_table import FAILED
 from reports.papers.metronome.common import *
@@ -17,7 +18,7 @@ _GROWS = "a window drops KV, not positions: the request goes on growing logicall
 
 
 def first_lost_s(point: Measured) -> float | None:
-    """When the first frame was due that its session did not live to see, s; None where none was lost."""
+    """Return the due time of the first frame that its session did not live to see, s; None if no frame was lost."""
     frames = point.requests
     lost = frames.loc[frames["status"] == FAILED, "due_s"]
     return float(lost.min()) if len(lost) else None

@@ -1,7 +1,7 @@
-"""The common parts of Metronome's cards: calls, the two days of Fig. 4b, and numbers before and after a wall.
+"""Common parts of Metronome's cards: calls, the two days of Fig. 4b, and numbers before and after a wall.
 
-The paper does not say how many tokens a frame adds. They follow from its own numbers: a pool of 520,000 tokens that 128
-sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
+The paper does not say how many tokens a frame adds. They follow from its own numbers: a pool of 520,000 tokens that
+128 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QWEN_SMALL, MOSHI = "qwen2_5_omni_pro6000", "moshi_pro6000"
 WINDOW = 1024
 
 A_FEW = 7.0
-"""Tokens said in a frame, "a few" by Fig. 2: what is left of 55 when audio and text have had theirs [derived]."""
+"""Tokens said in a frame, "a few" by Fig. 2: 55 minus those of audio and text [derived]."""
 DAY_1: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 8.0}
 DAY_2: dict[str, Any] = {"template_tokens": 21, "tokens_per_frame": A_FEW}
 DAYS = {"day 1": DAY_1, "day 2": DAY_2}
@@ -63,16 +63,16 @@ smaller window would be one for the baseline, too, which understands it as well.
 NO_MISS = (
     "the wait of a Step ends at 0.8 of a period, so that by construction no frame of a full pool can miss"
 )
-"""Why deadline misses are no finding."""
+"""Reason why deadline misses are not a finding."""
 
 CAPPED = "a Step waits at most 0.8 of a period of 2 s, so that every wall is at 1.60 s"
-"""Why the height of the wall is no finding."""
+"""Reason why the height of the wall is not a finding."""
 
 BELOW_THE_POOL = "a bounded call keeps about 65 blocks, and all calls together fewer than the pool's 32,500"
-"""Why a bounded run without a wall is no finding."""
+"""Reason why a bounded run without a wall is not a finding."""
 
 STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; that it stays flat was not"
-"""Which constant makes every latency of a healthy run."""
+"""Constant that sets every latency of a healthy run."""
 
 
 def calls(
@@ -82,13 +82,13 @@ def calls(
     seeds: Iterable[int] = SEEDS,
     **changes: Any,
 ) -> Experiment:
-    """Five-minute calls to Qwen3-Omni in the regime of day 2, where nothing else is said."""
+    """Return five-minute calls to Qwen3-Omni with the tokens of day 2 unless set otherwise."""
     fixed = {"deployment": QWEN, "duration_s": 300.0, **DAY_2, **changes}
     return experiment(name, engines, "metronome", fixed, seeds, **(grid or {}))
 
 
 def _walled(point: Measured) -> np.ndarray:
-    """Which frames were dispatched after the wall; without a wall none."""
+    """Return the frames dispatched after the wall; none without a wall."""
     wall_s = point.value("wall_s")
     return point.requests["dispatch_s"].to_numpy() >= (np.inf if wall_s is None else wall_s)
 
@@ -117,7 +117,7 @@ def latency_percentile(percentile: float, since: float = 0.0, until: float = 1.0
 
 
 def speech_after_wall(point: Measured) -> float | None:
-    """Share of frames with speech of those due after the wall."""
+    """Return the share of frames with speech among the frames due after the wall."""
     frames, wall_s = point.requests, point.value("wall_s")
     if wall_s is None:
         return None
@@ -126,8 +126,8 @@ def speech_after_wall(point: Measured) -> float | None:
 
 
 def with_newcomers(frames: pd.DataFrame) -> np.ndarray:
-    """Which frames were answered in a Step that holds the first frame of some session: such a Step waits for the
-    model's work, and every frame of it waits too."""
+    """Return the frames answered in a Step with the first frame of some session: such a Step waits for the model's
+    work, and so does every frame in it."""
     return np.isin(frames["tick"], frames.loc[frames["first"], "tick"])
 
 
@@ -142,7 +142,7 @@ def worst_bucket(point: Measured) -> float | None:
 
 
 def any_misses(point: Measured) -> float | None:
-    """Whether a run had a deadline miss."""
+    """Return whether a run had a deadline miss."""
     return None if (found := point.value("deadline_misses")) is None else float(found > 0)
 
 

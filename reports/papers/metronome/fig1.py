@@ -9,7 +9,7 @@ HEARD_AND_SAID = (
     28  # of the 55 tokens of a frame those that are not audio, and the last said, which is dropped
 )
 SPLITS = {said: f"{said} of 55 said" for said in (3, 12, 27)}
-"""The same growth with less said and with more."""
+"""The same growth with fewer and with more tokens said."""
 EXPERIMENTS = {_PANEL: calls("fig1", PAIR, sessions=128)} | {
     panel: calls(
         "fig1",

@@ -1,4 +1,4 @@
-"""Fig. 4a: bursts of 90 s at growing concurrency: no short-burst capacity problem, whatever the policy."""
+"""Fig. 4a: bursts of 90 s at growing concurrency do not reach the capacity under either policy."""
 
 from reports.figures.frames import latency_axes
 from reports.papers.metronome.common import *

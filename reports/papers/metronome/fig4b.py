@@ -42,7 +42,7 @@ def _all(engine: str) -> list[Setting]:
 
 
 def _first_to_last(measure: Measure) -> Measure:
-    """By number of the run, where its panels have seeds of their own."""
+    """Return the values by number of the run, for panels with seeds of their own."""
     return lambda panels: dict(enumerate(measure(panels).values()))
 
 
@@ -56,7 +56,7 @@ def _share(engine: str) -> Measure:
 
 
 def foretold(point: Measured) -> float | None:
-    """Whether eq. 1 says rightly, from the first minute, if the pool fills before the run ends."""
+    """Return whether eq. 1 predicts correctly, from the first minute, if the pool fills before the run ends."""
     wall, predicted_s = point.value("wall"), point.value("saturation_predicted_s")
     if wall is None:
         return None

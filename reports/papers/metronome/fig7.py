@@ -1,4 +1,4 @@
-"""Fig. 7 and Section 5.3: one controller, two kinds of state: who is let in, and what becomes of those who are.
+"""Fig. 7 and Section 5.3: one admission controller on bounded and on unbounded state.
 
 512 sessions are offered at 8 a second, as in the paper. Their arrivals end before the controller has raised its cap
 back to where it first fell, so that it decides nothing any more; a panel with 2,048 sessions lets it go on deciding.

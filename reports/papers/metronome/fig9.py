@@ -28,7 +28,7 @@ QUICK = {"sessions": "16,64", "duration_s": "24"}
 
 
 def carried(point: Measured) -> bool:
-    """Whether all frames had speech and no session fell behind: none had two chunks waiting at the engine.
+    """Return whether all frames had speech and no session fell behind, with two chunks waiting at the engine.
 
     A Step returns what was said since the last, so frames stay on time and spoken while chunks queue up.
     """
@@ -54,7 +54,7 @@ def capacity(points: Sequence[Measured]) -> tuple[int, bool] | None:
 
 
 def capacities(panels: Panels, model: str) -> dict[int, tuple[int, bool] | None]:
-    """By seed."""
+    """Return the capacities by seed."""
     points = panels[model].points if model in panels else []
     return {
         seed: capacity([p for p in points if p.seed == seed]) for seed in sorted({p.seed for p in points})
@@ -99,7 +99,7 @@ CLAIMS = {
 
 
 def _bounds(axes: Any, panels: Panels) -> None:
-    """Where the largest N tried was carried."""
+    """Return the models that carried the largest N tried."""
     for x, model in enumerate(MODELS):
         median = across_seeds(_capacity(model)(panels)).median
         if median is not None and any(each and each[1] for each in capacities(panels, model).values()):

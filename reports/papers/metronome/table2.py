@@ -1,4 +1,4 @@
-"""Table 2, pool column: what twelve bounds keep of the pool when 32 sessions decode freely for five minutes.
+"""Table 2, pool column: KV pool under twelve bounds when 32 sessions decode freely for five minutes.
 
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """

@@ -28,7 +28,7 @@ PAPER: dict[str, tuple[tuple[int, int] | None, Share, float]] = {
 }
 """Row -> (W, S), share of sessions that answers the question playing at ages 30 to 240 s, and the fresh question."""
 DECAYS = ("512, 0", "1024, 0", "2048, 0", "1024, 64", "512, 32")
-"""Rows of which the paper says where they end, not where they stay."""
+"""Rows whose end the paper states, not their plateau."""
 DRAWN = (UNBOUNDED, "512, 0", "1024, 0", "2048, 0", "1024, 32")
 """Rows that Fig. 8 shows."""
 

@@ -1,4 +1,4 @@
-"""The common parts of Nova's cards: its load, its baselines, and the numbers that are read off a run.
+"""Common parts of Nova's cards: load, baselines, and numbers of a run.
 
 Requests are screenshots of 1,120 x 1,120 pixels with an instruction, answered by 50 tokens on average (section V-A).
 With 90 tokens around them a request's KV takes the 70 MB that the paper states: 1,752 tokens.
@@ -27,12 +27,12 @@ LOAD: dict[str, Any] = {
     "scaffold_tokens": 90,
     "turn_timeout_s": 600.0,
 }
-"""Section V-C: traces of 500 requests; nobody gives up."""
+"""Section V-C: traces of 500 requests; users never give up."""
 SERVED = "served"
 
 
 def gui(name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any) -> Experiment:
-    """These engines at these rates; `changes` are settings beside the load, lists of them further axes."""
+    """Return these engines at these rates; `changes`: further settings, lists of them further axes."""
     axes = {key: value for key, value in changes.items() if isinstance(value, list)}
     rate: dict[str, Any] = {"rate": list(rates)} if len(rates) > 1 else {}
     return experiment(f"nova-{name}", engines, "gui", LOAD | {"rate": rates[0]} | changes, **axes, **rate)
@@ -40,7 +40,7 @@ def gui(name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **cha
 
 ALONE = "alone"
 ALONE_ONLY = {ALONE: gui(ALONE, [OURS], [0.001], requests=20)}
-"""Requests that nobody is beside: what stages take by themselves, and cards of what the model says of two at once."""
+"""Requests that are alone in the system: times of stages by themselves, and the model of two concurrent stages."""
 EVERYBODY = {SERVED: gui("served", [*BASELINES, OURS])}
 """Figs. 10 to 12 and Table V: four systems at six rates."""
 
@@ -57,7 +57,7 @@ def steps(point: Measured, *stages: str) -> pd.DataFrame:
 
 
 def mean_pass_s(stage: str, batch: int | None = None) -> Quantity:
-    """Mean seconds of a stage's passes, or of those with so many requests."""
+    """Return the mean seconds of a stage's passes, or of its passes with this number of requests."""
 
     def quantity(point: Measured) -> float | None:
         found = steps(point, stage)
@@ -119,7 +119,7 @@ def over(quantity: Quantity, rate: float, engine: str) -> Measure:
 
 
 def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measure:
-    """Return a measure of the modelled device that serves nobody, for each seed that was run."""
+    """Return a measure of the modelled device without requests, the same for each seed."""
     return lambda panels: {point.seed: compute() for point in of(panel, engine).points(panels)}
 
 

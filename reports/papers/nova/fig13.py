@@ -6,7 +6,7 @@ TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed o
 
 RATES = (0.4, 0.6, 0.8)
 FIXED = ((18, 18), (24, 30), (36, 36))
-"""SMs of decode beside vision and beside prefill: fewer, the paper's defaults, more. [chosen]"""
+"""SMs of decode next to vision and to prefill: fewer, the paper's defaults, more. [chosen]"""
 ADAPTIVE = "adaptive"
 EXPERIMENTS = {ADAPTIVE: gui("adaptive", [OURS], RATES)} | {
     f"{v}, {p}": gui(

@@ -27,8 +27,8 @@ def pending_at(point: Measured, t_s: Any) -> Any:
 
 
 def quickens(point: Measured) -> float | None:
-    """Rank correlation of the seconds of a vision pass beside decode with the requests that were pending as it
-    began."""
+    """Return the rank correlation of the seconds of a vision pass during decode with the requests pending at its
+    begin."""
     vision, prefill = (steps(point, stage) for stage in ("vision", "prefill"))
     moments = point.kinds("finish")["t"], prefill["t_s"] + prefill["dt_s"]
     finished, prefilled = (

@@ -1,4 +1,4 @@
-"""Fig. 15: the same systems on an RTX 4090, whose memory does not hold the model."""
+"""Fig. 15: the same systems on an RTX 4090, whose memory is too small for the model."""
 
 from reports.papers.nova.common import *
 

@@ -18,7 +18,8 @@ SHARES = range(8, 61, 2)
 
 @cache
 def together_s(decode_sms: int | None) -> float:
-    """Seconds until both are done, decode's on so many SMs and vision's on the others; None: on streams."""
+    """Return the seconds until both are done, with this number of SMs for decode and the others for vision; None: on
+    streams."""
     from engines.devices.hardware import load_gpu
     from engines.devices.sharing import Part, SharedCompute, SharedStep
     from harness.clocks.clock import run

@@ -13,7 +13,7 @@ OUTPUTS = 50
 
 
 def found(stage: str) -> Any:
-    """SMs of decode beside a stage, as the run has searched them."""
+    """Return the SMs of decode during a stage, as searched by the run."""
 
     def quantity(point: Measured) -> float | None:
         return point.record.counters.get(f"thinker.decode_sms_{stage}")

@@ -1,4 +1,4 @@
-"""Figs. 8 and 9: what two stages at once bring, and what it costs each, over the shares of decode."""
+"""Figs. 8 and 9: gain of two concurrent stages, and the cost for each, over the shares of decode."""
 
 from reports.papers.nova.common import *
 
@@ -11,7 +11,7 @@ COLOURS = dict(zip(("vision", "prefill"), STAGES, strict=False))
 
 
 def slower(stage: str, sms: int) -> tuple[float, float]:
-    """How many times as long as by themselves a pass of `stage` and a decode iteration take side by side (Fig. 9)."""
+    """Return the time of a pass of `stage` and of a decode iteration side by side over their time alone (Fig. 9)."""
     ours = profile()
     beside = getattr(ours, stage)[sms]
     return beside.pass_s / getattr(ours, f"{stage}_s"), beside.decode_s / ours.decode_s
@@ -23,7 +23,7 @@ def gain(stage: str, sms: int) -> float:
 
 
 def _mean(quantity: Any) -> float:
-    """Over the shares of Fig. 4's window, 18 to 36 SMs."""
+    """Return the mean over the shares of Fig. 4's window, 18 to 36 SMs."""
     return float(np.mean([quantity(sms) for sms in range(18, 37, 2)]))
 
 

@@ -29,7 +29,7 @@ PAPER = {
 }
 """Raw, then K = 2 to 5."""
 ADDED = {slots: seconds - PAPER["pass"][0] for slots, seconds in zip(SLOTS, PAPER["pass"][1:], strict=True)}
-"""K -> seconds that a pass takes longer than with all weights on the GPU."""
+"""K -> additional seconds of a pass, compared with all weights on the GPU."""
 
 _ALONE = of(ALONE, OURS)
 _PASS = mean_pass_s("vision")
@@ -49,7 +49,7 @@ def mebibytes(slots: int | None) -> float:
 
 
 def least_gb_s(pass_s: float) -> float:
-    """Equation (8) for two slots, of a pass that takes so long: M / T in GB/s."""
+    """Return equation (8) for two slots and a pass of this length: M / T in GB/s."""
     from engines.systems.nova.vision import least_bandwidth
 
     own = encoder()

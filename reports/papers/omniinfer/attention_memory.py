@@ -36,7 +36,7 @@ def shipped(sinks: int = 128, recent: int = 384) -> AttentionPattern:
 
 @cache
 def held(tokens: int, compressed: bool) -> int:
-    """Requests of so many tokens that vLLM's KV manager holds at once, by its own block tables."""
+    """Return the requests of this length that vLLM's KV manager has room for, by its own block tables."""
     from dataclasses import replace
 
     from engines.core import vllm_adapter as vllm
@@ -87,7 +87,7 @@ def moved(tokens: int) -> float:
 
 
 def known(layers: int, count: int) -> list[tuple[bool, ...]]:
-    """Patterns of so many compressed layers as one would try by hand: first, last, in the middle, evenly spread."""
+    """Return the obvious patterns with this number of compressed layers: first, last, middle, evenly spread."""
     before = (layers - count) // 2
     spread = np.zeros(layers, bool)
     spread[np.linspace(0, layers - 1, count).round().astype(int)] = count > 0
@@ -105,7 +105,7 @@ class Compressed(NamedTuple):
 
 @cache
 def compressed(seed: int) -> Compressed | None:
-    """None without pymoo."""
+    """Return the pattern found; None without pymoo."""
     from engines.systems.omniinfer.attention_error import RandomDecoder
     from engines.systems.omniinfer.pattern_search import Search, search
     from workloads.errors import UserError

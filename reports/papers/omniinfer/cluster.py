@@ -44,7 +44,7 @@ class ClosedLoop:
     output_tps: float
 
     def per_two_nodes(self, nodes: int) -> float:
-        """Requests per minute as OmniInfer's tables have them: of two nodes of those that there are."""
+        """Requests per minute per two nodes, as in OmniInfer's tables."""
         return self.qpm * 2 / nodes
 
     @property
@@ -97,7 +97,7 @@ SKEW = 0.33
 """[calibrated] Zipf's exponent of the experts, to Table 2's TPOT of 65 ms without OmniPlacement alone."""
 
 LENGTHS = 5
-"""[chosen] requests of a run over those in flight: the window lasts two and a half mean requests, 7,000 and more."""
+"""Requests of a run over those in flight: the window lasts two and a half mean requests, 7,000 and more. [chosen]"""
 
 FILL_RATE = 8.45
 """[chosen] requests a second for each prefill instance, by which they come one by one until as many are in flight: what
@@ -125,12 +125,12 @@ ONE_QUEUE = (
     "{ours:.2f} s: with the paper's capacity, but as long as the instances keep up nobody waits for much more than the "
     "batch under way and his own (0.6 s each when full), where the paper's requests wait for three or four"
 )
-"""Why first tokens come sooner here."""
+"""Reason why first tokens come sooner in our runs."""
 
 LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
 
 Columns = Mapping[str, tuple[str, Quantity, Unit, float]]
-"""By name: what the paper calls it, what it is here, its unit, and how near ours has to come, as a share: [chosen]."""
+"""Columns by name: the paper's name, ours, the unit, and the allowed relative distance. [chosen]"""
 
 
 def table(
@@ -158,7 +158,8 @@ def table(
 
 
 def cluster(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
-    """A cluster (`6p8_1d32`) with so many requests in flight; `settings` of the system."""
+    """Return the experiment of a cluster (`6p8_1d32`) with this number of requests in flight; `settings` of the
+    system."""
     load = {
         "deployment": f"deepseek_r1_{shape}",
         "c": in_flight,

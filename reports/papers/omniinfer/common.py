@@ -1,4 +1,5 @@
-"""The common parts of OmniInfer's cards.
+"""Common parts of OmniInfer's cards. Cards of one part of the system ask its model and serve no requests: a short run
+of the smallest mixture of experts provides their seeds.
 
 Cards of one part of the system ask its model and serve nobody: a short run of the smallest mixture of experts carries
 their seeds.

@@ -69,7 +69,7 @@ def mean(variant: str, drift_s: float | None, seed: int) -> float:
 
 @cache
 def of_budget(units: int, seed: int) -> float:
-    """Mean imbalance of layers of different skew with so many slots a die, by the paper's budget over evenly given."""
+    """Return the mean imbalance of layers of different skew, by the paper's budget over evenly distributed slots."""
     from engines.systems.omniinfer.expert_load import zipf
     from engines.systems.omniinfer.placement import budget, imbalance, static_placement
 
@@ -84,7 +84,7 @@ def of_budget(units: int, seed: int) -> float:
 
 
 def slowed(seed: int) -> float:
-    """By what share steps get longer at most: by what copies take of the links, while there are any."""
+    """Return the largest relative slowdown of steps: the share of the links that copies take while they last."""
     from engines.systems.omniinfer.rebalancing import Rebalancing
 
     copying = followed(LINEAR, DRIFT_S, seed).copy_s * ALL_LAYERS / LAYERS / UNTIL_S

@@ -70,7 +70,7 @@ QUICK = {"requests": "3000"}
 
 
 def ttft_s(point: Measured) -> float | None:
-    """Mean of those that came after the beginning."""
+    """Return the mean TTFT of requests after the start."""
     table = point.requests
     return float(np.nanmean(table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].to_numpy(float)))
 
@@ -95,7 +95,7 @@ CLAIMS = {
 
 
 def _over_rates(panel: str) -> dict[float, Setting]:
-    """By requests a second of an instance."""
+    """Return the series over requests a second per instance."""
     return {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
 
 

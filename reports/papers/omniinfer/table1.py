@@ -59,7 +59,7 @@ def _ratio(column: str, one: str, other: str) -> Any:
 
 
 def _near(row: Row, column: str, paper: float) -> float:
-    """How far ours may be: a share of the paper's, or half of what tells it from Table 2's value of the same."""
+    """Return the allowed distance: a share of the paper's value, or half of its difference from Table 2's value."""
     near = COLUMNS[column][3] * paper
     return min(near, abs(float(np.diff(TWICE[column])[0])) / 2) if row.panel == "6p8_1d32-48" else near
 

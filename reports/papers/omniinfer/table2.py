@@ -56,7 +56,7 @@ PAPER: dict[str, tuple[float, ...]] = {
     PROXY: (3.683, 10.711, 0.050, 0.061, 575, 63.451, 157.843, 56_969, 211_279),
     BARE: (1.224, 3.374, 0.075, 0.101, 404, 88.169, 213.846, 39_954, 149_500),
 }
-"""By row, in the order of the columns; s, QPM and tokens/s."""
+"""Values by row, in the order of the columns; s, QPM and tokens/s."""
 
 EXPERIMENTS = {
     FULL: table1.EXPERIMENTS[FULL],
@@ -87,7 +87,7 @@ WHY = {
 
 
 def off_the_law(panel: str) -> Measure:
-    """By how much of the counted requests in flight throughput times mean time misses them."""
+    """Return the relative deviation of the requests in flight from throughput times mean time."""
 
     def quantity(point: Measured) -> float | None:
         found = steady(point)
@@ -97,7 +97,7 @@ def off_the_law(panel: str) -> Measure:
 
 
 def _by_paper(row: tuple[float, ...]) -> Measure:
-    """In flight by a published row, over what was; the same for each seed."""
+    """Return the requests in flight by a published row over the measured number; the same for each seed."""
     columns = dict(zip(COLUMNS, row, strict=True))
     share = columns["qpm"] * 10 / 2 / 60 * columns["e2e"] / IN_FLIGHT
     return value(lambda point: share, at(FULL))
@@ -128,8 +128,8 @@ def _calibrated(panel: str, column: str) -> str:
 
 
 def _near(panel: str, column: str) -> float:
-    """How far ours may be: a share of the paper's, and at most half of what tells this row from the whole system's, or
-    the whole system's from the nearest other and from Table 1's."""
+    """Return the allowed distance: a share of the paper's value, and at most half of the difference between this row
+    and the whole system's, or between the whole system's and the nearest other and Table 1's."""
     i = list(COLUMNS).index(column)
     own = PAPER[panel][i]
     others = [PAPER[name][i] for name in PAPER if name != FULL] if panel == FULL else [PAPER[FULL][i]]

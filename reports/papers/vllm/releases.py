@@ -87,7 +87,7 @@ QUANTITIES: dict[str, Quantity] = {
     PROMPTS: _prompts,
     STEPS: _steps,
 }
-"""Over all stages. Where a prompt's beginning is a prefix hit, fewer of its tokens are computed."""
+"""Quantities over all stages. If the beginning of a prompt is a prefix hit, fewer of its tokens are computed."""
 
 
 def over_releases(panel: str, engine: str, run: Run) -> dict[str, dict[str, Values]]:
@@ -185,7 +185,7 @@ def table(panels: Mapping[str, Run]) -> list[list[str]]:
 
 
 def _of_several(panels: Panels) -> list[Measured]:
-    """All points, if they are of two releases or more."""
+    """Return all points if they are of two releases or more."""
     used = every(panels)
     return used if len({point.params["vllm"] for point in used if point.error is None}) > 1 else []
 

@@ -1,3 +1,3 @@
-"""Voice servers as they were measured in public, against what is predicted of them."""
+"""Public measurements of voice servers, compared with our predictions."""
 
 AGAINST = "public runs"
