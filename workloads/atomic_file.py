@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and where a command may be told to write one."""
+"""Files that are written completely or not at all, and checks of places that a command may write to."""
 
 import errno
 import os
@@ -13,16 +13,16 @@ from typing import BinaryIO
 from workloads.errors import UserError
 
 TEMPORARY = ".tmp-"
-"""How the names of drafts begin; of a process that was killed they may be left."""
+"""Prefix of the names of drafts; a killed process may leave some."""
 STDOUT = Path("-")
 YAML_ENDINGS = (".yaml", ".yml")
 _FORMAT = re.compile(r"\.[A-Za-z]\w*")
-"""How a name ends that says a format; .7 of voice-0.7 says none."""
+"""Ending of a name that states a format; .7 of voice-0.7 does not."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that there is no room: a full disk, a quota, a limit on the size of files."""
+    """Return whether the error means no room: a full disk, a quota, a limit on file sizes."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
@@ -34,7 +34,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into, which takes the place of `path` once the block has ended well; OSError."""
+    """Yield a file that takes the place of `path` once the block has ended well; OSError."""
     draft = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     file = draft.open("xb")  # never one that is there: a planted link would lead it elsewhere
     try:
@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def own_folder(folder: Path) -> Path:
-    """`folder`, made where it is missing; UserError for a link, which would lead what is written there elsewhere."""
+    """Return `folder`, made if missing; UserError for a link, through which files would be written elsewhere."""
     if folder.is_symlink():
         raise UserError(f"{folder} is a link, and results are never written through one; remove the link.")
     folder.mkdir(exist_ok=True)
@@ -77,8 +77,8 @@ def output(path: str | Path, make_folder: bool = False) -> Iterator[BinaryIO]:
 
 
 def check_output(path: Path, endings: Collection[str] = ()) -> Path:
-    """`path`; UserError for what is there and no regular file: a device or a folder is not to be replaced; and for a
-    name that ends as those of another format do. `endings`: of the format's own."""
+    """Return `path`. UserError if it is a device or folder, which must not be replaced, or if its name has the ending
+    of another format. `endings`: those of the format."""
     if path != STDOUT and os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "no regular file"
         raise UserError(f"{path} is {what}; name a file to write, or - for standard output.")

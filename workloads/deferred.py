@@ -1,6 +1,7 @@
-"""References to what is imported when it is first needed, so that to describe something loads nothing that it runs on.
+"""References that are imported when first needed, so that describing a thing does not load what it runs on.
 
-A list of what there is, a mistyped name or a wrong value then costs milliseconds; `load_all` is for those who measure.
+A list of what there is, a mistyped name or a wrong value then costs milliseconds; `load_all` is for those who
+measure.
 """
 
 from pkgutil import resolve_name
@@ -8,7 +9,7 @@ from typing import Any
 
 
 class Deferred:
-    """Stands for what `at` names, as `package.module:name`; to call it is to load and call that."""
+    """A reference to `at`, written `package.module:name`; calling it loads and calls that."""
 
     def __init__(self, at: str) -> None:
         self.at = at

@@ -1,4 +1,4 @@
-"""The user's mistakes: one clear sentence each, naming what is wrong, its value and the fix."""
+"""Errors of the user: one clear sentence each, with the fault, its value and the fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAID = {
     "too_short": "needs {min_length} or more",
     "string_pattern_mismatch": "should match {pattern}",
 }
-"""Where pydantic's sentence does not follow the field's name."""
+"""Messages of pydantic that do not follow the field's name."""
 
 
 REMOVED = {
@@ -53,7 +53,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 
 
 class UserError(ValueError):
-    """A mistake that the user can fix; the command line prints the sentence and exits with status 2."""
+    """An error that the user can fix; the command line prints the sentence and exits with status 2."""
 
 
 def printable(text: str, limit: int = 400) -> str:
@@ -72,8 +72,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> UserError:
-    """The error about a name that nothing has: what replaces it if it is in `REMOVED`, else the nearest choice.
-    `where` stands behind the name."""
+    """Return the error about an unknown name: its replacement if it is in `REMOVED`, else the nearest choice. `where`
+    follows the name."""
     said = REMOVED.get(f"{what} {name}")
     return UserError(said or f"unknown {what} {name!r}{where}.{nearest(name, choices)}")
 
@@ -123,7 +123,7 @@ def _is_number(model: type[BaseModel], name: str) -> bool:
 
 
 def _as_list(model: type[BaseModel], name: str, value: Any) -> str:
-    """How one value is written where the nearest name takes several."""
+    """Return the notation of one value if the nearest name takes a list."""
     for close in difflib.get_close_matches(name, model.model_fields, n=1):
         if get_origin(model.model_fields[close].annotation) is list and not isinstance(value, list):
             return f" It takes a list: {close}: [{value}]."

@@ -72,11 +72,11 @@ FORMER = {"backlog": "pool"}
 """Columns -> the names under which files of the version before have them. The hash has kept these names, so that equal
 turns keep their hash."""
 CONTENTS = 2**53
-"""Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
+"""Upper bound of contents; a float is exact below it, as a column with empty values needs."""
 
 MADE_AT_ONCE = 64
-"""Sessions whose objects are made together: many enough for column-wise work to be fast, and few enough that no client
-waits long for it. [chosen]"""
+"""Sessions whose objects are made together: enough for fast column-wise work, few enough that no client waits long.
+[chosen]"""
 
 Columns = dict[str, np.ndarray]
 
@@ -166,7 +166,7 @@ class Session:
 
 @dataclass(frozen=True)
 class TraceHeader:
-    """Where a trace came from, and the hash of its content: equal hashes mean equal turns."""
+    """The origin of a trace, and the hash of its content: equal hashes mean equal turns."""
 
     schema_version: int
     generator: str
@@ -178,14 +178,14 @@ class TraceHeader:
 
 
 class Trace:
-    """Turns in the order in which their sessions arrive, and the header that tells how they were made.
+    """Turns in the order of their sessions' arrival, and the header with their origin.
 
-    Kept as columns; `sessions` makes objects of them when first asked for. Traces are equal when their
-    headers are, as these hold a hash of the turns.
+    Kept as columns; `sessions` makes objects of them when first asked for. Traces are equal when their headers are,
+    as these hold a hash of the turns.
     """
 
     def __init__(self, columns: Columns, header: TraceHeader) -> None:
-        """For `from_columns` and `load`, which check what they are given."""
+        """Called by `from_columns` and `load`, which check their input."""
         for values in columns.values():
             values.setflags(write=False)
         self._columns = columns
@@ -234,7 +234,7 @@ class Trace:
 
     @classmethod
     def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:
-        """Build from turns in any order, such as those written out in a test."""
+        """Build from turns in any order, such as those of a test."""
         rows = [turn.row() for turn in turns]
         return cls.from_columns(
             {name: [row[name] for row in rows] for name in SCHEMA.names}, generator=generator
@@ -245,7 +245,7 @@ class Trace:
         return dict(self._columns)
 
     def written(self) -> list[pa.Field]:
-        """The fields that a file of this trace holds: all, without the columns of `UNWRITTEN` that are empty."""
+        """Return the fields in a file of this trace: all, without the empty columns of `UNWRITTEN`."""
         return [f for f in SCHEMA if f.name not in UNWRITTEN or not _missing(self._columns[f.name]).all()]
 
     def values(self, field: pa.Field) -> list[Any]:
@@ -266,7 +266,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a file written by `save`; UserError when it is no trace, newer than this code, or damaged."""
+        """Read a file written by `save`; UserError if it is not a trace, damaged, or newer than this code."""
         path = existing_file(path)
         try:
             check_parquet(path)
@@ -285,7 +285,7 @@ class Trace:
 
 
 def _made_from(path: Path) -> str:
-    """Say how to make a trace of the file, for an error message."""
+    """Return a hint on how to make a trace of the file, for an error message."""
     if path.suffix in (".csv", ".gz", ".json"):
         made = f"rehearse trace make WORKLOAD --set path={path} --out trace.parquet"
         return f"a trace is made of it by `{made}`, with a workload that replays such files, as burstgpt or sharegpt"
@@ -319,7 +319,7 @@ def _arrow(values: np.ndarray, field: pa.Field) -> pa.Array:
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    """Where a column that may be empty is so."""
+    """Return the empty values of a column."""
     return values == "" if values.dtype.kind == "U" else np.isnan(values)
 
 

@@ -18,7 +18,7 @@ class UserParams(BaseModel):
 
 
 class WorkloadParams(UserParams):
-    """For the workloads whose users listen to a reply before they go on."""
+    """Parameters of workloads whose users listen to a reply before they go on."""
 
     p: float = Field(
         0.0, ge=0, le=1, description="probability that the user interrupts a spoken reply (barge-in)"
@@ -26,7 +26,7 @@ class WorkloadParams(UserParams):
 
 
 class ReplyParams(WorkloadParams):
-    """For the workloads whose replies may be spoken or text only."""
+    """Parameters of workloads whose replies may be spoken or text only."""
 
     reply: Literal["speech", "text"] = Field("speech", description="whether replies are spoken or text only")
 

@@ -1,4 +1,4 @@
-"""Traces of calls that somebody has recorded and annotated: what their loaders find, made into turns and sounds."""
+"""Traces of recorded and annotated calls: the output of their loaders as turns and sounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 from workloads.errors import UserError, existing_file
 
 SILENT_LABELS = frozenset({"", "sil", "silence", "sp", "#", "<sil>", "<p:>", "_"})
-"""Texts of intervals in which nobody speaks; else whatever the text is, it is speech."""
+"""Texts of intervals without speech; any other text means speech."""
 # Praat writes labels between its values, and reads only what stands free: texts, flags and numbers outside brackets.
 _VALUE = re.compile(
     r'"((?:[^"]|"")*)"|(<exists>|<absent>)|(?<![\w\[.<-])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w\].])'
@@ -17,7 +17,7 @@ _VALUE = re.compile(
 
 @dataclass(slots=True)
 class Speaker:
-    """`channel`: in the file, 0, 1, ...; `spans`: begin and end in s of what is said, in order."""
+    """One speaker. `channel`: in the file, 0, 1, ...; `spans`: begin and end of each utterance in s, in order."""
 
     name: str
     channel: int
@@ -52,7 +52,8 @@ def read_rttm(path: Path) -> dict[str, list[Speaker]]:
 
 
 def read_textgrid(path: Path) -> list[Speaker]:
-    """The interval tiers of a TextGrid, long or short, in UTF-8 or UTF-16: each a speaker, on the channel of its place.
+    """Read the interval tiers of a TextGrid, long or short, in UTF-8 or UTF-16: each is a speaker, on the channel of
+    its place. UserError if the file is not a TextGrid or has no tier of intervals.
 
     UserError where it is no TextGrid or has no tier of intervals.
     """

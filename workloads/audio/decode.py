@@ -30,7 +30,7 @@ _WAV_LENGTH = re.compile(r"data : \d+ \(should be \d+\)")
 
 
 _Samples = tuple[np.ndarray, "Format"]
-"""float32 of shape (frames, channels), and what the file holds."""
+"""float32 samples of shape (frames, channels), and the file's format."""
 
 
 class BadRecording(UserError):
@@ -136,7 +136,7 @@ def _read_sndfile(path: Path) -> _Samples:
 
 
 def _openable(path: Path) -> Path | io.BytesIO:
-    """The file, or what it holds with a header that says how long it is, where its own is wrong."""
+    """Return the file, or its content with a corrected header if the length in its own is wrong."""
     with path.open("rb") as file:
         if not wav.begins(file.read(12)) or path.stat().st_size > wav.LARGEST:
             return path

@@ -1,4 +1,4 @@
-"""Full-duplex streams: the sound that a user's microphone sends without pause, computed where it is read.
+"""Full-duplex streams: the continuous sound of a user's microphone, computed when it is read.
 
 A stream is a schedule of parts (a piece of a clip, or silence), so 128 streams of any length are built at once and
 hold no sound. A frame's content key is a function of what is heard in it: sessions that hear the same get the same
@@ -69,7 +69,8 @@ class Stream:
             yield from packets(self.pcm(begin, min(block, total - begin)), self.rate)
 
     def content_key(self, frame: int, frame_s: float) -> int:
-        """53 bits for what is heard in frame number `frame` of `frame_s` s: the same pieces of clips, the same key.
+        """Return 53 bits for the sound of frame number `frame` of `frame_s` s: equal pieces of clips, equal key. 53
+        bits are exact in a trace's column `content`.
 
         So many are exact in a trace's column `content`.
         """

@@ -1,7 +1,7 @@
-"""The sound of a turn with its hesitation, and of what is heard beside turns: a function of the trace, to the sample.
+"""The sound of a turn with its hesitation, and of events outside turns: a function of the trace, to the sample.
 
-Levels are those of the speech: its RMS, as `Phrases` have no silences. Whoever is heard beside the turns stands in the
-same room and at the same telephone; the noise that is asked for with `snr_db` lies under the turns.
+Levels are those of the speech: its RMS, as `Phrases` have no silences. Whoever is heard beside the turns stands in
+the same room and at the same telephone; the noise that is asked for with `snr_db` lies under the turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LEVEL_DB = {
     "background_speech": "background_db",
     "noise": "noise_db",
 }
-"""How much below the user's speech each sound lies, in dB, or the parameter that says so."""
+"""Level of each sound below the user's speech, in dB, or the parameter that sets it."""
 
 
 class Spoken(Protocol):
@@ -47,7 +47,8 @@ def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
 def beside(
     turn: Turn, own: Spoken, known: Sequence[Spoken], params: Mapping[str, Any], seed: int, rate: int
 ) -> np.ndarray:
-    """int16 of the turn's event, which does not take the floor, shape (event_s * rate,).
+    """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `own`: the clip
+    of the turn; `known`: all clips. Another speaker says another clip, if there is one.
 
     `own`: what the turn says; `known`: all that anybody may say. Somebody else says what another clip holds, if any.
     """
@@ -69,7 +70,7 @@ def beside(
 
 
 def _speech(rng: np.random.Generator, known: Sequence[Spoken], samples: int, rate: int) -> np.ndarray:
-    """The begin of what is said at a drawn place, and of what comes after it until there is enough."""
+    """Return the speech from a drawn place on, until it is long enough."""
     at, pieces, got = int(rng.integers(len(known))), [], 0
     while got < samples:
         pieces.append(known[at % len(known)].pcm(rate))

@@ -1,4 +1,4 @@
-"""Turns and events that are stretches of long recordings, each named by a line of a trace's header.
+"""Turns and events from long recordings, each named by a line of a trace's header.
 
 A trace made of annotated calls has one recording a session, on whose own clock its turns and events lie.
 """

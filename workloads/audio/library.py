@@ -1,4 +1,4 @@
-"""A folder of recordings as clips that are decoded when they are needed, and forgotten when others are.
+"""A folder of recordings as clips, decoded on demand and kept in a bounded store.
 
 All sessions share one store of decoded waveforms, bounded in bytes: a thousand sessions hold no thousand waveforms.
 """
@@ -93,7 +93,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Library:
-    """The usable recordings of a folder in the order of their names, and how many of which kind are not."""
+    """The usable recordings of a folder in the order of their names, and the number of unusable ones by kind."""
 
     folder: Path
     clips: tuple[Recording, ...]
@@ -106,10 +106,10 @@ class Library:
         skip_bad: bool = False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Library:
-        """Read every recording below `folder` once, to know its length and that it can be heard.
+        """Read every recording below `folder` once, to check it and to know its length.
 
-        UserError names the first bad file; with `skip_bad` they are counted by kind and passed over.
-        `progress(done, total)` is called after every file.
+        UserError names the first bad file; with `skip_bad` they are counted by kind and passed over. `progress(done,
+        total)` is called after every file.
         """
         folder = Path(folder)
         clips: list[Recording] = []
@@ -157,7 +157,7 @@ class Library:
 
 
 def audio_files(folder: Path) -> list[str]:
-    """Names below `folder` of the files with a known audio suffix, sorted; UserError when there are none."""
+    """Return the names below `folder` of the files with a known audio suffix, sorted; UserError without any."""
     try:
         if not folder.is_dir():
             what = "is a file, not a folder" if folder.exists() else "does not exist"

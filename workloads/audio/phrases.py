@@ -1,8 +1,8 @@
-"""A user's speech in one turn of a call on an open microphone, in which no silence could end the turn.
+"""A user's speech in one turn of a call on an open microphone, without a silence that could end the turn.
 
-Recorded speech has pauses without marks. A server that takes one for the end of a turn would be charged with a fault at
-a place where the trace has none. So the stretches of speech in a recording are joined without the gaps between them. A
-hesitation is then put in as silence of a drawn length, at a place between two of them.
+Recorded speech has pauses without marks. A server that takes one for the end of a turn would be charged with a fault
+at a place where the trace has none. So the stretches of speech in a recording are joined without the gaps between
+them. A hesitation is then put in as silence of a drawn length, at a place between two of them.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Phrases:
         return np.concatenate([sound[round(begin * rate) : round(end * rate)] for begin, end in self.spans])
 
     def places(self) -> list[float]:
-        """Where one may hesitate, in s of its speech: between two stretches, else between two syllables of synthetic
-        speech, else at the quietest place of the recording; none in a word or two."""
+        """Return the places in s where the speaker may hesitate: between two stretches, else between two syllables of
+        synthetic speech, else at the quietest place of the recording; none in a word or two."""
         ends = list(accumulate(end - begin for begin, end in self.spans))
         inner = self._kept(ends[:-1])
         if inner:
@@ -73,7 +73,7 @@ def spoken_phrases(recording: Recording) -> list[Phrases]:
 
 
 def synthetic_phrases(clip: SyntheticClip) -> list[Phrases]:
-    """The clip without its breaths, of which the times are known."""
+    """Return the clip without its breaths, whose times are known."""
     return [Phrases(clip, tuple(clip.breath_groups()))]
 
 

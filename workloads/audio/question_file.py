@@ -1,4 +1,4 @@
-"""Spoken questions as a folder of recordings with questions.jsonl, which says what the answer to each must contain.
+"""Spoken questions: a folder of recordings with questions.jsonl, which lists the required keywords of each answer.
 
 One object a line: `file`, the recording's name below the folder; `keywords`, of which an answer states at least one;
 `kind`: `question` (default), `fresh` (asked late in a call, for the first time) or `recall` (asks for the session's
@@ -23,7 +23,7 @@ KINDS = ("question", "fresh", "recall")
 
 @dataclass(frozen=True)
 class Question:
-    """A recording, and the words of which an answer to it states one."""
+    """A recording and its keywords; an answer states at least one of them."""
 
     clip: Recording
     keywords: tuple[str, ...]
@@ -32,7 +32,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a folder by kind, in the order of the file; `digest`: 53 bits for what is asked and expected."""
+    """The questions of a folder by kind, in the order of the file; `digest`: 53 bits for the questions and keywords."""
 
     questions: tuple[Question, ...]
     fresh: tuple[Question, ...]

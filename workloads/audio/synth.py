@@ -62,7 +62,7 @@ class SyntheticClip:
         return [float(end_s) for _, end_s in _plan(self.index)]
 
     def breath_groups(self) -> list[tuple[float, float]]:
-        """Begin and end in s of what is said in one breath."""
+        """Return begin and end in s of each stretch that is said in one breath."""
         plan = _plan(self.index)
         return [
             (float(group[0, 0]), float(group[-1, 1]))

@@ -1,4 +1,4 @@
-"""When people begin to speak: gaps, overlaps, backchannels and barge-ins, from published statistics of conversation.
+"""Times at which people begin to speak: gaps, overlaps, backchannels and barge-ins, from published statistics.
 
 An offset is the time from the end of one speaker's turn to the begin of the other's; negative is an overlap.
 """
@@ -36,7 +36,7 @@ def gaps(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def overlaps(rng: np.random.Generator, n: int) -> np.ndarray:
-    """How long n turns begin before the other's end, in s, shape (n,): lognormal, median 0.205 s."""
+    """Return overlaps of n turns with the end of the other's turn, in s, shape (n,): lognormal, median 0.205 s."""
     return OVERLAP_MEDIAN_S.value * np.exp(OVERLAP_SIGMA.value * rng.standard_normal(n))
 
 
@@ -56,7 +56,7 @@ def cuts(
     durations_s: np.ndarray,
     policy: Literal["natural", "truncate"],
 ) -> np.ndarray:
-    """When the user interrupts, in s after the reply's first audio, shape of `replies_s`; NaN: hears it out.
+    """Return the times of interruptions, in s after the reply's first audio, shape of `replies_s`; NaN: none.
 
     Each turn draws u ~ U(0, 1) and barges in iff u < p, at X from `durations_s`, a sample of the distribution of
     reply lengths (LiveServe, evaluation set-up). natural: X may lie beyond the own reply's end, and then comes too

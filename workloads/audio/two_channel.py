@@ -28,7 +28,7 @@ class TwoChannelParams(AnnotatedParams):
 
 
 def two_channel(params: TwoChannelParams, seed: int) -> Trace:
-    """A call for each recording that has an annotation; UserError where there is none or it cannot be used."""
+    """Return a call for each annotated recording; UserError if there is none or an annotation cannot be used."""
     sounds = {Path(name).stem: name for name in audio_files(params.path)}
     annotated = {
         name: speakers

@@ -1,15 +1,15 @@
-"""Where the samples of a WAV are, whatever its header says of their length.
+"""Location of the samples of a WAV, also if its header has a wrong length.
 
-Who writes into a pipe cannot go back to the header: sizes stay 0 or the largest number that the program knows, or they
-are those of the first buffer. What is there counts, and chunks after the samples are no samples.
+Who writes into a pipe cannot go back to the header: sizes stay 0 or the largest number that the program knows, or
+they are those of the first buffer. What is there counts, and chunks after the samples are no samples.
 """
 
 from typing import NamedTuple
 
 LARGEST = 2**30
-"""Bytes of samples; a header that says more means that it does not know. [chosen]"""
+"""Largest plausible number of bytes of samples; a header with more means unknown. [chosen]"""
 LONGEST_S = 3600.0
-"""A header that says more, s, means the same. [chosen]"""
+"""Longest plausible duration, s; a header with more means unknown. [chosen]"""
 _MOST_HEADER = 2**20
 """Bytes before the samples. [chosen]"""
 _RIFF = 12
@@ -32,7 +32,7 @@ class Header(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the length can be meant: it is none of those that stand for an unknown one."""
+        """Return whether the length is plausible and not one of the values for unknown."""
         frame = max(1, self.channels * self.bits // 8)
         return 0 < self.size < LARGEST and self.size <= LONGEST_S * self.rate * frame
 
@@ -56,13 +56,13 @@ def header(data: bytes) -> Header | None:
 
 
 def begins(data: bytes) -> bool:
-    """Whether `data` may be the beginning of a header, or is more than one."""
+    """Return whether `data` may be the beginning of a header, or contains one."""
     short = data[:_RIFF]
     return short[:4] == b"RIFF"[: len(short)] and short[8:] == b"WAVE"[: max(0, len(short) - 8)]
 
 
 def ends_there(rest: bytes) -> bool:
-    """Whether what follows the samples are chunks of a WAV, or nothing, and not more samples."""
+    """Return whether the samples are followed by WAV chunks or nothing, and not by more samples."""
     for padding in (0, 1):
         at = padding
         while at + 8 <= len(rest) and _printable(rest[at : at + 4]):
@@ -97,7 +97,7 @@ class Stream:
         self.header: Header | None = None
         self._held = b""
         self._left: int | None = 0
-        """Bytes of samples to come, as the header says; None: it is not known, or not to be believed."""
+        """Bytes of samples to come, by the header; None: unknown or not plausible."""
 
     def feed(self, data: bytes) -> bytes:
         """The samples in the next piece. ValueError where a header is longer than any that is known."""

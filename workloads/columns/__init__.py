@@ -1,1 +1,1 @@
-"""Columns of a trace beside those that every turn has: its class, and what an open microphone hears."""
+"""Optional columns of a trace: request class, open microphone, and job."""

@@ -1,4 +1,4 @@
-"""Request classes: who a request belongs to, how urgent it is, when its user wants it, and whether it is of a backlog.
+"""Request classes: name, priority, deadlines, and membership in a backlog.
 
 The columns are younger than the first traces and most leave them empty; an empty class is "" here.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 DEADLINES = ("ttft_deadline_s", "tbt_deadline_s")
 DEFAULT_CLASS = "default"
-"""The class of turns that name none, in a trace in which others do or in which there are deadlines."""
+"""Class of turns without one, in a trace in which others have a class or a deadline."""
 MOST_PRIORITY = 1000
 """Priorities lie between this and its negative: wide enough for any ladder of classes, exact in a float."""
 
@@ -31,8 +31,8 @@ class Slo:
     tbt_deadline_s: float | None = None
 
     def first_due_s(self, act_s: float) -> float | None:
-        """When the first token is due that a user asks for by an act scheduled for `act_s`, on the same clock. Policies
-        order by it, and metrics ask whether that token was at the client by then."""
+        """Return the due time of the first token that a user requests by an act at `act_s`, on the same clock.
+        Policies order by it, and metrics check whether the client had that token by then."""
         return None if self.ttft_deadline_s is None else act_s + self.ttft_deadline_s
 
 

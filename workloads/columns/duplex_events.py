@@ -1,4 +1,4 @@
-"""Sounds of an open microphone besides turns in one breath: hesitations, and sounds while others have the floor."""
+"""Sounds of an open microphone besides turns without pause: hesitations, and sounds while others have the floor."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
@@ -36,5 +36,5 @@ class Microphone:
 
 
 ONE_BREATH = Microphone()
-"""A turn that is said in one breath, with no other sound."""
+"""A turn in one breath, without other sounds."""
 DUPLEX_COLUMNS = tuple(field.name for field in fields(Microphone))

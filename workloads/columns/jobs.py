@@ -43,7 +43,7 @@ NO_JOB = JobTurn()
 JOB_COLUMNS = tuple(field.name for field in fields(JobTurn))
 
 Link = tuple[int, int]
-"""To a turn of the same job: what to add to the number of the session, and the turn."""
+"""Link to a turn of the same job: offset of the session number, and the turn."""
 
 
 @cache
@@ -62,7 +62,7 @@ def written(found: Sequence[Link]) -> str:
 
 
 def starts(columns: Mapping[str, Any]) -> np.ndarray:
-    """Which turns are the first of their job, or of a session that is of none."""
+    """Return the turns that are the first of their job, or of a session without a job."""
     return (np.asarray(columns["turn"]) == 0) & (np.asarray(columns["waits"]) == "")
 
 
@@ -84,7 +84,7 @@ class Waits:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Waits:
-        """From the columns of a trace; KeyError where a turn waits for one that is none."""
+        """Build from the columns of a trace; KeyError if a turn waits for one that does not exist."""
         turn = np.asarray(columns["turn"])
         before: list[list[int]] = [[row - 1] if index else [] for row, index in enumerate(turn.tolist())]
         waiting = np.flatnonzero(np.asarray(columns["waits"]) != "").tolist()
@@ -98,8 +98,8 @@ class Waits:
         return cls(before, np.where(starts(columns), 0.0, gap_s))
 
     def ends(self, begin_s: np.ndarray, took_s: np.ndarray) -> np.ndarray:
-        """When each turn ends whose job begins at `begin_s` and whose reply takes `took_s`, s, shape (turns,); NaN for
-        turns that wait for themselves.
+        """Return the end of each turn, s, shape (turns,), given the begin of its job `begin_s` and the duration of
+        its reply `took_s`; NaN for turns that wait for themselves.
         """
         followers: list[list[int]] = [[] for _ in self.before]
         for row, rows in enumerate(self.before):

@@ -1,1 +1,1 @@
-"""When requests arrive, how long they are, how fast people speak: laws fitted to published statistics."""
+"""Distributions of arrivals, lengths and speech rates, fitted to published statistics."""

@@ -177,7 +177,8 @@ class _Gaps:
         return raw / self.mean
 
     def remainder(self) -> float:
-        """From a moment of the steady state to the next arrival: a uniform part of a gap chosen by its length."""
+        """Return the time from a moment of the steady state to the next arrival: a uniform part of a gap chosen by
+        its length."""
         if self.weibull_law:
             longer = self.rng.gamma(1 + 1 / self.shape) ** (1 / self.shape)
         else:

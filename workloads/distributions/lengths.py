@@ -1,4 +1,4 @@
-"""How long prompts and replies are, in text tokens: laws fitted to published statistics, or tables of them.
+"""Lengths of prompts and replies in text tokens: laws fitted to published statistics, or tables.
 
 A law is anything with `sample`, `adjusted` and a text that tells its parameters and source.
 """
@@ -35,7 +35,7 @@ class Lengths(Protocol):
         ...
 
     def adjusted(self, median: float | None, sigma: float | None, high: int | None) -> Lengths:
-        """This law with what is not None replaced."""
+        """Return this law with the given values replaced; None keeps a value."""
         ...
 
 
@@ -74,7 +74,7 @@ class LengthModel:
         return cls(round(mean * float(np.exp(-(sigma**2) / 2)), 1), round(sigma, 3), 1, high, told)
 
     def adjusted(self, median: float | None, sigma: float | None, high: int | None) -> LengthModel:
-        """This model with what is not None replaced; the lower clip gives way to a smaller upper one."""
+        """Return this model with the given values replaced; the lower clip gives way to a smaller upper one."""
         wanted = {"median": median, "sigma": sigma, "high": high}
         given = {k: v for k, v in wanted.items() if v not in (None, getattr(self, k))}
         if not given:
@@ -154,7 +154,7 @@ class Part:
 
 @dataclass(frozen=True)
 class LengthTable:
-    """Measured pairs of prompt and reply lengths, drawn together so that what goes with what is kept."""
+    """Measured pairs of prompt and reply lengths, drawn together to keep their correlation."""
 
     input_tokens: np.ndarray
     output_tokens: np.ndarray

@@ -1,4 +1,4 @@
-"""Public tasks for agents that operate a phone: instructions and how many steps a person needs.
+"""Public tasks for GUI agents on a phone: instructions and the number of steps that a person needs.
 
 AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and beside them `ground_truth_length.json`,
 which maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.

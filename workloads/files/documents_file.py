@@ -1,5 +1,5 @@
-"""Lengths of long documents and of the answers to them or their summaries, for offline work: rows as LongBench has
-those of DuReader and MultiNews, and VCSum's meeting transcripts."""
+"""Lengths of long documents and of their answers or summaries, for batch jobs: rows of LongBench's DuReader and
+MultiNews, and VCSum's meeting transcripts."""
 
 from pathlib import Path
 from typing import Any

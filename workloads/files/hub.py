@@ -32,7 +32,7 @@ class RemoteFile(BaseModel):
 
 
 class Dataset(BaseModel):
-    """Where a data set is: `files` of a hub repository or below `url`/`revision`/, or `rows` of the repository."""
+    """Source of a data set: `files` of a hub repository or below `url`/`revision`/, or `rows` of the repository."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,7 +62,7 @@ def datasets() -> dict[str, Dataset]:
 
 
 def dataset(name: str) -> Dataset:
-    """The data set of this name, or of NAME/FILE with that file only, or the one at an address on the hub.
+    """Return the data set of this name, or of NAME/FILE with that file only, or the one at an address on the hub.
 
     UserError with the closest name when there is no such data set or file.
     """

@@ -24,7 +24,7 @@ BUILDERS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".tsv": "csv", ".p
 
 
 class Rows(BaseModel):
-    """Which rows of a repository: of a file that is there, or of one inside of that."""
+    """Rows of a repository: of a file in it, or of a file inside an archive in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,7 +52,7 @@ class Rows(BaseModel):
 
 
 def fetch(repository: str, revision: str, rows: Rows, folder: Path) -> Path:
-    """These rows as a JSON-lines file in `folder`; UserError when they cannot be had."""
+    """Return these rows as a JSON-lines file in `folder`; UserError if they cannot be fetched."""
     path = folder / rows.name
     label = path.with_suffix(".source.json")
     told = {"repository": repository, "revision": revision, **rows.model_dump(mode="json")}

@@ -10,19 +10,19 @@ import pyarrow.parquet as pq
 from workloads.errors import UserError
 
 FREE_BYTES, MOST_TIMES = 64 * 2**20, 100
-"""[chosen] Any file may unpack to the first, and a larger one to so many times its size: logs of requests take 5 to
-30."""
+"""Any file may unpack to the first size, and a larger one to this multiple of its size: request logs reach 5 to 30.
+[chosen]"""
 
 
 def open_packed(path: Path) -> BinaryIO:
-    """The bytes of a file, unpacked where its name ends in .gz. Reading raises UserError where they are too many."""
+    """Return the bytes of a file, unpacked if its name ends in .gz. Reading raises UserError if they are too many."""
     if path.suffix != ".gz":
         return path.open("rb")
     return io.BufferedReader(_Counted(path), 2**20)
 
 
 def check_parquet(path: Path) -> None:
-    """UserError for a table that takes more memory than its file can honestly hold; errors of pyarrow pass."""
+    """UserError for a table that takes more memory than its file size explains; errors of pyarrow pass."""
     found = pq.read_metadata(path)
     groups = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
     _check(path, max(groups, 8 * found.num_rows * found.num_columns), 16 * FREE_BYTES)

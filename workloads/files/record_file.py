@@ -1,4 +1,4 @@
-"""JSON objects with others inside, read one by one: what is wrong is said with the place where it stands."""
+"""Nested JSON objects, read one by one; errors name the place."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from workloads.files.row_file import MAX_TOKENS, SHOWN
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object and where it stands. Each method returns a checked field; UserError names field, value and fix."""
+    """One object and its place. Each method returns a checked field; UserError names field, value and fix."""
 
     place: str
     fields: dict[str, Any]
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number of 0 or more; null is the default, where there is one."""
+        """Return a number of 0 or more; null gives the default, if there is one."""
         value = self.fields.get(name)
         if value is None and default is not None:
             return default
@@ -66,7 +66,7 @@ class Record:
         return [record(value, f"{self.place}, {name}[{i}]") for i, value in enumerate(values)]
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
-        """UserError: the field is not what is wanted."""
+        """UserError: the field has a wrong value."""
         shown = (
             f"is {printable(repr(self.fields[name]), SHOWN)}, not {wanted}"
             if name in self.fields
@@ -76,7 +76,7 @@ class Record:
 
 
 def record(value: Any, place: str) -> Record:
-    """UserError where it is no object."""
+    """UserError if it is not an object."""
     if not isinstance(value, dict):
         raise UserError(
             f"{place}: {printable(repr(value), SHOWN)} is not a JSON object; correct or remove it."

@@ -1,7 +1,7 @@
-"""Rows of other people's data: a bad one is reported by file, row and column, or skipped and counted.
+"""Rows of public data: a bad row is reported by file, row and column, or skipped and counted.
 
-Rows are counted as in the file. A loader asks for columns, which checks them; afterwards `good` says which
-rows passed every check and `notes` what happened to the others, so that no row is lost in silence.
+Rows are counted as in the file. A loader asks for columns, which checks them; afterwards `good` says which rows
+passed every check and `notes` what happened to the others, so that no row is lost in silence.
 """
 
 import logging
@@ -44,7 +44,7 @@ class RowFile(ABC):
         self.used: set[str] = set()
 
     def _holds(self, numbers_of_rows: np.ndarray) -> None:
-        """To be called by the reader once it knows its rows, which stand at these places of the file."""
+        """Set the rows and their places in the file; called by the reader."""
         self.numbers_of_rows = numbers_of_rows
         self.good = np.ones(len(numbers_of_rows), bool)
 
@@ -62,7 +62,7 @@ class RowFile(ABC):
 
     @abstractmethod
     def _as_float(self, column: str) -> np.ndarray:
-        """A column as float64, NaN where it is no number."""
+        """Return a column as float64, NaN for anything that is not a number."""
 
     def find(self, names: Sequence[str]) -> str | None:
         """The first of these column names that the file has, or None."""
@@ -72,8 +72,8 @@ class RowFile(ABC):
         return found
 
     def unused(self, harmless: Sequence[str] = ()) -> list[str]:
-        """The columns that nobody has asked for, but for those that say nothing about a request. Reported once, as they
-        may carry what a replay then lacks, such as images."""
+        """Return the columns that the loader did not ask for, except those without information about a request.
+        Reported once, because a replay may lack them, such as images."""
         names = [name for name in self.columns if name and name not in self.used and name not in harmless]
         if names:
             _report(self.path, printable(", ".join(names)))
@@ -132,7 +132,7 @@ class RowFile(ABC):
         self.good &= ~bad
 
     def notes(self) -> list[str]:
-        """How many rows were skipped, for each kind of fault."""
+        """Number of skipped rows, for each kind of fault."""
         total = len(self) + self.skipped[TOO_MANY]
         return [f"{n} of {total} {self.rows} skipped: {kind}" for kind, n in sorted(self.skipped.items())]
 

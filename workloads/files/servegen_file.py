@@ -1,6 +1,6 @@
-"""ServeGen's clients: what Alibaba measured of some users of its service, one pair of files a client.
+"""ServeGen's clients: Alibaba's measurements of users of its service, one pair of files a client.
 
-    chunk-N-trace.csv     no header: start of the window in s, rate per s, CV of the gaps, Gamma | Weibull,
+chunk-N-trace.csv     no header: start of the window in s, rate per s, CV of the gaps, Gamma | Weibull,
     shape,
                           scale; an idle window has rate 0 and no law
     chunk-N-dataset.json  {start in s: {"input_tokens": "{39: 0.00036, ...}", "output_tokens": ...}}, the
@@ -8,8 +8,8 @@
                           Of a multimodal client: "text_tokens" in place of "input_tokens", and for image, audio and
                           video "..._count" in a request and "..._tokens" of each
 
-Shape and scale were fitted to the gaps within a window, and where bursts are short their mean is far from
-1/rate. So rate and CV are taken as they are, and of the fit only which law it is.
+Shape and scale were fitted to the gaps within a window, and where bursts are short their mean is far from 1/rate. So
+rate and CV are taken as they are, and of the fit only which law it is.
 """
 
 import json
@@ -62,14 +62,14 @@ class Attached:
 
 @dataclass(frozen=True)
 class Laws:
-    """Lengths of the requests of a client: its words, its answers, and what it attaches by the kind of medium."""
+    """Lengths of a client's requests: prompt text, replies, and attachments by the kind of medium."""
 
     text: LengthLaw
     output: LengthLaw
     attached: dict[str, Attached]
 
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Tokens of input, of output, and of what is seen in the input, int64, shape (3, n)."""
+        """Return tokens of input, output and visual input, int64, shape (3, n)."""
         text, output = self.text.sample(rng, n), self.output.sample(rng, n)
         attached = {medium: of.sample(rng, n) for medium, of in self.attached.items()}
         none = np.zeros(n, np.int64)

@@ -1,14 +1,14 @@
-"""Lengths of the exchanges in a file of conversations: ShareGPT's layouts, and those that others have made of it.
+"""Lengths of the exchanges in a file of conversations: ShareGPT's layouts and layouts derived from it.
 
-    V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
+V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
     chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
     shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
     custom      JSON lines of {"prompt", "output_tokens"}, as vLLM's benchmark takes them: an exchange each
     lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts, may be compressed (.gz)
 
-V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question
-that is in another piece. An exchange is a human's message followed by the model's. Every message that is in none
-is counted in the notes by the reason.
+V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question that is
+in another piece. An exchange is a human's message followed by the model's. Every message that is in none is counted
+in the notes by the reason.
 """
 
 import re

@@ -89,7 +89,7 @@ def _count(notes: list[str], which: np.ndarray, total: int, what: str) -> None:
 
 
 def _options(value: Any) -> str | None:
-    """The options as one text; None when they are no list of texts."""
+    """Return the options as one text; None if they are not a list of texts."""
     if value is None or value == "":
         return ""
     if isinstance(value, str):
@@ -102,7 +102,7 @@ def _options(value: Any) -> str | None:
 
 
 def _questions(document: list[Any]) -> list[Any]:
-    """The questions of all entries, each with the path of its video; what is no entry stands for itself."""
+    """Return the questions of all entries, each with the path of its video; an invalid entry is returned as it is."""
     found: list[Any] = []
     for item in document:
         entries = item if isinstance(item, list) else [item]

@@ -1,4 +1,4 @@
-"""YAML: of ours as it stands; of a user's so that nothing in it is passed over, or it is refused with the line."""
+"""YAML files: our own as they are; a user's file without silent surprises, or an error with the line."""
 
 import re
 from collections.abc import Iterator
@@ -57,14 +57,14 @@ def parse_yaml(text: str) -> Any:
 
 
 def said(error: yaml.YAMLError) -> str:
-    """Where and what, to follow "is not valid YAML"."""
+    """Return place and fault, to follow "is not valid YAML"."""
     mark = getattr(error, "problem_mark", None)
     where = f", line {mark.line + 1}" if mark else ""
     return f"{where}: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
 
 
 def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
-    """All below `root`, each once: an anchor may name what it stands in."""
+    """Yield all nodes below `root`, each once: an anchor may refer to a node that contains it."""
     left, seen = [root], set()
     while left:
         node = left.pop()

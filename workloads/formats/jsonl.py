@@ -110,7 +110,7 @@ def _not_json(name: str) -> NoReturn:
 
 
 def _check(field: pa.Field) -> Callable[[Any, Path, int], Any]:
-    """How to check one value of this column; the check returns it."""
+    """Return the check of one value of this column; the check returns the value."""
     whole, text = pa.types.is_integer(field.type), field.type == pa.string()
     kinds: tuple[type, ...] = (str,) if text else (int,) if whole else (int, float)
     largest = 2**31 - 1 if field.type == pa.int32() else _LARGEST

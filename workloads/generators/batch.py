@@ -1,7 +1,7 @@
-"""Typed work that nobody waits for in a dialogue: workloads `offline` (ConServe) and `novel` (OmniInfer).
+"""Batch jobs in text: workloads `offline` (ConServe) and `novel` (OmniInfer).
 
-All requests are there from the start, so that the queue is never empty and the client's bound c sets the load;
-with a rate they come as a Poisson process.
+All requests are there from the start, so that the queue is never empty and the client's bound c sets the load; with a
+rate they come as a Poisson process.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SOUND_RATE = 16_000  # of the sound whose frames are told apart; any is as good
 
 
 class CallParams(UserParams):
-    """Offered calls; how many are taken is the server's to say."""
+    """Offered calls; the server decides how many it accepts."""
 
     sessions: int = Field(SESSIONS, ge=1, le=100_000, description="number of offered sessions")
     rate: float = Field(RATE, ge=1e-6, le=1e6, description="offered sessions per second")
@@ -89,7 +89,7 @@ class CallParams(UserParams):
 
 
 def calls(params: CallParams, seed: int) -> Trace:
-    """Calls whose output differs from frame to frame and user to user, and all that a frame adds from seed to seed.
+    """Return calls whose output differs between frames and users, and whose tokens per frame differ between seeds.
 
     UserError when a session would come too late for a single frame, or there is too little material for as many
     different streams.
@@ -149,7 +149,7 @@ def _streams(params: CallParams, seed: int, clips: Sequence[Clip], rate: int = S
 
 
 def _frames(params: CallParams, starts: np.ndarray, ends_s: np.ndarray) -> np.ndarray:
-    """How many whole frames each session has before its point ends."""
+    """Return the number of whole frames of each session before its point ends."""
     lasts_s = np.minimum(ends_s - starts, params.stay_s or np.inf)
     frames = np.floor(np.round(lasts_s / params.frame_s, 6)).astype(np.int64)
     if frames.min() < 1:

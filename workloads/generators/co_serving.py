@@ -28,12 +28,12 @@ from workloads.workload_params import UserParams
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document
 _LONGER = 1.25
-"""A backlog has to last so many times as long as users come, for an engine that falls behind. [chosen]"""
+"""Batch jobs last this multiple of the online load's duration, for an engine that falls behind. [chosen]"""
 _LEAST_S = 60.0
-"""And at least so long: the last replies take as long whether few users come or many. [chosen]"""
+"""Least duration of the batch jobs, s: the last replies take as long with few users as with many. [chosen]"""
 
 _PILOT = 512
-"""Documents that are drawn to know how long they are on average. [chosen]"""
+"""Documents drawn to estimate their mean length. [chosen]"""
 
 
 def _unset(default: Any) -> Callable[[Any], bool]:
@@ -42,7 +42,7 @@ def _unset(default: Any) -> Callable[[Any], bool]:
 
 
 class CoServingParams(UserParams):
-    """Text in, text out; what is not given here is as in `gamma` and `offline`."""
+    """Parameters of text in, text out; those not listed here are as in `gamma` and `offline`."""
 
     p: Literal[0] = Field(0, description="nothing is spoken, so nobody interrupts")
     requests: int = Field(200, ge=1, le=10_000_000, description="online requests")
@@ -213,13 +213,13 @@ def _batch(params: CoServingParams, count: int, seed: int) -> Trace:
 
 
 def _enough(params: CoServingParams, backlog: int, users_s: float, seed: int) -> int:
-    """How many documents keep a backlog full while users come, and until the last of them has gone."""
+    """Return the number of documents that last until the last online user has gone."""
     few = _cut(_batch(params, _PILOT, seed).columns(), params)
     each = float((few["input_tokens"] + few["output_tokens"]).mean())
     return backlog + ceil(params.backlog_tps * max(users_s * _LONGER, users_s + _LEAST_S) / each)
 
 
 def _cut(columns: Columns, params: CoServingParams) -> Columns:
-    """No input or output is longer than `params` let it be."""
+    """Cut inputs and outputs to the limits of `params`."""
     most = {"input_tokens": params.max_input_tokens, "output_tokens": params.max_output_tokens}
     return columns | {name: np.minimum(columns[name], tokens) for name, tokens in most.items()}

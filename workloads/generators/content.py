@@ -1,8 +1,8 @@
-"""Which sound a turn of a trace is, so that a live client can send it.
+"""The sound of each turn of a trace, for a live client.
 
 A trace says how long each turn's speech is; its header's notes say which utterances there are. Each session goes
-through them in their order, from a place of its own, so it repeats none before it has said all. Of calls without pause
-the workload says what is heard in each frame.
+through them in their order, from a place of its own, so it repeats none before it has said all. Of calls without
+pause the workload says what is heard in each frame.
 """
 
 import json
@@ -37,7 +37,7 @@ STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
 }
 """Workloads of calls without pause by generator: parameters, seed and samples/s -> the sound of each session."""
 ANNOTATED = ("full_duplex_bench", "two_channel")
-"""Workloads of recorded calls, of which each turn is a stretch."""
+"""Workloads of recorded calls, whose turns are parts of the recordings."""
 STREAM = "utterances"
 _SPAN = r"\d+\.\d\d-\d+\.\d\d"
 _NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
@@ -45,18 +45,18 @@ Said = Utterance | Phrases
 
 
 def note(said: Said) -> str:
-    """One line that finds what is said again and proves that it is the same."""
+    """Return a line of a header that identifies the utterances and proves that they are unchanged."""
     spans = ",".join(f"{begin_s:.2f}-{end_s:.2f}" for begin_s, end_s in said.spans)
     return f"utterance: {said.clip.name} sha256 {said.clip.sha256[:DIGITS]} {spans} s"
 
 
 def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarray:
-    """Where each session begins in the order of the utterances, shape (sessions,)."""
+    """Return the first utterance of each session, shape (sessions,)."""
     return (rng.random(sessions) * utterances).astype(np.int64)
 
 
 def tells_what_is_said(trace: Trace) -> bool:
-    """Whether `pcm_for` knows the sound of the trace's spoken turns; true when there are none."""
+    """Return whether `pcm_for` knows the sound of the trace's spoken turns; true without spoken turns."""
     return (
         trace.header.generator in STREAMED
         or bool(np.all(trace.columns()["modality"] != "audio"))
@@ -93,7 +93,8 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
 
 
 def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
-    """Return the sound of the turn's event, in the form of `pcm_for`; of one that takes the floor, the next turn.
+    """Return the sound of the turn's event, in the form of `pcm_for`; for an event that takes the floor, the next
+    turn.
 
     UserError as there, and for a turn without an event.
     """

@@ -25,12 +25,12 @@ class DialogueParams(WorkloadParams):
 
     @property
     def replies(self) -> lengths.LengthModel:
-        """How long the replies are."""
+        """Lengths of the replies."""
         return lengths.SPOKEN_REPLY.adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
 
 
 def number_turns(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(session, turn) of every row for sessions of so many turns each, in order."""
+    """Return (session, turn) of every row for sessions of these lengths, in order."""
     session = np.repeat(np.arange(len(counts)), counts)
     return session, np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
 

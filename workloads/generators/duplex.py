@@ -35,10 +35,10 @@ SNR_DB = Published(
     8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True
 )
 WITHIN = (0.1, 0.9)
-"""[chosen] The part of a reply in which it is interrupted, as shares of its length. Both speakers have then had time to
-be heard."""
+"""Part of a reply in which it is interrupted, as shares of its length. Both speakers have then had time to be heard.
+[chosen]"""
 ASIDE = (1.5, 0.6, 0.5, 6.0)
-"""Median in s, log-spread and bounds of what is said to or by somebody else. [chosen]"""
+"""Median in s, log-spread and bounds of speech to or by other people. [chosen]"""
 SOUND = (0.5, 0.5, 0.2, 3.0)
 """The same of a door, a cough, a cup. [chosen]"""
 MURMUR = (turntaking.BACKCHANNEL_MEDIAN_S.value, turntaking.BACKCHANNEL_SIGMA.value, 0.15, 1.0)
@@ -200,7 +200,7 @@ def _draw(rng: np.random.Generator, kind: Event, share: float, n: int) -> _Drawn
 
 
 def _begins(kind: Event, drawn: _Drawn, replies_s: np.ndarray) -> np.ndarray:
-    """When it begins, in s: uniformly within the reply, so that it ends within it where it has room."""
+    """Return begins in s: uniform within the reply, so that the event ends within it if there is room."""
     if kind == "correction":
         return drawn.place
     low, high = WITHIN

@@ -78,7 +78,7 @@ class ExchangeParams(ReplyParams):
         return lengths.SPOKEN_REPLY if self.reply == "speech" else lengths.SHAREGPT_REPLY
 
     def replaces(self, source: str, *names: str) -> None:
-        """ValueError when a length is given although parameter `source` already says what is sent."""
+        """ValueError if a length is given although parameter `source` already sets the content."""
         given = [name for name in names if getattr(self, name) is not None]
         if getattr(self, source) is not None and given:
             raise ValueError(f"{source}={getattr(self, source)} replaces {given[0]}; leave one of them out")

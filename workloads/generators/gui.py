@@ -1,4 +1,4 @@
-"""Agents that operate a phone by screenshots: workload `gui`, as Nova serves them.
+"""GUI agents on a phone: workload `gui`, as Nova serves them.
 
 A request is one screenshot with an instruction, and a short action as the reply. Requests are independent and come as
 a Poisson process, as in Nova's evaluation; `gui_episodes` has the tasks that they are steps of.
@@ -97,5 +97,5 @@ def actions(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def visual_tokens(screenshot_px: int) -> int:
-    """Tokens of a square screenshot with sides of so many pixels."""
+    """Return the tokens of a square screenshot with this number of pixels per side."""
     return (screenshot_px // PATCH_PX) ** 2

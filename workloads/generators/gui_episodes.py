@@ -1,4 +1,4 @@
-"""Agents that finish tasks on a phone: workload `gui_episodes`.
+"""GUI agents that finish tasks on a phone: workload `gui_episodes`.
 
 An episode is a loop that the agent closes: a screenshot and the instruction go in, the reply is a thought and an
 action, the phone carries it out, and only then is there a next screenshot to show. So a slow reply puts off all that

@@ -37,7 +37,7 @@ HEARD_BASE_S = 1.0
 
 
 class InteractiveParams(ExchangeParams):
-    """Users of a chat or voice assistant who stay for many rounds."""
+    """Parameters of users of a chat or voice assistant who stay for many rounds."""
 
     modality: Literal["audio", "text"] = Field(
         "text", description="whether the user speaks or types the prompt"

@@ -28,13 +28,13 @@ Params = TypeVar("Params", bound=WorkloadParams)
 
 
 def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
-    """The parameters of one kind of session, what is not given being as it is there."""
+    """Return the parameters of one kind of session; missing ones have that kind's defaults."""
     known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
     return model.model_validate(known)
 
 
 def omni_mix(params: OmniMixParams, seed: int) -> Trace:
-    """Two independent Poisson processes, one of each kind, whose rates are as the shares."""
+    """Return two independent Poisson processes, one of each kind, with rates by the shares."""
     viewers = min(max(round(params.sessions * params.video_share), 1), params.sessions - 1)
     share = viewers / params.sessions
     given = params.model_dump()

@@ -1,4 +1,4 @@
-"""Independent single-turn users who come at their own pace: one arrival process each, the rest in common.
+"""Independent single-turn users: one arrival process each, the rest in common.
 
 Workloads `poisson`, `gamma`, `weibull`, `constant` and `ramp`; others build on `single_turns`.
 """
@@ -24,7 +24,7 @@ from workloads.trace import Trace
 
 
 class SingleTurnParams(ExchangeParams):
-    """So many users who ask once."""
+    """Parameters of users who ask once."""
 
     requests: int = Field(200, ge=1, le=10_000_000, description="number of requests")
     lengths: Path | None = Field(
@@ -101,7 +101,7 @@ def constant(params: PoissonParams, seed: int) -> Trace:
 
 
 def ramp(params: RampParams, seed: int) -> Trace:
-    """Open-loop single turns: a Poisson process whose rate goes from `rate` to `rate_end`."""
+    """Return open-loop single turns: a Poisson process whose rate goes from `rate` to `rate_end`."""
     streams = Streams(seed)
     unit = arrivals.poisson(streams("arrivals"), 1.0, params.requests)
     times = arrivals.ramp(unit, params.rate, params.rate_end, params.ramp_s, params.steps)
@@ -111,7 +111,7 @@ def ramp(params: RampParams, seed: int) -> Trace:
 def single_turns(
     generator: str, params: SingleTurnParams, streams: Streams, arrival_s: np.ndarray, *notes: str
 ) -> Trace:
-    """The trace of one exchange per arrival, spoken or typed as `params` say."""
+    """Return the trace of one exchange per arrival, spoken or typed according to `params`."""
     content = params.content(streams)
     columns = exchange_columns(params, streams, np.arange(len(arrival_s)), content)
     return Trace.from_columns(

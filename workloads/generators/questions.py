@@ -43,7 +43,7 @@ INSTRUCTION = "Listen and answer the spoken question in one short sentence."
 
 
 class QuestionParams(UserParams):
-    """Says who asks what and when, and how long an answer may be."""
+    """Parameters of the questions: askers, times, and the longest answer."""
 
     questions: Path = Field(
         description="folder with recordings of spoken questions and questions.jsonl, a line for each: "
@@ -93,7 +93,7 @@ class Words:
 
 
 def words(params: QuestionParams) -> Words:
-    """Qwen's chat text. Speaking freely, a session is told once; in turns each frame is a message of the user."""
+    """Return Qwen's chat text. In free speech it opens a session once; in turns each frame is a message of the user."""
     told = params.instruction + OPEN
     if params.mode == "free":
         return Words((HEADER, told), ("", ""), None)
@@ -139,7 +139,8 @@ def asked(params: QuestionParams, seed: int, material: Questions) -> list[list[Q
 
 
 def streams(params: QuestionParams, seed: int, rate: int = SOUND_RATE) -> list[Stream]:
-    """The sound of each session. Those that hear the same questions begin at different places of the recordings."""
+    """Return the sound of each session. Sessions with the same questions begin at different places of the
+    recordings."""
     return _streams(params, asked(params, seed, read_questions(params.questions)), rate)
 
 
@@ -176,7 +177,8 @@ def _repeated(question: Question, at: int, length: int, total: int) -> list[Part
 
 
 def questions(params: QuestionParams, seed: int) -> Trace:
-    """One row per frame; its content says what is heard and what is expected, so other keywords are another trace."""
+    """Return one row per frame; its content depends on the sound and the keywords, so other keywords give another
+    trace."""
     material, n = read_questions(params.questions), params.sessions
     heard = asked(params, seed, material)
     sounds = _streams(params, heard, SOUND_RATE)

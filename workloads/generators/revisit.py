@@ -1,10 +1,11 @@
-"""A controlled trace for reload figures: everybody brings a long context, then everybody speaks again.
+"""A controlled trace for reload figures: all users bring a long context, then all speak again.
 
-Each round has a target and `fillers`, on line together. The target types a context of `history_tokens` and gets a short
-reply; then each filler does, with `filler_tokens`; then they speak again in the order in which they came, so the
-context used least recently is always the one that is needed next. A pool that holds less than all of it (`pressure`
-above 1) has evicted the target's by then, and its second turn shows what bringing it back costs. Everybody comes at
-fixed times, so run it in an open loop (no `c`), with `gap_s` long enough for a context to be read and answered.
+Each round has a target and `fillers`, on line together. The target types a context of `history_tokens` and gets a
+short reply; then each filler does, with `filler_tokens`; then they speak again in the order in which they came, so
+the context used least recently is always the one that is needed next. A pool that holds less than all of it
+(`pressure` above 1) has evicted the target's by then, and its second turn shows what bringing it back costs.
+Everybody comes at fixed times, so run it in an open loop (no `c`), with `gap_s` long enough for a context to be read
+and answered.
 """
 
 from typing import Any, Literal
@@ -43,7 +44,7 @@ class RevisitParams(ReplyParams):
 
 
 def pressure(params: RevisitParams, kv_pool_blocks: int, block_size: int = 16) -> float:
-    """Live context over pool when the target speaks again: how much more there is than one replica holds.
+    """Return the live context over the pool when the target speaks again.
 
     Tokens of a round's contexts and of the replies to them, over those of `kv_pool_blocks` (the server's parameter;
     one block of them is vLLM's null block).

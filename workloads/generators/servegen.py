@@ -48,7 +48,8 @@ class Pool:
     output_tokens: tuple[float, float]
 
     def shares(self, rng: np.random.Generator) -> np.ndarray:
-        """Share of each client in the requests, shape (clients,), lognormal with this share of the top tenth.
+        """Return the share of each client in the requests, shape (clients,), lognormal with this share of the top
+        tenth.
 
         Of a lognormal of log-spread s the top tenth holds Phi(s - z), where Phi(z) = 0.9.
         """
@@ -137,7 +138,7 @@ def servegen(params: ServeGenParams, seed: int) -> Trace:
 
 
 def _invented(pool: Pool, duration_s: float, streams: Streams) -> list[Client]:
-    """Clients whose rates differ as in the pool and change from window to window."""
+    """Return clients whose rates differ as in the pool and change from window to window."""
     n = int(np.ceil(duration_s / WINDOW_S))
     start_s = np.arange(n) * WINDOW_S
     cv_law = QuantileTable((0.1, 0.5, 0.9, 0.99), pool.cv, "ServeGen")

@@ -76,7 +76,7 @@ class ShareGptParams(PoissonParams):
 def _cut(
     tokens: np.ndarray, asked: int | None, spoken: int, mode: str, what: str, notes: list[str]
 ) -> np.ndarray:
-    """Lengths cut to what is asked for, or to what can be spoken in one go."""
+    """Return lengths cut to the limits, or to what can be spoken in one go."""
     high = asked or (spoken if mode in ("audio", "speech") else None)
     if high is None:
         return tokens

@@ -28,8 +28,8 @@ REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
 
 
 class RecordedParams(DialogueParams):
-    """Calls whose users say what is recorded in a folder. They arrive as a Poisson process; the client bounds how many
-    are on line at once."""
+    """Parameters of calls with recorded speech. They arrive as a Poisson process; the client bounds the concurrent
+    calls."""
 
     path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
@@ -117,7 +117,7 @@ def material(
     cut: Callable[[Recording], list[Said]],
     made: Callable[[SyntheticClip], list[Said]],
 ) -> tuple[list[Said], list[str]]:
-    """All that users may say, and what a reader should know of it: `cut` out of recordings, or `made` in code."""
+    """Return all utterances and a note about them: `cut` out of recordings, or `made` in code."""
     if params.path is None:
         return [said for clip in synth.synthetic_clips() for said in made(clip)], [synth.NOTE]
     library = Library.scan(params.path, params.skip_bad)
@@ -137,7 +137,7 @@ def material(
 
 
 def _rates(cuts: np.ndarray, replies_s: np.ndarray, policy: str) -> str:
-    """How many barge-ins were drawn, and how many of them can come in time."""
+    """Return the number of drawn barge-ins, and of those that can come in time."""
     drawn, timely = np.mean(~np.isnan(cuts)), np.mean(cuts < replies_s)
     return (
         f"barge-ins, cut policy {policy}: drawn in {drawn:.1%} of turns, before the reply's end in {timely:.1%}, "

@@ -33,7 +33,7 @@ SHOWN_S = 60.0
 
 
 class StreamingBenchParams(ExchangeParams):
-    """Viewers of videos, who arrive as a Poisson process."""
+    """Parameters of viewers of videos, who arrive as a Poisson process."""
 
     sessions: int = Field(32, ge=1, le=1_000_000, description="number of viewers, a video each")
     rate: float = Field(0.1, ge=1e-6, le=1e6, description="arriving viewers per second, Poisson")

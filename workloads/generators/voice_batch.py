@@ -1,4 +1,4 @@
-"""Spoken dialogues with documents beside that nobody waits for: workload `voice_batch`.
+"""Spoken dialogues with batch jobs on documents: workload `voice_batch`.
 
 What ConServe asks of a chat service, asked of a voice service: how much batch work it can carry while it talks.
 """

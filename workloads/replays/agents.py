@@ -40,7 +40,7 @@ _EPSILON_S = 1e-6
 
 
 class JobParams(UserParams):
-    """Which recorded jobs to replay, and when they come."""
+    """Parameters of a replay of recorded jobs: selection and arrivals."""
 
     path: Path = Field(description="the file to replay")
     limit: int | None = Field(None, ge=1, description="replay only the first N jobs")
@@ -77,7 +77,7 @@ class Step:
     blocks: list[int] | None = None
 
     def shares(self, before: Step) -> int:
-        """How many blocks it begins with that `before` begins with as well."""
+        """Return the number of first blocks that it shares with `before`."""
         theirs, own = before.blocks or [], self.blocks or []
         most = min(len(theirs), len(own))
         if not most or theirs[0] != own[0]:
@@ -91,7 +91,7 @@ class Step:
         return alike
 
     def continues(self, before: Step) -> int:
-        """How well it does so, 0: not at all."""
+        """Return how well it continues the other; 0: not at all."""
         if before.end_s > self.begin_s + _EPSILON_S:
             return 0
         if self.blocks is None or not before.blocks:
@@ -102,7 +102,8 @@ class Step:
 
 @dataclass(slots=True)
 class Agent:
-    """Its steps in any order; `parent`: place of the agent that calls it among those of the job, None: the main one."""
+    """The steps of one agent in any order; `parent`: place of the calling agent among those of the job, None: the
+    main one."""
 
     steps: list[Step]
     parent: int | None = None
@@ -170,8 +171,8 @@ def replay_jobs(
     seed: int,
     notes: Callable[[], Sequence[str]],
 ) -> Trace:
-    """The trace of recorded jobs; a UserError in the place of one says what is wrong with it. `notes`: what was found,
-    asked when no more are read. Jobs are read one by one: their blocks would fill a memory."""
+    """Return the trace of recorded jobs; a UserError in the place of a job describes its fault. `notes`: what was
+    found, asked when no more are read. Jobs are read one by one: their blocks would fill a memory."""
     streams, rows, come_s, left_out = Streams(seed), Rows(), list[float | None](), dict[str, int]()
     for job in islice(_good(jobs, params, left_out), params.limit):
         rows.add(job)
@@ -245,7 +246,7 @@ def _good(jobs: Iterable[Job | UserError], params: JobParams, left_out: dict[str
 
 
 def _chains(job: Job) -> list[Chain]:
-    """The one that begins first, then those of each agent in the order in which they begin."""
+    """Return the first chain, then those of each agent in the order of their begins."""
     chains: list[Chain] = []
     for place, agent in enumerate(job.agents):
         own: list[Chain] = []
@@ -294,7 +295,7 @@ def _depends(job: Job, chains: Sequence[Chain]) -> dict[Turn, list[Turn]]:
 def _caller(
     parent: int | None, begun_s: float, job: Job, of_agent: Mapping[int, Sequence[tuple[float, float, Turn]]]
 ) -> list[Turn]:
-    """The last step of the agent that calls which began before; none where the job begins with who is called."""
+    """Return the last earlier step of the calling agent; none if the job begins with the called one."""
     while parent is not None and not of_agent[parent]:
         parent = job.agents[parent].parent
     if parent is None:
@@ -303,7 +304,7 @@ def _caller(
 
 
 def _kept(before: Step, step: Step, block: int) -> int:
-    """How much of the context before a prompt begins with."""
+    """Return the tokens of the previous context that a prompt begins with."""
     if step.blocks is not None:
         return step.shares(before) * block
     context = before.input_tokens + before.output_tokens
@@ -336,7 +337,7 @@ def _first(place: int, chains: Sequence[Chain], waits: list[Turn], block: int) -
 def _gaps(
     before: Sequence[Sequence[int]], begin_s: np.ndarray, end_s: np.ndarray, job_s: np.ndarray
 ) -> np.ndarray:
-    """From the last end that each step waits for, or from the begin of its job, to its own begin, s."""
+    """Return the time from the last end that each step waits for, or from the begin of its job, to its own begin, s."""
     ready_s = [max((end_s[row] for row in rows), default=job_s[i]) for i, rows in enumerate(before)]
     return np.maximum(begin_s - np.array(ready_s), 0.0)
 
@@ -354,7 +355,7 @@ def counted(counts: Counter[str], told: Mapping[str, str]) -> Callable[[], list[
 
 
 def tried(make: Callable[[], Job | None]) -> Iterable[Job | UserError]:
-    """The job that `make` reads, or what is wrong with it; none where there is none."""
+    """Return the job that `make` reads, or its fault; none if there is none."""
     try:
         job = make()
     except UserError as error:

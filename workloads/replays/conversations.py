@@ -1,8 +1,8 @@
-"""Which requests of a log continue which, told by the ids of their blocks of tokens.
+"""Find requests of a log that continue others, by the ids of their blocks of tokens.
 
-Equal ids mean equal content up to there. A continuation begins with all full blocks of the request before it, is longer
-than that and its reply, and comes later. But so may a stranger under the same system prompt, where the earlier request
-asks so little that its full blocks are that prompt alone. Two things tell them apart:
+Equal ids mean equal content up to there. A continuation begins with all full blocks of the request before it, is
+longer than that and its reply, and comes later. But so may a stranger under the same system prompt, where the earlier
+request asks so little that its full blocks are that prompt alone. Two things tell them apart:
 
 * strangers part: those who hold the last full block of a conversation are one line, each with room for the one before.
   Where they fork, the block is a shared prefix;
@@ -19,8 +19,7 @@ from typing import Literal
 import numpy as np
 
 Rule = Literal["never", "strict", "likely"]
-"""The rule by which requests are joined: never; only where both signs tell; or unless the first sign speaks against
-it."""
+"""Rule for joining requests: never; only if both signs agree; or unless the first sign speaks against it."""
 
 FORK = "all who hold those blocks cannot be one conversation"
 ALIKE = "those blocks may be a prefix that strangers share (conversations=likely joins them)"
@@ -41,7 +40,7 @@ class Log:
         return self.blocks[row][self.full[row] - 1] if self.full[row] else None
 
     def has_room(self, row: int, later: int) -> bool:
-        """Whether `later` can hold prompt and reply of `row`."""
+        """Return whether `later` has room for prompt and reply of `row`."""
         held = self.input_tokens[row] + self.output_tokens[row]
         return self.input_tokens[later] > held and self.time_s[later] > self.time_s[row]
 
@@ -60,7 +59,7 @@ class Log:
         return found
 
     def is_line(self, row: int) -> bool:
-        """Whether all who hold the last full block of `row` can be one conversation, as far as this block tells.
+        """Return whether all holders of the last full block of `row` can be one conversation, judged by this block.
 
         First those that end in it, each with room for the one before; then those that go on, all by the same block.
         """
@@ -78,7 +77,7 @@ class Log:
         return True
 
     def is_own(self, row: int) -> bool:
-        """Whether somebody holds the first block of `row` and not its last full one."""
+        """Return whether some request holds the first block of `row` and not its last full one."""
         end = self.end(row)
         assert end is not None
         return len(self.holders[self.blocks[row][0]]) > len(self.holders[end])

@@ -27,7 +27,7 @@ def burstgpt(params: ReplayParams, seed: int) -> Trace:
 
 
 def read_burstgpt(params: ReplayParams, notes: list[str]) -> Rows:
-    """The answered requests of a file; their input holds the conversation so far, see `split_history`.
+    """Return the answered requests of a file; their input contains the conversation so far, see `split_history`.
 
     Both published layouts are read by column name: 6 columns, and 8 with `Session ID` and `Elapsed time`.
     """

@@ -62,7 +62,7 @@ def mooncake(params: MooncakeParams, seed: int) -> Trace:
 
 
 def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
-    """The answered requests of a file in the order of time; their input holds the conversation so far."""
+    """Return the answered requests of a file in the order of time; their input contains the conversation so far."""
     file = JsonFile(params.path, params.limit, params.skip_bad)
     linked = all(name in file.columns for name in LINKS)
     time_s = times(file, file.require(["timestamp"]), params, "s" if linked else "ms")
@@ -87,11 +87,11 @@ def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
 
 
 def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block: int) -> None:
-    """UserError where blocks of another size fit the inputs and those of `block` tokens do not."""
+    """UserError if blocks of another size fit the inputs and those of `block` tokens do not."""
 
     def share(size: int) -> float:
-        """Return the share of requests with blocks whose number of blocks fits their input: full blocks, or also a last
-        block that is begun."""
+        """Return the share of requests whose number of blocks fits their input: full blocks, or also a partial last
+        block."""
         n, tokens = counts[file.good & (counts > 0)], inputs[file.good & (counts > 0)]
         return float(np.mean((n == tokens // size) | (n == -(-tokens // size)))) if len(n) else 1.0
 
@@ -106,7 +106,7 @@ def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block:
 
 
 def _linked(file: JsonFile, time_s: np.ndarray, rule: Rule, notes: list[str]) -> np.ndarray:
-    """Name of the conversation of each request, by the request that it says it continues."""
+    """Return the conversation of each request, by the request that it names as its predecessor."""
     ids, parents = (file.optional(file.require([name])) for name in LINKS)
     known = [isinstance(each, int | str) for each in ids]
     file.refuse(~np.array(known), LINKS[0], "is not a number or a text")

@@ -125,7 +125,7 @@ def _time_s(span: Record, name: str) -> float:
 
 
 def _step(span: _Span, agent: _Span | None) -> Step | None:
-    """None where it says nothing of its tokens."""
+    """Return the step; None without token counts."""
     counts = [_tokens(span.said, names) for names in (INPUT, OUTPUT, CACHED)]
     if counts[0] is None or counts[1] is None:
         return None

@@ -19,7 +19,7 @@ from workloads.workload_params import ReplyParams
 
 
 class ReplayParams(ReplyParams):
-    """Which part of a recorded file to replay, and how fast."""
+    """Parameters of a replay: the part of the file and the speed."""
 
     path: Path = Field(description="the file to replay")
     limit: int | None = Field(None, ge=1, description="replay only the first N rows of the file")
@@ -94,8 +94,8 @@ another unit; with fewer gaps than the last nothing can be said."""
 
 
 def times(file: RowFile, column: str, params: ReplayParams, unit: Literal["s", "ms"]) -> np.ndarray:
-    """A column of times, s. `unit`: of this format. UserError where the times look like those of another one, unless
-    the user says which it is."""
+    """Return a column of times, s. `unit`: of this format. UserError if the times look like another unit, unless the
+    user sets it."""
     scale = UNITS[params.unit or unit]
     time_s = file.times(column, scale)
     seen = np.sort(time_s[file.good])
@@ -124,8 +124,8 @@ def _other_unit(file: RowFile, found: str, unit: str, other: str) -> UserError:
 
 
 def clean(rows: Rows, file: RowFile, notes: list[str], harmless: Sequence[str] = ()) -> Rows:
-    """Drop bad rows and failures (no input or no output tokens) and order by time, equal times as in the
-    file. `harmless`: columns that say nothing which a replay lacks.
+    """Drop bad rows and failures (no input or no output tokens) and sort by time, stable. `harmless`: columns without
+    information that a replay lacks.
     """
     notes += file.notes()
     if unused := file.unused(harmless):
@@ -159,11 +159,11 @@ def sessions_of(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_history(rows: Rows, notes: list[str]) -> Rows:
-    """Rows whose input holds the conversation so far, as rows of new tokens and history.
+    """Convert rows whose input contains the conversation so far to rows of new tokens and history.
 
-    What the previous turn left behind (request + response) is history and the rest is new. A request no
-    longer than that cannot contain it: the history was cut and its prefix changed, so all of the request is
-    new and its history is 0. Either way history + new = request tokens.
+    What the previous turn left behind (request + response) is history and the rest is new. A request no longer than
+    that cannot contain it: the history was cut and its prefix changed, so all of the request is new and its history
+    is 0. Either way history + new = request tokens.
     """
     session, turn = sessions_of(rows.session)
     order = np.lexsort((turn, session))

@@ -17,5 +17,5 @@ class FileParams(BaseModel):
 
 
 def trace_file(params: FileParams, seed: int) -> Trace:
-    """The trace as it stands in the file, whatever the seed; UserError when the file is none."""
+    """Return the trace of the file, the same for every seed; UserError if the file is not a trace."""
     return load_trace(params.path)

@@ -23,12 +23,12 @@ from workloads.trace import Trace
 INPUTS, OUTPUTS = ("user_message", "tool_result"), ("text", "reasoning", "tool_call")
 CALLS_AGENTS = ("Agent", "Task")
 SHORTEST_CALL_S = 10.0
-"""A shorter call has failed, or called nobody. [config: aiperf, dataset/loader/_tracelab_convert.py]"""
+"""A shorter call has failed, or called no session. [config: aiperf, dataset/loader/_tracelab_convert.py]"""
 
 
 @dataclass(slots=True)
 class _Session:
-    """One `session_id`: who had it, its steps, and from when to when it called agents. `fault`: the first in it."""
+    """One `session_id`: user, steps, and the times during which it called agents. `fault`: the first in it."""
 
     who: tuple[str, str]
     steps: list[Step] = field(default_factory=list)
@@ -102,7 +102,7 @@ def _add(line: Record, session: _Session, counts: Counter[str]) -> None:
 
 
 def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]]) -> dict[str, str]:
-    """For each session that lies within a call, the session whose call is the shortest of these."""
+    """Return for each session within a call the session with the shortest such call."""
     calls: dict[tuple[str, str], list[tuple[float, float, float, str]]] = {}
     for name, session in sessions.items():
         calls.setdefault(session.who, []).extend(

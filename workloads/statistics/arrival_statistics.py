@@ -1,4 +1,4 @@
-"""How regular or bursty a sequence of arrivals is, next to a Poisson process of the same rate.
+"""Regularity or burstiness of arrivals, compared with a Poisson process of the same rate.
 
 All functions take times in s, ascending, and give None where there is too little to measure.
 """

@@ -90,7 +90,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
 
 
 def notes(trace: Trace) -> list[str]:
-    """The notes of the header, without the list of what its users say."""
+    """Return the notes of the header, without the list of utterances."""
     return [note for note in trace.header.notes if not note.startswith(("utterance: ", "turn ", "event "))]
 
 
@@ -104,7 +104,7 @@ def scheduled(trace: Trace) -> np.ndarray:
 
 
 def quantities(trace: Trace) -> dict[str, np.ndarray]:
-    """Known values of what is drawn per turn or session, units in the names; empty where there are none."""
+    """Return known values per turn or session, with units in the names; empty without values."""
     columns = trace.columns()
     values = {
         "turns_per_session": np.unique(columns["session"], return_counts=True)[1].astype(float),
@@ -127,7 +127,7 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _jobs(columns: Columns) -> dict[str, np.ndarray]:
-    """Return for each job of agents its steps, the tokens of their prompts, its recorded time (s), and the time of its
+    """Return for each agents' job its steps, the tokens of their prompts, its recorded time (s), and the time of its
     tools (s) with a server that takes no time."""
     job, begins = job_of(columns), ~np.isnan(columns["recorded_s"])
     if not begins.any():

@@ -1,7 +1,7 @@
-"""How far the fitted generators are from the real data: one comparison per column, to be drawn and judged.
+"""Comparison of the fitted generators with the real data, one per column.
 
-Every generator runs as a user would run it; what it makes is set beside the rows of a real file. Where the
-fit is poor the note says why.
+Every generator runs as a user would run it; what it makes is set beside the rows of a real file. Where the fit is
+poor the note says why.
 """
 
 from collections.abc import Callable, Iterator
@@ -108,7 +108,7 @@ def _burstgpt_3(path: Path, seed: int) -> Iterator[Comparison]:
 def _burstgpt(
     rows: Rows, source: str, seed: int, gap: str = "", request: str = "", response: str = ""
 ) -> Iterator[Comparison]:
-    """The fitted generator beside a file of BurstGPT, with a note on each column."""
+    """Return the fitted generator next to a file of BurstGPT, with a note on each column."""
     ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
     gaps = _relative_gaps(rows.time_s), _relative_gaps(ours["arrival_s"])
     yield _pair("burstgpt_fit", source, "gap / mean gap", "", *gaps, gap)

@@ -53,7 +53,7 @@ def stacked(parts: Sequence[Columns]) -> Columns:
 
 
 def changed(trace: Trace, columns: Columns, note: str) -> Trace:
-    """The trace with other columns, and a note in its header with the hash of what it was made of."""
+    """Return the trace with other columns, and a note in its header with the hash of the original."""
     header = trace.header
     return Trace.from_columns(
         columns,

@@ -39,7 +39,7 @@ def shard(trace: Trace, workers: int) -> list[Trace]:
 
 
 def check_shards(trace: Trace, workers: int) -> None:
-    """UserError where a worker's sessions depend on those of others."""
+    """UserError if a worker's sessions depend on those of others."""
     if workers > 1 and (trace.columns()["backlog"] > 0).any():
         raise UserError(
             f"a backlog ends with the users of its own load generator, and shards={workers} would have several; leave "

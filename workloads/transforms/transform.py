@@ -102,10 +102,10 @@ def classify(
 
 
 def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
-    """The trace played so many times, one after the other, with other users of the same habits.
+    """Return the trace repeated this many times, one after the other, with other users of the same behaviour.
 
-    A round begins `period_s` after the one before; default: when the last session has begun, and a mean gap
-    later, so that the rate stays as it is. Rounds overlap where sessions last longer.
+    A round begins `period_s` after the one before; default: when the last session has begun, and a mean gap later, so
+    that the rate stays as it is. Rounds overlap where sessions last longer.
     """
     if times < 1:
         raise UserError(f"times must be at least 1, got {times}.")
