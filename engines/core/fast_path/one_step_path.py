@@ -25,6 +25,7 @@ class OneStepPath(SchedulerPath):
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica.scheduler)
         self._waiting: dict[str, StageRequest] = {}
+        self._running: set[str] = set()
         self._table: RequestTable | None = None
 
     @staticmethod
@@ -46,11 +47,15 @@ class OneStepPath(SchedulerPath):
 
     def add(self, request: StageRequest) -> bool:
         if self._table is None or request.max_tokens != 1 or self.scheduler.requests:
+            self._give_to_vllm()
             return False
         self._waiting[request.id] = request
         return True
 
     def abort(self, request_id: str) -> bool:
+        if request_id in self._running:
+            self._running.remove(request_id)
+            return True
         return self._waiting.pop(request_id, None) is not None
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
@@ -63,6 +68,9 @@ class OneStepPath(SchedulerPath):
                 sum(prompts) <= scheduler.max_num_scheduled_tokens and blocks <= scheduler.allocatable_blocks
             )
             if fit and plan is DEFAULT_PLAN:
+                for request in requests:
+                    del self._waiting[request.id]
+                    self._running.add(request.id)
                 return STARTED, [Row(request.id, len(request.prompt), 0, True) for request in requests]
             self._give_to_vllm()
         return super().schedule(plan)
@@ -72,15 +80,12 @@ class OneStepPath(SchedulerPath):
     ) -> Sequence[Produced | BatchTokens]:
         if scheduled is not STARTED:
             return super().update(scheduled, rows, sampled, transfers)
-        produced = []
-        for row, ids in zip(rows, sampled, strict=True):
-            if self.abort(row.request_id):  # it was not aborted in the meantime
-                assert ids is not None
-                produced.append((row.request_id, ids, True))
-        return produced
+        running, self._running = self._running, set()  # without those that were aborted in the meantime
+        pairs = zip(rows, sampled, strict=True)
+        return [(row.request_id, ids or [], True) for row, ids in pairs if row.request_id in running]
 
     def _give_to_vllm(self) -> None:
-        assert self._table is not None
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
+            assert self._table is not None
             self._table.add_to_vllm(request)
