@@ -33,7 +33,7 @@ from reports.cli import (
     serve,
     trace,
 )
-from reports.cli.settings import option
+from reports.cli.settings import Command, Group, option
 from workloads.atomic_file import is_full
 from workloads.errors import REMOVED, UserError, printable, unknown
 from workloads.optional import DISTRIBUTION
@@ -45,36 +45,45 @@ SENTENCE = 4000
 
 app = typer.Typer(
     name="rehearse",
+    cls=Group,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="""
 **Start here**
 
-`rehearse run bench --quick` measures a part of the default bench in about a minute, with table and report.
+`rehearse run bench --quick` measures part of the default bench in a minute.
 
-`rehearse run bench --set c=16 --set p=0,0.7` narrows its grid; the same again resumes, or only reports.
+`rehearse run bench --set c=16 --set p=0,0.7` measures part of its grid.
 
-`rehearse list engines liveserve` shows what can be set.
+`rehearse live ws://HOST:PORT/v1/realtime --sessions 8` calls a server.
+
+`rehearse list engines liveserve` shows an engine and its settings.
 """,
 )
-app.command("run")(run.run)
-app.command("find")(find.find)
-app.command("serve")(serve.serve)
-app.command("proxy")(proxy.proxy)
-app.command("live")(live.live)
-app.command("report")(report.report)
-app.command("claims")(claims.claims)
-app.command("artifact")(claims.artifact)
-app.command("compare")(compare.compare)
-app.command("list")(listing.list_)
-app.command("profile")(profile.profile)
-app.command("model")(model.model)
-app.command("fidelity")(fidelity.fidelity)
-app.command("nightly")(nightly.nightly)
-app.command("doctor")(doctor.doctor)
-app.add_typer(trace.app, name="trace")
-app.add_typer(data.app, name="data")
+COMMANDS = {
+    "Measure": {
+        "run": run.run,
+        "live": live.live,
+        "find": find.find,
+        "serve": serve.serve,
+        "proxy": proxy.proxy,
+        "fidelity": fidelity.fidelity,
+        "nightly": nightly.nightly,
+        "doctor": doctor.doctor,
+    },
+    "Results": {"report": report.report, "compare": compare.compare, "list": listing.list_},
+    "Papers": {"claims": claims.claims, "artifact": claims.artifact},
+    "Data": {"trace": trace.app, "data": data.app, "profile": profile.profile, "model": model.model},
+}
+"""Group of the help -> name -> command, or several below one name."""
+
+for _group, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_group)
+        else:
+            app.command(_name, rich_help_panel=_group, cls=Command)(_command)
 
 
 def _removed(context: typer.Context) -> None:

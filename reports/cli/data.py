@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from reports.cli.settings import option
+from reports.cli.settings import Command, Group, option
 
-app = typer.Typer()
+app = typer.Typer(cls=Group)
 _SPEECH = "debian, librispeech, or a folder of recordings."
 
 
@@ -20,7 +20,7 @@ def _data(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command()
+@app.command(cls=Command)
 def speech(
     source: Annotated[str, option("--from", _SPEECH, "SOURCE")],
     out: Annotated[Path, option("--out", "Folder to fill.")],
@@ -49,7 +49,7 @@ def speech(
     typer.echo(f"rehearse trace make speech --set path={out} --out speech.parquet")
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     name: Annotated[
         str,

@@ -5,9 +5,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from workloads.atomic_file import check_output
 from workloads.errors import UserError
+
+
+def _without_type(params: Sequence[Any]) -> Sequence[Any]:
+    """Leave out the type that typer names after a flag."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command whose help names no type of a flag."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_type(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """Commands below one name, whose help names no type of a flag."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_type(super().get_params(ctx))
 
 
 def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:

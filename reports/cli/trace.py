@@ -8,17 +8,17 @@ import typer
 from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import PointFolder, Settings, number, one_each, option
+from reports.cli.settings import Command, Group, PointFolder, Settings, number, one_each, option
 from reports.cli.trace_edit import Out, cell, describe_trace, save_and_describe
 from workloads.atomic_file import STDOUT, check_output
 from workloads.errors import UserError, nearest
 
-app = typer.Typer()
-app.command("edit")(trace_edit.edit)
-app.command("stat")(trace_pictures.stat)
-app.command("plot")(trace_pictures.plot)
-app.command("fidelity")(trace_pictures.fidelity)
-app.command("perfetto")(trace_pictures.perfetto)
+app = typer.Typer(cls=Group)
+app.command("edit", cls=Command)(trace_edit.edit)
+app.command("stat", cls=Command)(trace_pictures.stat)
+app.command("plot", cls=Command)(trace_pictures.plot)
+app.command("fidelity", cls=Command)(trace_pictures.fidelity)
+app.command("perfetto", cls=Command)(trace_pictures.perfetto)
 _ROWS = 10
 _COLUMNS = {
     "session": "session",
@@ -40,7 +40,7 @@ def _trace(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command()
+@app.command(cls=Command)
 def make(
     workload: Annotated[
         str,
@@ -64,7 +64,7 @@ def make(
     save_and_describe(trace, out)
 
 
-@app.command("from-run")
+@app.command("from-run", cls=Command)
 def from_run(
     folder: PointFolder,
     out: Out,
@@ -84,7 +84,7 @@ def from_run(
     save_and_describe(from_record(folder, arrivals), out)
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     file: trace_pictures.TraceFile,
     to: Annotated[str, option("--to", "parquet, jsonl, mooncake, burstgpt or burstgpt-sessions.", "FORMAT")],
@@ -108,7 +108,7 @@ def convert(
         typer.echo(out)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
 
