@@ -29,11 +29,13 @@ def claims(
         bool, option("--sensitivity", "Which claims keep their sign under changed constants.")
     ] = False,
 ) -> None:
-    """Show each claim of a group's cards: the paper's value, ours with its interval, verdict, explanation.
+    """Show each claim of a group's cards: the paper's value, ours with its interval, verdict and explanation.
+
+    --json has the value of every seed.
 
     `rehearse claims liveserve`
 
-    `rehearse claims liveserve --json > claims.json` with the value of every seed
+    `rehearse claims liveserve --json > claims.json`
 
     `rehearse claims liveserve --sensitivity`
     """
@@ -180,11 +182,13 @@ def artifact(
     results: GroupResults = None,
     out: Annotated[Path | None, option("--out", "Where to write it; default: artifact-GROUP.", "DIR")] = None,
 ) -> None:
-    """Write what evaluators ask for: claims, commands, minutes, the machine, the numbers to expect, CITATION.cff.
+    """Write what evaluators ask for: claims, commands, minutes, the machine, the expected numbers and CITATION.cff.
+
+    kick_the_tyres.sh runs part of it in minutes and compares it with the expected numbers.
 
     `rehearse run nova && rehearse artifact nova`
 
-    `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
+    `sh artifact-nova/kick_the_tyres.sh`
     """
     from reports.cards.artifact import write_artifact
 

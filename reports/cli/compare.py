@@ -61,9 +61,9 @@ def compare(
 
     `rehearse compare results/bench-cpu results/bench-virtual`
 
-    `rehearse compare results/before results/after --fail-above 5 --metrics audio_ttfp_p90,continuity`
+    `rehearse compare results/before results/after --fail-above 5`
 
-    `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
+    `rehearse compare results/main results/mine --gate "continuity±1%"`
     """
     from harness.metrics.vocabulary import definition
     from reports.comparison.compare import compare as compared

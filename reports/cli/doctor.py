@@ -24,15 +24,17 @@ def doctor(
     data: Annotated[
         Path | None, option("--data", "A folder of recordings or data sets to look into.", "DIR")
     ] = None,
-    load: Annotated[bool, option("--load", "Load vLLM, too, as a run does: 10 s and more.")] = False,
+    load: Annotated[bool, option("--load", "Also load vLLM, as a run does; takes 10 s or more.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Say what this machine can run, and why not; exit status 1 when not even virtual time is possible.
+    """Report what this machine can run, and why not. The exit status is 1 if not even virtual time is possible.
+
+    Use --load if runs fail although every other check passes.
 
     `rehearse doctor`
 
-    `rehearse doctor --load` when runs fail although all seems well
+    `rehearse doctor --load`
 
     `rehearse doctor --data recordings`
 

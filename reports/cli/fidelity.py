@@ -35,13 +35,13 @@ def fidelity(
         str | None, option("--step-times", "With --measured-runs: measured (default) or roofline.")
     ] = None,
     deployment: Annotated[
-        str, option("--deployment", "One of one stage that answers in text.")
+        str, option("--deployment", "Deployment with one stage that answers in text.")
     ] = "llama_tiny",
-    profile: Annotated[Path | None, option("--profile", "Predict by this profile as well.", "FILE")] = None,
+    profile: Annotated[Path | None, option("--profile", "Also predict with this profile.", "FILE")] = None,
     out: Annotated[
         Path | None,
         option(
-            "--out", "Default: results/fidelity/DEVICE, which reports quote, or results/measured_runs.", "DIR"
+            "--out", "Default: results/fidelity/DEVICE, which reports show, or results/measured_runs.", "DIR"
         ),
     ] = None,
     quick: Annotated[bool, option("--quick", "Short runs at one load.")] = False,
@@ -58,7 +58,7 @@ def fidelity(
 
     `rehearse fidelity --device cpu`
 
-    `rehearse fidelity --device cuda --profile results/profiles/llama_tiny-cuda.yaml`
+    `rehearse fidelity --device cuda --profile llama_tiny-cuda.yaml`
 
     `rehearse fidelity --measured-runs my-runs/ --gpu h200`
     """

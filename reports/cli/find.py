@@ -41,7 +41,7 @@ Key = tuple[str, tuple[tuple[str, Any], ...]]
 
 def find(
     source: Annotated[str, source_of("A card, a YAML file, or a results directory.")],
-    slo: Annotated[str, option("--slo", 'What must hold: "ttfp_p90<=500ms continuity>=95%".', "TARGETS")],
+    slo: Annotated[str, option("--slo", 'Targets to meet: "ttfp_p90<=500ms continuity>=95%".', "TARGETS")],
     over: Annotated[str, option("--over", "The parameter whose largest value is searched.", "NAME")] = "c",
     lowest: Annotated[float | None, option("--from", "The smallest value to try; default: 1.", "N")] = None,
     highest: Annotated[
@@ -53,13 +53,13 @@ def find(
     ] = None,
     price: Annotated[
         str | None,
-        option("--price", "What one GPU costs an hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."),
+        option("--price", "Price of one GPU per hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."),
     ] = None,
     watts: Annotated[
         str | None,
         option(
             "--watts",
-            "What one GPU draws; default: as measured of its kernels, else the most that its data sheet says.",
+            "Power of one GPU; default: measured with its kernels, else the maximum of its data sheet.",
             "W|GPU=W,...",
         ),
     ] = None,
@@ -74,15 +74,18 @@ def find(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Find the largest c, or other parameter, at which every seed meets every target, and what that load costs.
+    """Find the largest c, or other parameter, at which every seed meets every target, and the cost of that load.
 
-    One search for each engine and each setting of the other axes, side by side in virtual time. The same again resumes.
+    There is one search for each engine and each setting of the other axes, all in virtual time. The same command again
+    resumes.
 
-    `rehearse find bench --slo "ttfp_p90<=500ms continuity>=90%" --set p=0.3 --set gpu=h100,h200`
+    `rehearse find bench --slo "ttfp_p90<=500ms continuity>=90%" --set p=0.3`
 
-    `rehearse find bench --quick --slo "continuity>=95%" --set p=0 --price h200=3.5`
+    `rehearse find bench --slo "continuity>=95%" --set gpu=h100,h200`
 
-    `rehearse find my_experiment.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
+    `rehearse find bench --quick --slo "continuity>=95%" --price h200=3.5`
+
+    `rehearse find my.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
     from harness.experiments.settings import read_settings
     from harness.slo.targets import parse_targets

@@ -59,15 +59,17 @@ def list_(
 ) -> None:
     """List engines, workloads, devices, deployments, cards or metrics, or show one with its parameters.
 
+    --set shows the parameters of another component of a system.
+
     `rehearse list engines`
 
     `rehearse list workloads voice`
 
-    `rehearse list engines vllm_omni --set scheduler=hygen` the parameters of a scheduler that it could have
+    `rehearse list engines vllm_omni --set scheduler=hygen`
 
-    `rehearse list cards --json` with all that is known of each
+    `rehearse list cards --json`
 
-    `rehearse list metrics` what each metric means and in which unit it is
+    `rehearse list metrics`
     """
     form = form_of(as_json, as_csv)
     if kind is None:

@@ -106,7 +106,7 @@ def live(
         ),
     ] = None,
     price: Annotated[
-        float | None, option("--price", "What the server costs an hour, all its GPUs together.", "P")
+        float | None, option("--price", "Price of the server per hour, all GPUs together.", "P")
     ] = None,
     out: Annotated[
         Path | None,
@@ -124,32 +124,32 @@ def live(
     dry_run: Annotated[
         bool,
         option(
-            "--dry-run", "Print the points and call nobody; with --out also write the plan, as for Locust."
+            "--dry-run", "Print the points and call no server; with --out also write the plan, as for Locust."
         ),
     ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
     columns: Columns = None,
 ) -> None:
-    """Call URL as that many users would, then say whether it can handle them: PASS, FAIL or INCONCLUSIVE.
+    """Call URL as N concurrent users and judge whether it can handle them: PASS, FAIL or INCONCLUSIVE.
 
-    Exit status: 0 every load passes, or --find found a number; 1 a load fails a target, or a point failed; 3 neither:
-    there were too few turns, or a machine was too slow and the point is INVALID; 2 usage error. The same command again
-    measures again.
+    Exit status: 0 every load passes, or --find found a number. 1 a load misses a target, or a point failed. 2 usage
+    error. 3 neither: too few turns, or INVALID because a machine was too slow. The same command again measures
+    again. `rehearse list workloads speech` shows what users do.
 
-    `rehearse live ws://127.0.0.1:8765/v1/realtime --sessions 8,16,32 --slo "ttfp_p90<=800ms continuity>=95%"`
+    `rehearse live ws://127.0.0.1:8765/v1/realtime --sessions 8,16,32`
 
-    `rehearse live wss://host/v1/realtime --dialect openai --set model=NAME --audio recordings --set p=0.5`
-
-    `rehearse live http://127.0.0.1:8000/v1 --rate 10 --duration 30 --set model=NAME`
+    `rehearse live URL --sessions 8 --slo "ttfp_p90<=800ms continuity>=95%"`
 
     `rehearse live URL --find "ttfp_p90<=800ms continuity>=95%" --up-to 128`
 
-    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: how much batch requests slow the users down
+    `rehearse live URL --dialect openai --set model=NAME --audio recordings`
 
-    `rehearse live URL --workload duplex --sessions 1,16,64`: who talks over whom, on microphones that stay open
+    `rehearse live http://127.0.0.1:8000/v1 --rate 10 --duration 30`
 
-    `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
+    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`
+
+    `rehearse live URL --workload duplex --sessions 1,16,64`
     """
     from harness.experiments.expand import expand
     from harness.experiments.settings import read_settings

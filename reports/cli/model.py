@@ -32,11 +32,11 @@ def model(
         option("--name", "The name it is published under, as Qwen/Qwen3-8B; default: by the path."),
     ] = None,
 ) -> None:
-    """Read a model's config.json as vLLM does, and write the file by which it can be modelled.
+    """Read a model's config.json as vLLM does, and write a file of the model for `--set model=FILE`.
 
     `rehearse model config.json --name Qwen/Qwen3-8B`
 
-    `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml --set modality=text --set reply=text`
+    `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml`
     """
     from engines.models.config_file import as_yaml, read_config
     from workloads.atomic_file import output

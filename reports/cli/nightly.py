@@ -35,8 +35,9 @@ def nightly(
 ) -> None:
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
 
-    Exit status 0 when all of it passed, 1 when a point failed, fidelity missed or a metric got worse. A night
-    that failed is never compared with, so the alarm stays until it is fixed, or taken over by --against.
+    The exit status is 0 if all of it passed, and 1 if a point failed, fidelity missed or a metric got worse. No night
+    is compared with a failed one, so the alarm stays until the cause is fixed, or --against replaces the
+    comparison.
 
     `rehearse nightly --device cuda`
 

@@ -25,7 +25,7 @@ def profile(
         str,
         option(
             "--model",
-            "A deployment's name, or a folder with a checkpoint; with --from, a model's name or file, too.",
+            "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file.",
             "M",
         ),
     ],
@@ -34,16 +34,16 @@ def profile(
         str | None,
         option(
             "--from",
-            "Instead: aiconfigurator, kernels that were measured; or a file or folder of runs of your server.",
+            "Instead of --device: aiconfigurator (measured kernels), or a file or folder of runs of your server.",
             "SOURCE",
         ),
     ] = None,
-    gpu: Annotated[str | None, option("--gpu", "With --from: on which GPU, as h100.")] = None,
+    gpu: Annotated[str | None, option("--gpu", "With --from: the GPU, such as h100.")] = None,
     tp: Annotated[
         int | None,
         option(
             "--tp",
-            "With --from: GPUs that a replica is split over; default: 1, or the deployment's or the runs'.",
+            "With --from: GPUs of a replica; default: 1, or as the deployment or the runs say.",
             min=1,
         ),
     ] = None,
@@ -55,17 +55,18 @@ def profile(
 ) -> None:
     """Measure step times on a real device and fit them, for `rehearse run --device virtual --profile FILE`.
 
-    Takes minutes, best on a machine that does nothing else. Beside the file: a page with the residual pictures.
+    It takes minutes, on a machine that does nothing else. A page with pictures of the residuals is written next to the
+    file. --from needs no device: aiconfigurator makes a profile of kernels that NVIDIA measured (package
+    aiconfigurator-core); runs of your server at several rates, as rehearse live writes them or rehearse fidelity
+    --measured-runs reads them, are fitted.
 
     `rehearse profile --device cpu --model llama_tiny`
 
     `rehearse profile --device cuda --model /models/Llama-3.1-8B --out llama8b.yaml`
 
-    `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100` needs no device: kernels that NVIDIA has
-    measured on that GPU (package aiconfigurator-core) become a file for `rehearse run --profile FILE`.
+    `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100`
 
-    `rehearse profile --from RUNS --model llama_3_1_8b --gpu h100` fits a model of your server to its measured runs at
-    several rates: what `rehearse live` wrote, or any kind that `rehearse fidelity --measured-runs` reads.
+    `rehearse profile --from RUNS --model llama_3_1_8b --gpu h100`
     """
     if source is not None and source != KERNELS and Path(source).exists():
         _from_runs(Path(source), model, gpu, tp, device, out)

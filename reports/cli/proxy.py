@@ -19,20 +19,22 @@ def proxy(
     host: Host = "127.0.0.1",
     port: Port = 8764,
     max_in_flight: Annotated[
-        int | None, number("--max-in-flight", "At one server; more wait, under omniproxy short ones first.")
+        int | None,
+        number("--max-in-flight", "Most requests at one server; omniproxy sends short waiting ones first."),
     ] = None,
     drain: Annotated[
-        float, option("--drain", "After SIGTERM, for what is under way; again ends at once.", "SECONDS")
+        float,
+        option("--drain", "Time for running requests after SIGTERM; a second one ends at once.", "SECONDS"),
     ] = 30,
     token_env: TokenEnv = None,
     insecure: Insecure = False,
 ) -> None:
     """Put servers of one model behind one address: OpenAI's completions, chat completions and realtime sessions.
 
-    `rehearse proxy http://gpu1:8000 http://gpu2:8000 --router least_load`
+    When a server dies, the replies that it had begun are lost and all other requests go to another server. It gets
+    requests again once it answers.
 
-    A server that dies loses what it had begun to answer; everything else goes to another, and it is taken back when it
-    answers again.
+    `rehearse proxy http://gpu1:8000 http://gpu2:8000 --router least_load`
     """
     from harness.proxy import ProxyConfig
     from workloads.errors import validate

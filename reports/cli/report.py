@@ -47,21 +47,21 @@ def report(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Print the table of a results directory and write its report; for a folder of runs, write index.html.
+    """Print the table of a results directory and write its report. For a folder of runs, write index.html.
 
     `rehearse report results/bench`
 
-    `rehearse report results` writes results/index.html, the list of all runs
+    `rehearse report results`
 
     `rehearse report results/bench --csv > bench.csv`
 
     `rehearse report results/bench --columns p50,p95,p99,continuity`
 
-    `rehearse report results/bench --figure continuity --width 3.3 --no-title --names vllm_omni=vLLM-Omni`
+    `rehearse report results/bench --figure continuity --width 3.3 --no-title`
 
-    `rehearse report results/bench --latex --names vllm_omni=vLLM-Omni > table.tex`
+    `rehearse report results/bench --latex --names vllm_omni=vLLM-Omni`
 
-    `rehearse report results/live --export llm-d` or aiperf
+    `rehearse report results/live --export llm-d`
     """
     form = form_of(as_json, as_csv)
     from harness.records.results import COLLECTION, read_results, unmeasured

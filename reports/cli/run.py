@@ -74,31 +74,26 @@ def run(
 ) -> None:
     """Measure every point of an experiment, each in a fresh worker, then show the table and write the report.
 
-    The same command again resumes: finished points are not repeated, failed ones are tried again.
+    The same command again resumes: finished points are kept, failed ones run again. --device cpu executes small models.
+    --vllm replays on the schedulers of several releases. --dry-run --json prints every parameter of every point.
 
     `rehearse run bench --quick`
 
     `rehearse run bench --set c=16 --set p=0,0.7 --set engine=liveserve --seeds 5`
 
-    `rehearse run bench --set u2_mode=yielding,work_conserving --out results/u2`
+    `rehearse run liveserve --quick`
 
-    `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
+    `rehearse run my_experiment.yaml --jobs 4 --dry-run`
 
-    `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
+    `rehearse run bench --quick --columns p50,p95,p99,continuity`
 
-    `rehearse run bench --quick --vllm 0.32.0,0.33.0` on the schedulers of two releases, kernels aside
+    `rehearse run bench --quick --vllm 0.32.0,0.33.0`
 
-    `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
+    `rehearse run bench --device cpu --set c=4`
 
-    `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
+    `rehearse run results/bench-cpu --device virtual`
 
-    `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
-
-    `rehearse run bench --quick --columns p50,p95,p99,continuity` shows other metrics
-
-    `rehearse run results/bench-cpu --device virtual` runs the same experiment on the modelled device
-
-    `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
+    `rehearse run bench --executor ray://head:10001`
     """
     from harness.experiments.expand import Traces, expand
     from harness.experiments.experiment import Experiment

@@ -32,45 +32,50 @@ def serve(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
-    max_sessions: Annotated[int, number("--max-sessions", "More are closed with code 1013.")] = 64,
+    max_sessions: Annotated[
+        int, number("--max-sessions", "Most sessions at a time; the next gets close code 1013.")
+    ] = 64,
     idle_timeout: Annotated[
-        float, option("--idle-timeout", "Sessions that do nothing end.", "SECONDS")
+        float, option("--idle-timeout", "Close a session after this time without a message.", "SECONDS")
     ] = 120,
     token_env: TokenEnv = None,
     insecure: Insecure = False,
     drain: Annotated[
-        float, option("--drain", "After SIGTERM, for replies under way; again ends at once.", "SECONDS")
+        float,
+        option("--drain", "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"),
     ] = 30,
     frame: Annotated[
-        float, option("--frame", "Audio in a frame, of engines that serve frames.", "SECONDS")
+        float, option("--frame", "Length of a frame, for engines that serve frames.", "SECONDS")
     ] = 2.0,
-    seed: Annotated[int, number("--seed", "Of replies' lengths.", least=0, metavar=None)] = 0,
-    replicas: Annotated[int, number("--replicas", "Processes, behind a proxy where several.")] = 1,
+    seed: Annotated[int, number("--seed", "Seed of the reply lengths.", least=0, metavar=None)] = 0,
+    replicas: Annotated[int, number("--replicas", "Server processes; several are behind a proxy.")] = 1,
     router: Annotated[
-        str | None, option("--router", "Of several replicas; see `rehearse proxy --help`.", "RULE")
+        str | None,
+        option("--router", "Routing rule of several replicas; see `rehearse proxy --help`.", "RULE"),
     ] = None,
     runtime: Annotated[
         Literal["rehearsal", "vllm-omni"],
-        option("--runtime", "Whose server and pipeline: ours, or vLLM-Omni's own (`make omni`)."),
+        option("--runtime", "Server and pipeline: ours, or vLLM-Omni's own (`make omni`)."),
     ] = "rehearsal",
 ) -> None:
-    """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics beside it.
+    """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics.
 
-    `rehearse serve liveserve`, and in another terminal `rehearse live ws://127.0.0.1:8765/v1/realtime`
+    --device cpu executes a small model with random weights. --runtime vllm-omni runs vLLM-Omni itself, on modelled GPUs
+    and under this policy. --replicas starts several processes behind one address.
 
-    `rehearse serve vllm_omni --device cpu` really executes a small model with random weights
+    `rehearse serve liveserve`
 
-    `rehearse serve vllm_omni --set deployment=qwen3_tts_2gpu --set first_chunk_frames=1` speaks posted texts
+    `rehearse serve vllm_omni --device cpu`
+
+    `rehearse serve vllm_omni --set deployment=qwen3_tts_2gpu`
 
     `rehearse serve metronome --set admission=aimd --frame 1`
 
     `rehearse serve liveserve --host 0.0.0.0 --token-env REHEARSAL_TOKEN`
 
-    `rehearse serve liveserve --set queue_bytes=1000000`: limits on clients are settings too
+    `rehearse serve liveserve --replicas 2 --router omniproxy`
 
-    `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
-
-    `rehearse serve liveserve --runtime vllm-omni`: vLLM-Omni itself, on modelled GPUs and under this policy
+    `rehearse serve liveserve --runtime vllm-omni`
     """
     from engines.devices.names import check_device
     from engines.devices.profile import load_profile

@@ -73,7 +73,7 @@ def from_run(
         option("--arrivals", "Later turns begin when they began, or as long after the reply before."),
     ] = "absolute",
 ) -> None:
-    """Turn what the users of a run did back into a trace, to be played again.
+    """Turn the users' behaviour of a run into a trace, to replay it.
 
     `rehearse trace from-run results/bench/points/ID --out again.parquet`
 
@@ -92,9 +92,9 @@ def convert(
 ) -> None:
     """Write a trace in another format, for other tools or for people.
 
-    jsonl loses nothing and can be read back. mooncake and burstgpt keep times and lengths of requests; a
-    turn that only follows a pause gets the time it has when the server answers at once. burstgpt has the six
-    columns that most tools read, burstgpt-sessions two more, with the session of each request.
+    jsonl loses nothing and can be read back. mooncake and burstgpt keep times and lengths of requests; a turn that
+    follows a pause gets the time it has when the server answers at once. burstgpt has the six columns that most
+    tools read, burstgpt-sessions two more, with the session of each request.
 
     `rehearse trace convert voice.parquet --to mooncake --out voice.jsonl`
     """

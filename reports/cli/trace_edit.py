@@ -34,7 +34,7 @@ def edit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Trace files; several are merged.")],
     out: Out,
     cut: Annotated[
-        str | None, option("--cut", "Keep sessions that begin between, in s.", "START:END")
+        str | None, option("--cut", "Keep sessions that begin in this interval, s.", "START:END")
     ] = None,
     thin: Annotated[
         float | None, option("--thin", "Keep each session with this probability.", "SHARE")
@@ -43,25 +43,27 @@ def edit(
         float | None, option("--scale", "Multiply arrival times; 0.5 doubles the rate.", "FACTOR")
     ] = None,
     loop: Annotated[int, number("--loop", "Play the trace N times in a row.")] = 1,
-    seed: Annotated[int, number("--seed", "For --thin: which sessions stay.", least=0)] = 0,
+    seed: Annotated[int, number("--seed", "Seed of --thin.", least=0)] = 0,
     request_class: Annotated[
         str | None, option("--class", "The class of each file's requests, or one for all.", "NAME,...")
     ] = None,
     priority: Annotated[
-        str | None, option("--priority", "Of each class; the lower is served first, as in vLLM.", "N,...")
+        str | None,
+        option("--priority", "Priority of each class; the lower is served first, as in vLLM.", "N,..."),
     ] = None,
     ttft_deadline: Annotated[
-        str | None, option("--ttft-deadline", "A class's first tokens are due so soon; or none.", "S,...")
+        str | None, option("--ttft-deadline", "Deadline of each class's first tokens, s; or none.", "S,...")
     ] = None,
     tbt_deadline: Annotated[
-        str | None, option("--tbt-deadline", "A class's longest time between tokens; or none.", "S,...")
+        str | None,
+        option("--tbt-deadline", "Longest time between tokens of each class, s; or none.", "S,..."),
     ] = None,
 ) -> None:
-    """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped, each step noted.
+    """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped. Each step is noted.
 
-    `rehearse trace edit voice.parquet burst.parquet --cut 0:600 --scale 0.5 --out both.parquet`
+    `rehearse trace edit a.parquet b.parquet --cut 0:600 --scale 0.5 --out c.jsonl`
 
-    `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
+    `rehearse trace edit chat.jsonl --class online --priority 0 --out c.jsonl`
     """
     from workloads.formats import load_trace
     from workloads.transforms import transform

@@ -42,7 +42,7 @@ def plot(
     file: TraceFile,
     out: PageFolder,
     against: Annotated[
-        Path | None, option("--against", "Another trace file, drawn beside it.", "FILE")
+        Path | None, option("--against", "Another trace file, to compare with.", "FILE")
     ] = None,
 ) -> None:
     """Draw a trace: arrivals, gaps, lengths, the first sessions and, where there is sound, what a user sends.
