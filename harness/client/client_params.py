@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ClientParams(BaseModel):
-    """How users connect, listen and give up."""
+    """Parameters of users: how they connect, listen and give up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,7 +50,7 @@ class ClientParams(BaseModel):
     )
 
     def begins(self, at_s: float) -> bool:
-        """Whether a turn, or a session, still begins at `at_s` seconds after the start."""
+        """Return whether a turn, or a session, still begins at `at_s` seconds after the start."""
         return self.stop_after_s is None or at_s <= self.stop_after_s
 
     @model_validator(mode="after")

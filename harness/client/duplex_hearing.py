@@ -23,7 +23,7 @@ PATIENCE_S = 3.0
 
 
 class Reported(Protocol):
-    """Is told of playback."""
+    """A server that takes reports of playback."""
 
     due_s: float
     network_s: float
@@ -32,7 +32,7 @@ class Reported(Protocol):
 
 @dataclass(slots=True)
 class _Reply:
-    """`turn`: of the user's, under way when it began. `over`: no more of it comes."""
+    """A reply of the server. `turn`: the user's turn at its begin. `over`: no more of it comes."""
 
     turn: int
     answers: bool
@@ -43,7 +43,8 @@ class _Reply:
 
 
 class Hearing:
-    """`replies`: that have begun. `changed` is called whenever what is known here has changed."""
+    """The user's side of what the server says. `replies`: the ones that have begun. `changed` is called at each
+    change."""
 
     def __init__(
         self,
@@ -76,17 +77,17 @@ class Hearing:
 
     @property
     def over_s(self) -> float:
-        """When the server has had its say about the turn; inf: not to be known yet."""
+        """Time at which the server has finished with the turn, s; inf: not known yet."""
         return self._quiet_s if self._said_s > self._end_s else inf
 
     @property
     def audible_s(self) -> float:
-        """When the first reply that begins to sound after the end of the user's turn does; inf: none has."""
+        """Time at which the first reply after the end of the user's turn becomes audible, s; inf: none has."""
         return min((r.audible_s for r in self.replies.values() if r.audible_s >= self._end_s), default=inf)
 
     @property
     def answered(self) -> bool:
-        """Whether something has come that answers the turn under way."""
+        """True where a reply to the current turn has begun."""
         return any(r.answers and r.packets for r in self.replies.values() if r.turn == self._turn)
 
     @property
@@ -94,7 +95,7 @@ class Hearing:
         return max(0, len(self._begins_s) - 1)
 
     def begun(self, at_s: float, number: int) -> _Reply:
-        """The reply of that number, which begins now unless it has begun before."""
+        """Return the reply of that number. It begins now unless it has begun before."""
         if number not in self.replies:
             answers = self._end_s <= at_s and not self.answered
             self.replies[number] = _Reply(self._turn, answers)
@@ -127,7 +128,7 @@ class Hearing:
         self._changed()
 
     def done(self, at_s: float, number: int) -> None:
-        """All of the reply has come."""
+        """Note that the reply is complete."""
         reply = self.begun(at_s, number)
         if reply.over:
             return
@@ -140,7 +141,7 @@ class Hearing:
         self._hushed(said_s, said_s)
 
     def stopped(self, at_s: float, number: int) -> None:
-        """The server has cut its reply."""
+        """Note that the server has cut its reply."""
         reply = self.begun(at_s, number)
         end = self._timers.pop(("end", number), None)
         if reply.over and end is None:
@@ -156,11 +157,11 @@ class Hearing:
         self._hushed(self.player.end_s, at_s + PATIENCE_S)
 
     def told(self, at_s: float, kind: str) -> None:
-        """The server says what it makes of the user's sound."""
+        """Note what the server reports of the user's speech."""
         self._tell(at_s, kind, self._turn)
 
     def end(self) -> None:
-        """The user hangs up, and whatever still plays ends."""
+        """Hang up. Everything that still plays ends."""
         for timer in self._timers.values():
             timer.cancel()
         for number in self.replies:
@@ -180,7 +181,7 @@ class Hearing:
         self._loop.call_later(self._user.network_s, self._user.server.playback_done, self._session.id, number)
 
     def _ack(self, number: int) -> None:
-        """Tell how far a reply has been played, again and again until it is over."""
+        """Report how far a reply has been played, repeatedly until it is over."""
         now, due_s = self._loop.time(), self._timers.pop(("ack", number)).when()
         playing = now < self.player.reply_end_s(number)
         if self.replies[number].over and not playing:
@@ -196,7 +197,7 @@ class Hearing:
         self._timers[name, number] = self._loop.call_at(at_s, method, number)
 
     def _log_heard(self, by_s: float) -> None:
-        """Stretches of the server's sound that have ended by then, each with the user's turn at its begin."""
+        """Log the stretches of the server's sound that have ended by then, each with the user's turn at its begin."""
         for stretch in self.player.ended(by_s):
             turn = max(0, bisect_right(self._begins_s, stretch.begin_s) - 1)
             length_s = stretch.end_s - stretch.begin_s

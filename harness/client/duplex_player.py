@@ -30,7 +30,7 @@ class Stretch:
 
 
 class Tape(Protocol):
-    """Keeps what is played."""
+    """Keeps the played sound."""
 
     def play(self, reply: int, begin_s: float, audio_s: float, pcm: bytes) -> None: ...
 
@@ -38,8 +38,8 @@ class Tape(Protocol):
 
 
 class Player:
-    """`end_s`: when all that has come so far is played; -inf before the first packet. `tape`: what is played goes to it
-    too, where it has samples."""
+    """Plays replies. `end_s`: when everything received so far is played; -inf before the first packet. `tape`: gets the
+    played samples too, where there are any."""
 
     def __init__(self) -> None:
         self.end_s = -inf
@@ -50,10 +50,8 @@ class Player:
         self._heard: set[int] = set()
 
     def arrive(self, reply: int, at_s: float, audio_s: float, pcm: bytes | None = None) -> float | None:
-        """A packet of `audio_s` seconds is read at `at_s`; `pcm`: its samples, 16 bits each.
-
-        Returns when the reply becomes audible, where that is known with this packet.
-        """
+        """Take a packet of `audio_s` seconds, read at `at_s`; `pcm`: its samples, 16 bits each. Return when the reply
+        becomes audible, if this packet determines it."""
         begin_s = max(at_s, self.end_s)
         self.end_s = self._reply_end_s[reply] = begin_s + audio_s
         self._received_s[reply] = self._received_s.get(reply, 0.0) + audio_s
@@ -84,17 +82,17 @@ class Player:
         self._sounds = [sound for sound in self._sounds if sound.begin_s < sound.end_s]
 
     def played_s(self, reply: int, at_s: float) -> float:
-        """Seconds of `reply` played by `at_s`."""
+        """Return the seconds of `reply` played by `at_s`."""
         if reply not in self._received_s:
             return 0.0
         return max(0.0, self._received_s[reply] - max(0.0, self._reply_end_s[reply] - at_s))
 
     def reply_end_s(self, reply: int) -> float:
-        """When all that has come of `reply` is played."""
+        """Return when everything received of `reply` is played."""
         return self._reply_end_s.get(reply, -inf)
 
     def ended(self, by_s: float) -> Iterator[Stretch]:
-        """Stretches that nothing can prolong any more after `by_s`, each told once."""
+        """Yield the stretches that nothing can prolong after `by_s`, each once."""
         while self._sounds:
             whole, count = replace(self._sounds[0]), 1
             for sound in self._sounds[1:]:
@@ -108,7 +106,7 @@ class Player:
 
 
 def audible(audio_s: float, pcm: bytes | None) -> list[tuple[float, float]]:
-    """Begin and end of each run of frames with sound in a packet, s from its begin."""
+    """Yield begin and end of each run of frames with sound in a packet, s from its begin."""
     if pcm is None:
         return [(0.0, audio_s)] if audio_s > 0 else []
     samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768

@@ -26,7 +26,7 @@ TURN = "turn"
 
 
 class DuplexServer(Protocol):
-    """The server of an open microphone. It counts its replies 0, 1, ... in each session, and calls its listener, a
+    """The server of an open microphone. It counts its replies 0, 1, ... in each session. It calls its listener, a
     DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `told`, `failed` and `rejected`."""
 
     def open(self, session: int, listener: Any) -> None: ...
@@ -34,8 +34,8 @@ class DuplexServer(Protocol):
     def close(self, session: int) -> None: ...
 
     def says(self, turn: Turn, kind: str, begin_s: float) -> None:
-        """From `begin_s` on, by the loop's clock at the user, the microphone hears the speech of `turn` (its `audio_s`,
-        with its pause) where `kind` is "turn", else the sound of the turn's event (its `event_s`)."""
+        """Let the microphone hear the speech of `turn` (its `audio_s`, with its pause) if `kind` is "turn", else the
+        sound of the turn's event (its `event_s`), from `begin_s` on, by the loop's clock at the user."""
         ...
 
     def playback_ack(
@@ -46,10 +46,8 @@ class DuplexServer(Protocol):
 
 
 class DuplexUser(User):
-    """One session's user. `run` goes through all turns; the other public methods are what the server calls.
-
-    `pcm`: the packet's samples, 16 bits each, where there are any.
-    """
+    """The user of one session. `run` goes through all turns; the server calls the other public methods. `pcm`: samples
+    of the packet, 16 bits each, if there are any."""
 
     def __init__(self, session: Session, server: DuplexServer, log: EventLog, params: ClientParams) -> None:
         super().__init__(session, server, log)
@@ -91,31 +89,31 @@ class DuplexUser(User):
         self._receive(at_s, self._hearing.done, reply)
 
     def stopped(self, reply: int, at_s: float | None = None) -> None:
-        """The server has cut its reply: the player drops what it holds of it."""
+        """Drop the rest of a reply that the server has cut."""
         self._receive(at_s, self._hearing.stopped, reply)
 
     def told(self, kind: str, at_s: float | None = None) -> None:
-        """The server says that speech has begun (speech_started) or ended (speech_stopped), or was a turn
+        """Note that the server reports speech as begun (speech_started), ended (speech_stopped) or a turn
         (committed)."""
         self._receive(at_s, self._hearing.told, kind)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
+        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up."""
         del reason, at_s  # whoever calls keeps both
         self._lost = True
         self._changed()
 
     def played_s(self, reply: int, at_s: float) -> float:
-        """Seconds of a reply that have been heard."""
+        """Return the seconds of a reply that have been heard."""
         return self._hearing.player.played_s(reply, at_s)
 
     def record(self, tape: Tape) -> None:
-        """From now on what is heard goes to `tape` as well."""
+        """Write everything heard from now on to `tape` as well."""
         self._hearing.player.tape = tape
 
     async def _turn(self, turn: Turn, says: str, begin_s: float, more: bool) -> str:
-        """Say it, as `says` calls it, and hear the server out. Returns FAILED or what the user says next; an
-        interruption or a correction only where there is `more` to say, and then at once."""
+        """Say the turn, as `says` does, and hear the reply. Return FAILED or what the user says next. An interruption
+        or a correction is possible only if `more` turns follow, and then happens at once."""
         await self._until(begin_s)
         self._hearing.turn_begins(begin_s)
         self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
@@ -144,7 +142,7 @@ class DuplexUser(User):
         return await self._listen(turn, event, end_s + self.params.turn_timeout_s + (turn.reply_audio_s or 0))
 
     async def _listen(self, turn: Turn, event: str | None, deadline_s: float) -> str:
-        """Hear the server out, with the turn's event in between; returns as `_turn`."""
+        """Hear the reply, with the turn's event in between; returns as `_turn` does."""
         while not self._lost and self._loop.time() < deadline_s:
             now, event_s = self._loop.time(), inf
             if event is not None:
@@ -165,7 +163,7 @@ class DuplexUser(User):
         return FAILED
 
     async def _thought(self, turn: Turn, coming: Turn) -> float:
-        """When the next turn begins: after thinking, which another word of the server puts off."""
+        """Return when the next turn begins: after thinking, which further words of the server put off."""
         while True:
             now = self._loop.time()
             begin_s = (
@@ -180,7 +178,7 @@ class DuplexUser(User):
             self._lost = await self._listen(turn, None, deadline_s) == FAILED
 
     def _sound(self, turn: Turn, kind: str, begin_s: float) -> None:
-        """The microphone hears the turn's event."""
+        """Let the microphone hear the turn's event."""
         self._send(self.server.says, turn, kind, begin_s)
         self._sound_end_s = begin_s + (turn.microphone.event_s or 0.0)
         self._loop.call_at(self._sound_end_s, self._sounded, turn, kind, self._sound_end_s)
@@ -200,7 +198,7 @@ class DuplexUser(User):
             self._change.set_result(None)
 
     async def _wait(self, until_s: float) -> None:
-        """Return at `until_s`, or when something has changed."""
+        """Return at `until_s`, or at the next change."""
         self._change = self._loop.create_future()
         timer = self._loop.call_at(until_s, self._changed)
         try:

@@ -17,12 +17,12 @@ from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):
-    """A server as such a client calls it; engines.frames.gateway.TickGateway is one."""
+    """The server that such a client calls; engines.frames.gateway.TickGateway is one."""
 
     def open(self, session: int, listener: Any) -> None: ...
 
     def append(self, turn: Turn) -> None:
-        """The audio of this frame is complete."""
+        """Take a frame whose audio is complete."""
         ...
 
     def close(self, session: int) -> None: ...
@@ -33,15 +33,15 @@ class Ending(Protocol):
     """A server at which calls may stay after their clients have gone."""
 
     def end_left(self) -> None:
-        """End these: nobody is left."""
+        """End calls whose clients have gone."""
         ...
 
 
 class InteractionClient(User):
-    """One session's user. `run` goes through all frames; the other public methods are what the server calls.
+    """The user of one session. `run` goes through all frames; the server calls the other public methods.
 
-    The user hangs up two frame periods after the last frame, at once when the server rejects the session (and does
-    not ask again), and when the session fails.
+    The user hangs up two frame periods after the last frame. If the server rejects the session or the session fails,
+    the user hangs up at once and does not retry.
     """
 
     def __init__(self, session: Session, server: InteractionServer, log: EventLog) -> None:
@@ -51,7 +51,7 @@ class InteractionClient(User):
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Wait for the scheduled begin, and return when the user has hung up and the server knows it."""
+        """Wait for the scheduled begin. Return when the user has hung up and the server knows it."""
         begin_s = self.session.turns[0].arrival_s
         assert begin_s is not None
         await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
@@ -112,10 +112,8 @@ class InteractionClient(User):
 async def serve_interactions(
     trace: Trace, server: InteractionServer, log: EventLog, params: ClientParams
 ) -> None:
-    """Play every session of `trace` against `server` and return when the last one has ended.
-
-    Of `params` only `stop_after_s` is for calls without pause: frames that begin later are not said.
-    """
+    """Play every session of `trace` against `server` and return when the last one has ended. Of `params` only
+    `stop_after_s` applies to calls without pause: later frames are not sent."""
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:
             said = tuple(turn for turn in session.turns if params.begins(turn.arrival_s or 0.0))
@@ -125,6 +123,6 @@ async def serve_interactions(
 
 
 def _due_s(turn: Turn) -> float:
-    """When the frame's audio is complete."""
+    """Return when the frame's audio is complete, s."""
     assert turn.arrival_s is not None and turn.audio_s is not None
     return turn.arrival_s + turn.audio_s

@@ -17,7 +17,7 @@ from workloads.trace import Session, Turn
 
 
 def together(sessions: Iterable[Session]) -> Iterator[tuple[Session, ...]]:
-    """The sessions of each job, the main one first; one that calls nobody is alone."""
+    """Yield the sessions of each job, the main one first; a session that calls no other is alone."""
     job: list[Session] = []
     for session in sessions:
         if job and session.turns[0].job.waits is None:
@@ -29,7 +29,7 @@ def together(sessions: Iterable[Session]) -> Iterator[tuple[Session, ...]]:
 
 
 class Job:
-    """Plays the sessions of one job; `run` as `Client.run`."""
+    """Plays the sessions of one job. `run` is as `Client.run`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Job:
         }
 
     async def run(self, begin_s: float) -> None:
-        """Play the job, whose main agent was to come at `begin_s`; returns when all that began have ended."""
+        """Play the job, whose main agent was to come at `begin_s`. Return when every session that began has ended."""
         async with asyncio.TaskGroup() as group:
             for agent in self._agents:
                 group.create_task(self._play(agent, begin_s), name=f"session {agent.session.id}")
@@ -57,14 +57,14 @@ class Job:
             agent.server.close(agent.session.id)
 
     async def awaited(self, turn: Turn) -> bool:
-        """Wait for the turns of others that `turn` waits for; returns whether all were answered."""
+        """Wait for the other sessions' turns that `turn` depends on. Return whether all were answered."""
         futures = [self._over[key] for key in _awaited(turn)]
         for future in futures:
             await future
         return all(future.result() for future in futures)
 
     def ended(self, turn: Turn, answered: bool) -> None:
-        """Nobody waits for `turn` any longer."""
+        """Let the turns that wait for `turn` go on."""
         future = self._over.get((turn.session, turn.turn))
         if future is not None and not future.done():
             future.set_result(answered)
@@ -100,7 +100,7 @@ class Agent(Client):
         return outcome
 
     async def _hang_up(self) -> None:
-        """With its job."""
+        """Leave with the rest of the job."""
 
 
 def _awaited(turn: Turn) -> list[tuple[int, int]]:

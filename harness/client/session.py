@@ -29,12 +29,18 @@ FAILED, ABORTED = "turn_failed", "turn_aborted"
 
 
 class Server(Protocol):
-    """A server as a client calls it; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
+    """The server that a client calls; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
 
-    `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over. It was scheduled for `end_s`, s on
-    the loop's clock, from where latencies and deadlines count. `reports`: offers reports of playback to a server that
-    reads them when it needs them; False where each has to be sent. `playback_ack`: a report of playback that arrives at
-    `at_s`; returns how long, s, the player may stand still before the next report tells the server something new.
+    `speech_start`: the user of `turn` begins to speak.
+
+    `commit`: the turn is over. It was scheduled for `end_s`, s on the loop's clock, from where latencies and deadlines
+    count.
+
+    `reports`: offers reports of playback to a server that reads them when it needs them. False where each must be sent.
+
+    `playback_ack`: a report of playback that arrives at `at_s`; returns how long, s, the player may stand still before
+    the next report tells the server something new.
+
     `barge_in`: the user speaks over the reply after hearing `played_s` s of it.
     """
 
@@ -57,19 +63,20 @@ class Server(Protocol):
 
 @runtime_checkable
 class Leaving(Protocol):
-    """A server that users take a while to leave."""
+    """A server that needs time to let users leave."""
 
     async def left(self, session: int) -> None:
-        """Returns when the server knows that the user has hung up."""
+        """Return when the server knows that the user has hung up."""
         ...
 
 
 class Client(User):
-    """One session's user. `run` goes through all turns; the other public methods are what the server calls.
+    """The user of one session. `run` goes through all turns; the server calls the other public methods.
 
-    `slots`: each turn acquires one of them before its user begins, or before it is sent where `params.c_counts` says
-    reply, and releases it when the reply is complete, cut or failed. None: a turn needs none. `in_background`: nobody
-    waits for the replies, so no turn fails for taking long, and `abort` ends the session.
+    `slots`: each turn acquires one before its user begins, or before it is sent where `params.c_counts` is reply, and
+    releases it when the reply is complete, cut or failed. None: a turn needs none.
+
+    `in_background`: no user waits for the replies, so no turn fails for taking long, and `abort` ends the session.
     """
 
     def __init__(
@@ -93,8 +100,8 @@ class Client(User):
     async def run(self, begin_s: float) -> None:
         """Play the whole session, whose user was to come at `begin_s`.
 
-        Latencies count from scheduled times; on the wall clock we may be late, which the log says. A turn that fails
-        ends the session, as a person would hang up, and so does the end of the time in which turns begin.
+        Latencies count from scheduled times. On the wall clock a send may be late; the log keeps the delay. A failed
+        turn ends the session, since a person would hang up, and so does the end of the time for new turns.
         """
         self._arrive(begin_s)
         interrupted = False
@@ -122,7 +129,7 @@ class Client(User):
         await self._leave(self.session.turns[-1].turn)
 
     async def _goes_on(self, turn: Turn) -> bool:
-        """Whether the user comes to `turn`, when all has ended that it waits for."""
+        """Wait for the turns that `turn` depends on. Return whether the user goes on to it."""
         del turn
         return True
 
@@ -160,12 +167,12 @@ class Client(User):
         self._receive(at_s, Listening.on_reply_done, turn)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
+        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up."""
         del reason, at_s  # whoever calls keeps both
         self._end(FAILED)
 
     def abort(self) -> None:
-        """Nobody wants the replies any more: the turn under way is aborted, and the user hangs up."""
+        """Abort the current turn and hang up: the replies are not wanted any more."""
         self._end(ABORTED)
 
     def _end(self, outcome: str) -> None:
@@ -176,7 +183,8 @@ class Client(User):
             self._listening.over.set_result(self._ended_by)
 
     def _next_start(self, turn: Turn) -> float:
-        """When the user begins a later turn: as scheduled, or after thinking; never before the one before is over."""
+        """Return when the user begins a later turn: as scheduled, or after thinking, and never before the previous turn
+        is over."""
         now = self._loop.time()
         if turn.arrival_s is not None:
             return max(now, turn.arrival_s)
@@ -184,7 +192,7 @@ class Client(User):
         return now + turn.think_s
 
     async def _acquire_slot(self, begin_s: float) -> float:
-        """Wait for a slot; returns when what needs it begins: at `begin_s`, or when there was one."""
+        """Wait for a slot. Return when the turn begins: at `begin_s`, or when a slot was free."""
         if self._slots is None:
             return begin_s
         waits = self._slots.locked()
@@ -193,7 +201,7 @@ class Client(User):
         return self._loop.time() if waits else begin_s
 
     def _release_slot(self) -> None:
-        """The request is over, the call need not be."""
+        """Release the slot of the finished request; the call may go on."""
         if self._has_slot:
             assert self._slots is not None
             self._has_slot = False
@@ -225,7 +233,7 @@ class Client(User):
         return outcome
 
     async def _listen(self, turn: Turn, end_s: float) -> str:
-        """Say that the turn is over and hear its reply; returns how that ended."""
+        """Report the end of the turn and hear its reply. Return how the reply ended."""
         listening = self._listening = Listening(turn, self)
         self.due_s = end_s
         self._send(self.server.commit, turn, end_s)
@@ -244,7 +252,7 @@ class Client(User):
         return outcome
 
     async def _until(self, t: float, until_over: bool = False) -> None:
-        """Wait for `t`, or only until the session is over, as who speaks does."""
+        """Wait until `t`, or only until the session is over, as a speaking user does."""
         delay_s = t - self._loop.time()
         if delay_s <= 0 and not isinstance(self._loop, VirtualClockLoop):
             return  # it is late: nobody else first
@@ -265,11 +273,8 @@ class Client(User):
 
 
 class _Away(NamedTuple):
-    """Network delays of a group's clients, s; None where a client has none or does not listen.
-
-    `cut_short`: number of turns that had failed when this was made. When it grows, a client may have stopped listening,
-    and this is made again.
-    """
+    """Network delays of a group's clients, s. None where a client has none or does not listen. `cut_short`: number of
+    failed turns at the time of making. When it grows, a client may have stopped listening, and this is made again."""
 
     network_s: np.ndarray | None
     cut_short: int
@@ -291,10 +296,10 @@ ROUNDING_S = 1e-6
 
 
 class Reports:
-    """The acks of one reply's playback, one every `every_s` from `begin_s` on. An ack states what was heard by then.
+    """The acks of one reply's playback, one every `every_s` from `begin_s` on. Each states the seconds heard by then.
 
-    No timer is set for each: they are made when they are needed. `next_s`: when the next ack is sent. `first_s`:
-    when the first unread ack was sent or will be.
+    Acks have no timers: they are made when needed. `next_s`: when the next ack is sent. `first_s`: when the first
+    unread ack was sent or will be.
     """
 
     def __init__(self, playback: Playback, begin_s: float, every_s: float, network_s: float) -> None:
@@ -305,13 +310,13 @@ class Reports:
         self._unread: list[tuple[float, float, bool]] = []
 
     def ack(self) -> tuple[float, float, bool]:
-        """Make the next one: when it arrives (s), seconds heard, whether the player runs."""
+        """Make the next ack: its arrival (s), the seconds heard, whether the player runs."""
         now, playback = self.next_s, self._playback
         self.next_s = now + self._every_s
         return now + self._network_s, playback.played(now), now < playback.end_s
 
     def make(self, until_s: float) -> None:
-        """Make all that are sent by `until_s`, before more sound comes, or the end."""
+        """Make all acks sent by `until_s`, before more sound comes, or the end."""
         while self.next_s <= until_s:
             self._unread.append(self.ack())
 
@@ -330,7 +335,7 @@ class Reports:
         return at_s
 
     def end(self, now: float) -> None:
-        """None is sent later than now."""
+        """Send no ack after now."""
         self.make(now)
         self.next_s = math.inf
         if not self._unread:
@@ -377,7 +382,7 @@ class Listening:
             self._timers["end"] = self._loop.call_at(end_s, self._play_out)
 
     def stop(self) -> None:
-        """Nothing of this reply is wanted any more."""
+        """Stop: nothing more of this reply is wanted."""
         if self._reports is not None:
             self._reports.end(self._loop.time())
         for timer in self._timers.values():
@@ -385,7 +390,7 @@ class Listening:
         self._timers.clear()
 
     def _report(self, begin_s: float) -> None:
-        """Playback has begun: from here on the server is told of it, or reads of it."""
+        """Begin to report playback: from here on the server gets acks, or reads them."""
         client, turn = self._client, self.turn
         every_s = client.params.ack_s
         reports = Reports(self._playback, begin_s + every_s, every_s, client.network_s)
@@ -404,7 +409,7 @@ class Listening:
     def _surprise(self) -> None:
         """Send the ack that is due, and wake for the next one that could tell the server something new.
 
-        A player that runs is where the server expects it. One that stands still falls behind.
+        A running player is where the server expects it. One that stands still falls behind.
         """
         reports, due_s, patience_s = self._reports, self._timers["ack"].when(), 0.0
         assert reports is not None

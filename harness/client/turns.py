@@ -21,7 +21,7 @@ takes, and little beside a session."""
 
 
 class User(Protocol):
-    """Plays one session."""
+    """The player of one session."""
 
     async def run(self, begin_s: float) -> None: ...
 
@@ -34,11 +34,11 @@ async def serve_turns(
     replicas: int = 1,
     user_of: Callable[..., User] = Client,
 ) -> None:
-    """Play every session of `trace` and return when the last one has ended; those of a job are one user's.
+    """Play every session of `trace` and return when the last one has ended. The sessions of a job have one user.
 
-    In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
-    scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
-    `params.c_scope` is replica. Sessions of a backlog take no slot. `user_of` makes a session's user.
+    In a closed loop, slots are acquired in the order of requests for them: by sessions in the order of their scheduled
+    arrivals, or by each turn of a session anew. `replicas`: factor on the c slots when `params.c_scope` is replica.
+    Sessions of a backlog take no slot. `user_of` makes a session's user.
     """
     loop: Any = asyncio.get_running_loop()
     leaving = isinstance(server, Leaving)  # a protocol's check takes longer than a user's arrival
@@ -105,7 +105,7 @@ def by_backlog(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
 
 
 async def _arrival(loop: Any, at_s: float) -> None:
-    """Returns at `at_s`, before anything else that is due then has happened: users come, whatever the server does."""
+    """Return at `at_s`, before anything else that is due then: arrivals do not depend on the server."""
     due = loop.create_future()
     timer = loop.call_first_at(at_s, due.set_result, None)
     try:
@@ -145,19 +145,19 @@ class Backlog:
         self._over: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
-        """Returns when the last session has ended."""
+        """Return when the last session has ended."""
         async with asyncio.TaskGroup() as slots:
             for _ in range(self._size):
                 slots.create_task(self._slot())
 
     def end(self) -> None:
-        """There are no users any more."""
+        """Abort the running sessions, as the last user has gone."""
         self._over.set_result(None)
         for client in self._under_way:
             client.abort()
 
     async def _slot(self) -> None:
-        """One session after the other."""
+        """Play one session after the other."""
         for session in self._sessions:
             begin_s = session.turns[0].arrival_s
             assert begin_s is not None

@@ -13,11 +13,8 @@ from workloads.trace import Session
 
 
 class User:
-    """One session's user. Subclasses hear what the server says in `_hear`.
-
-    `due_s`: when what the user last did was due, s on the loop's clock. Of what the server calls, `at_s` is when its
-    message was read; None: now.
-    """
+    """The user of one session. Subclasses hear the server in `_hear`. `due_s`: when the user's last act was due, s on
+    the loop's clock. In the methods that the server calls, `at_s` is when its message was read; None: now."""
 
     def __init__(self, session: Session, server: Any, log: EventLog) -> None:
         self.session, self.server, self._log = session, server, log
@@ -26,16 +23,16 @@ class User:
         self._loop = asyncio.get_running_loop()
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """The session is lost. Whoever calls keeps the reason."""
+        """Lose the session. The caller keeps the reason."""
         raise NotImplementedError
 
     def rejected(self, at_s: float | None = None) -> None:
-        """The server does not let the session in."""
+        """Note that the server rejects the session."""
         self._event("shed", at_s=at_s)
         self.failed("rejected")
 
     def _hear(self, at_s: float | None, *args: Any) -> None:
-        """Take in a message of the server that has arrived."""
+        """Take a message of the server that has arrived."""
         raise NotImplementedError
 
     def _arrive(self, begin_s: float) -> None:
@@ -45,13 +42,13 @@ class User:
         self._send(self.server.open, self.session.id, self)
 
     async def _leave(self, turn: int) -> None:
-        """The user has had enough after `turn`."""
+        """Leave after `turn`."""
         self.due_s = self._loop.time()
         self._event("session_end", turn)
         await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """Say goodbye, which arrives behind everything that was said before."""
+        """Say goodbye, which arrives after everything that was said before."""
         await asyncio.sleep(self.network_s)
         self.server.close(self.session.id)
 

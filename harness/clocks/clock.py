@@ -27,11 +27,11 @@ HAS_TIMERFD = hasattr(_LIBC, "timerfd_create")
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready or scheduled in virtual time, yet tasks are pending: they would wait for ever."""
+    """Deadlock in virtual time: nothing is ready or scheduled, yet tasks are pending and would wait for ever."""
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer without what debugging needs: replays set some four of them for every engine step."""
+    """A timer without the fields for debugging: replays set about four for every engine step."""
 
     __slots__ = ()
     _repr = _source_traceback = None
@@ -66,12 +66,12 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         self.fired = 0
 
     def time(self) -> float:
-        """Simulated seconds since the loop was made."""
+        """Return the simulated seconds since the loop was made."""
         return self._now
 
     def number(self) -> int:
-        """That of a timer made now, for who acts as if there was one. Of timers due at one instant, those with lower
-        numbers fire first; `fired`: at this instant all up to there have."""
+        """Return the number that a timer made now would get. Of timers due at one instant, lower numbers fire first.
+        `fired`: the highest number that has fired at this instant."""
         self._timers_made += 1
         return self._timers_made
 
@@ -87,13 +87,13 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """Calls as `call_at` does, ahead of every timer of that which is due at the same instant."""
+        """Call as `call_at` does, ahead of every ordinary timer due at the same instant."""
         timer = _Timer(when, callback, args)
         heappush(self._timers, (when, 0, timer))
         return timer
 
     def _run_once(self) -> None:
-        """Run what is ready; whenever nothing is, jump to the next timer and run that. Returns when asked to stop.
+        """Run ready callbacks; when there are none, jump to the next timer and run it. Return when asked to stop.
 
         Unlike on an ordinary loop, an exception in a callback ends the run: it must not pass unseen.
         """
@@ -128,7 +128,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         raise RuntimeError("no threads on the virtual clock: the order of events would be theirs")
 
     def _write_to_self(self) -> None:
-        """Nothing to wake: this loop never sleeps."""
+        """Do nothing: this loop never sleeps."""
 
 
 class _Alarm:
@@ -144,7 +144,8 @@ class _Alarm:
         return self._fd
 
     def set(self, at: float) -> None:
-        """Ring at this `time.monotonic()` instant, at once if it is past, never if it is inf; not as set before."""
+        """Ring at this `time.monotonic()` instant: at once if it is past, never if it is inf. Replaces the time set
+        before."""
         ns = 0 if at == math.inf else max(1, math.ceil(at * 1e9))  # 0 disarms
         self._spec[2], self._spec[3] = divmod(ns, 1_000_000_000)
         _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec, None)
@@ -173,11 +174,11 @@ class WallClockLoop(uvloop.Loop):
             self.add_reader(self._alarm.fileno(), self._run_timers)
 
     def time(self) -> float:
-        """Seconds since the loop was made, or since the origin given to `restart`: below 0 before it."""
+        """Return the seconds since the loop was made, or since the origin given to `restart`; below 0 before it."""
         return monotonic() - self._origin
 
     def restart(self, at: float | None = None) -> None:
-        """Time is 0.0 s at the `time.monotonic()` instant `at`, default now. No timer may be waiting."""
+        """Set time to 0.0 s at the `time.monotonic()` instant `at`, default now. No timer may be waiting."""
         assert all(timer.cancelled() for _, _, timer in self._timers), "a timer set before would fire late"
         self._origin = monotonic() if at is None else at
 
@@ -194,7 +195,7 @@ class WallClockLoop(uvloop.Loop):
         return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """Calls as `call_at` does: here no two timers are due at the same instant."""
+        """Call as `call_at` does: on this clock no two timers are due at the same instant."""
         return self.call_at(when, callback, *args)
 
     def close(self) -> None:
@@ -235,7 +236,8 @@ class WallClockLoop(uvloop.Loop):
             self._arm(timers[0][0] if timers else math.inf)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio's handles call this. Most timeouts are cancelled long before they are due: they must not pile up."""
+        """Drop cancelled timers; asyncio's handles call this. Most timeouts are cancelled long before they are due and
+        must not pile up."""
         if handle._scheduled:  # type: ignore[attr-defined]
             self._timers_cancelled += 1
             if self._timers_cancelled > _BURST and 2 * self._timers_cancelled > len(self._timers):

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class _Deferred:
-    """The Ctrl-C that came, and what is called when it comes."""
+    """A pending Ctrl-C, and the call that it causes."""
 
     came = False
 
@@ -25,7 +25,7 @@ class _Deferred:
 
 @contextmanager
 def deferred_ctrl_c() -> Iterator[_Deferred]:
-    """A Ctrl-C inside the block raises KeyboardInterrupt at its end. Only the main thread is interrupted."""
+    """Raise KeyboardInterrupt at the end of the block for a Ctrl-C inside it. Only the main thread is interrupted."""
     deferred = _Deferred()
     if threading.current_thread() is not threading.main_thread():
         yield deferred
@@ -40,9 +40,9 @@ def deferred_ctrl_c() -> Iterator[_Deferred]:
 
 
 def run_until_ctrl_c(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, which Ctrl-C does not interrupt while it opens or closes the loop.
+    """Run as `asyncio.run` does, but ignore Ctrl-C while the loop is opened or closed.
 
-    Then asyncio would warn, behind our last sentence, of a loop or of a task that it has lost.
+    Otherwise asyncio would warn, after our last sentence, of a lost loop or task.
     """
     with deferred_ctrl_c() as deferred, asyncio.Runner() as runner:
 

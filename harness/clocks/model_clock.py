@@ -26,7 +26,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 class PreciseSelector(selectors.EpollSelector):
-    """Waits as long as it is told: epoll itself rounds up to whole milliseconds, so a timerfd ends the wait."""
+    """A selector that waits exactly: epoll itself rounds up to whole milliseconds, so a timerfd ends the wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,10 +55,10 @@ class PreciseSelector(selectors.EpollSelector):
 
 
 class ModelClockLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop with sockets on which timers run at the times for which they were set; see the module.
+    """An asyncio loop with sockets whose timers run at the times for which they were set; see the module.
 
-    `lag_s`: how late the last timer ran, s; `most_lag_s`: the largest since it was last set to 0; `jumps`: how
-    often model time gave up.
+    `lag_s`: how late the last timer ran, s; `most_lag_s`: its maximum since it was last set to 0; `jumps`: how often
+    model time gave up.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
         super().__init__(PreciseSelector())
 
     def time(self) -> float:
-        """Model time, in seconds since the loop was made; it never goes back."""
+        """Return model time, in seconds since the loop was made; it never goes back."""
         return self._now
 
     def real_time(self) -> float:
-        """Real time from the same origin, s: model time that lags by nothing."""
+        """Return real time from the same origin, s: model time without its lag."""
         return monotonic() - self._origin
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
@@ -91,11 +91,10 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Do nothing: a cancelled timer is skipped when its time comes."""
 
     def _run_once(self) -> None:
-        """Run the ready callbacks. Where none is ready, first wait, and take the events of sockets and one timer that
-        is due."""
+        """Run the ready callbacks. If none is ready, first wait, and take the events of sockets and one due timer."""
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         while timers and timers[0][2]._cancelled:
             heappop(timers)

@@ -104,7 +104,7 @@ class _Names(dict[str, int]):
 
 
 class _Rows:
-    """The rows of one table: flat in memory, each row group of them in a file as soon as it is whole."""
+    """The rows of one table: flat in memory. A row group goes to a file as soon as it is full."""
 
     def __init__(self, fields: tuple[str, ...], names: dict[str, _Names], path: Path | None) -> None:
         self.flat = array("d")
@@ -118,7 +118,7 @@ class _Rows:
         return self.written + len(self.flat) // len(self._fields)
 
     def spill(self) -> None:
-        """Move what is in memory to the file, as its next row group, of which there is no more than one."""
+        """Move the rows in memory to the file, as its next row group; there is at most one."""
         table = self.table().slice(0, ROW_GROUP)
         if self._writer is None:
             assert self.path is not None, "without a file nothing is ever full"
@@ -128,14 +128,14 @@ class _Rows:
         del self.flat[: table.num_rows * len(self._fields)]
 
     def close(self) -> None:
-        """Nothing is added any more; a file that was begun holds all of it."""
+        """End the table; a file that was begun gets all of it."""
         if self._writer is not None:
             while self.flat:
                 self.spill()
             self._writer.close()
 
     def pieces(self) -> Iterator[pa.Table]:
-        """All rows, some at a time."""
+        """Yield all rows, some at a time."""
         if self._writer is None:
             yield self.table()
             return
@@ -166,11 +166,11 @@ class Clock(Protocol):
 
 
 class _Woven:
-    """Rows that are put among the others when the table is read or has grown: blocks of them that are written now, as
-    columns, and events that are still to come.
+    """Rows that are merged among the others when the table is read or has grown: blocks that are written now, as
+    columns, and events at future times.
 
-    For each row that is written meanwhile: the clock's time and the number of the timer that had fired by then. So are
-    theirs for those to come, and those tell the place.
+    Each row written meanwhile keeps the clock's time and the number of the timers that had fired by then. Future events
+    have the same two, which give their place.
     """
 
     def __init__(self, clock: Clock, begin: int) -> None:
@@ -185,29 +185,29 @@ class _Woven:
         self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
 
     def written(self) -> None:
-        """A row has been."""
+        """Note that a row was written."""
         clock = self.clock
         self._at.append(clock.time())
         self._fired.append(clock.fired)
 
     def block(self, who: np.ndarray, facts: tuple[float, ...]) -> None:
-        """Rows of these sessions and turns, behind all that are written. `facts`: time, kind, stage and value."""
+        """Add rows of these sessions and turns after all written ones. `facts`: time, kind, stage and value."""
         clock = self.clock
         self._blocks.append((len(self._at), clock.time(), clock.fired, who, facts))
         self.count += len(who)
 
     def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
-        """Rows to come at these times, as if timers were set for them now. `facts`: kind, stage and value."""
+        """Add future rows at these times, as if timers were set for them now. `facts`: kind, stage and value."""
         self._newest = self.clock.number()
         self._later.append((self._newest, times, who, facts))
         self.count += len(who)
 
     def never(self, session: int, turn: int) -> None:
-        """Drop the rows of this turn that are announced by now and still to come."""
+        """Drop the announced rows of this turn that are still in the future."""
         self._never.append((session, turn, self.clock.time(), self.clock.fired, self._newest))
 
     def merge(self, flat: array) -> None:
-        """Put in their places what is written in blocks, and what was to come and has."""
+        """Put blocks and the future rows whose time has come in their places."""
         fields = len(EVENT_FIELDS)
         rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
         rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
@@ -237,7 +237,7 @@ class _Woven:
         self.begin, self.count = len(flat) // fields, len(self._coming)
 
     def _to_come(self) -> np.ndarray:
-        """All rows that were to come at the last merge or told since, that still are or have: number, fields."""
+        """Return all rows that were in the future at the last merge or were announced since: number, fields."""
         rows = self._coming
         if self._later:
             sizes = [len(who) for _, _, who, _ in self._later]
@@ -267,7 +267,7 @@ class _Woven:
 class EventLog:
     """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step.
 
-    `folder`: for what has more than a row group of them, as Parquet files; None: all are kept in memory.
+    `folder`: for tables of more than one row group, as Parquet files. None: everything stays in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -290,7 +290,7 @@ class EventLog:
         self._shares = SHARE_FIELD in fields
 
     def divide(self) -> None:
-        """Steps have shares of SMs. ValueError once there are steps."""
+        """Give steps a share of SMs. ValueError once there are steps."""
         if not self._shares:
             if len(self._step_rows):
                 raise ValueError("steps have been logged without shares")
@@ -308,7 +308,7 @@ class EventLog:
     def event_of_each(
         self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
     ) -> None:
-        """The same event of several, in their order. `who`: session and turn of each."""
+        """Log the same event of several turns, in their order. `who`: session and turn of each."""
         facts = t, self._kinds[kind], self._stages[stage], value
         if self._woven is None:
             for session, turn in who.tolist():
@@ -318,18 +318,18 @@ class EventLog:
             self._look_at_size()
 
     def knows(self, kind: str) -> bool:
-        """Whether there has been such an event."""
+        """Return whether there has been such an event."""
         return kind in self._kinds
 
     def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
-        """An event of each at its time, which is to come: as if timers were set for them now, in their order."""
+        """Log a future event of each turn at its time, as if timers were set for them now, in their order."""
         if self._woven is None:
             self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
         self._woven.later(times, who, (self._kinds[kind], self._stages[""], value))
         self._look_at_size()
 
     def never(self, session: int, turn: int) -> None:
-        """Drop the rows of this turn that `later` has announced and that are still to come."""
+        """Drop the rows of this turn that `later` announced and whose time has not come."""
         self.cut_short += 1
         if self._woven is not None:
             self._woven.never(session, turn)
@@ -344,7 +344,7 @@ class EventLog:
             self._woven.merge(self._events)
 
     def _spill_events(self) -> None:
-        """Whole row groups go to their file."""
+        """Move whole row groups to their file."""
         self._merge()
         while len(self._events) >= self._events_full:
             self._event_rows.spill()
@@ -352,7 +352,7 @@ class EventLog:
             self._woven.begin = len(self._events) // len(EVENT_FIELDS)
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
-        """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
+        """Log a step. `counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
         if self._shares:
             self._steps.append(sms)
@@ -360,36 +360,36 @@ class EventLog:
             self._step_rows.spill()
 
     def __len__(self) -> int:
-        """Events so far."""
+        """Number of events so far."""
         self._merge()
         return len(self._event_rows)
 
     def close(self) -> None:
-        """The run is over; without this nothing can be read of a table that has gone to its file."""
+        """End the log. Before this, a table that has gone to its file cannot be read."""
         self._merge()
         self._event_rows.close()
         self._step_rows.close()
 
     def events(self, start: int = 0) -> pa.Table:
-        """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
+        """Return columns t (s), kind, session, turn, stage and value, in the order of events, from one on."""
         self._merge()
         return self._whole(self._event_rows, start)
 
     def event_pieces(self) -> Iterator[pa.Table]:
-        """The same, some at a time."""
+        """Yield the same table, some rows at a time."""
         self._merge()
         return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:
-        """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens; after `divide`
-        `sms` too, missing where it is nobody's to say.
+        """Return one row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens; after
+        `divide` `sms` too, missing where no share applies.
 
         `waiting` leaves out interaction sessions that wait for their user's next frame; `held` counts them.
         """
         return self._whole(self._step_rows)
 
     def files(self) -> dict[str, Path]:
-        """Returns of the tables `events` and `steps` those that are in files, complete once the log is closed."""
+        """Return the files of the tables `events` and `steps` that are in files, complete once the log is closed."""
         tables = {"events": self._event_rows, "steps": self._step_rows}
         return {name: rows.path for name, rows in tables.items() if rows.written and rows.path is not None}
 

@@ -20,18 +20,18 @@ _each = 0.0
 
 
 def tell(share: Share) -> None:
-    """From now on `share` says how much is done."""
+    """Write the share done to `share` from now on."""
     global _share
     _share = share
 
 
 def expect(turns: int) -> None:
-    """So many turns, or frames of calls, are to come."""
+    """Note how many turns, or frames of calls, will come."""
     global _each
     _each = 1 / max(1, turns)
 
 
 def turn_over() -> None:
-    """One of them is over, however it ended."""
+    """Count one turn or frame as over, however it ended."""
     if _share is not None:
         _share.value += _each

@@ -27,11 +27,11 @@ class WorkerExecutor:
     """The base of executors that start workers, each of which does `work` within `timeout_s` seconds.
 
     Every executor has `run(points)`, which leaves each point's record in `points_dir` and yields an `Outcome` as each
-    point ends, in any order. Closing that iterator stops the points that still run.
+    point ends, in any order. Closing that iterator stops the running points.
 
-    `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
-    `preload` names the modules that a fork server imports; the tests leave vLLM out. `watch` is called every `WATCH_S`
-    with the share done of the points that run, 1 for a whole one.
+    `order`: of all points of the run; `run` may get a part of them, and every record keeps its point's place.
+    `preload`: modules that a fork server imports; the tests leave vLLM out. `watch` is called every `WATCH_S` with the
+    share done of the running points, 1 for a whole one.
     """
 
     points_dir: Path
@@ -44,7 +44,7 @@ class WorkerExecutor:
 
 
 def no_room(point: Point, points_dir: Path) -> UserError:
-    """The sentence about a full disk, which ends a run."""
+    """Return the sentence about a full disk, which ends a run."""
     return UserError(
         f"no room was left for the record of {point.label} in {points_dir}; make some and run the same command again: "
         "what is finished stays."

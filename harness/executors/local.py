@@ -45,13 +45,11 @@ class _Running:
 
 @dataclass(eq=False, kw_only=True)
 class LocalExecutor(WorkerExecutor):
-    """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time. UserError
-    when there is no room for a record; what is finished stays.
+    """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time.
 
-    `run` is a loop over `start` and `ended`, which are there for those that are given their points one by one.
-
-    `spawn`: start every worker from nothing instead of forking it, as real devices need (threads and device contexts do
-    not survive a fork).
+    UserError when there is no room for a record; finished records stay. `run` is a loop over `start` and `ended`, for
+    callers that get their points one by one. `spawn`: start every worker from nothing instead of forking it, as real
+    devices need (threads and device contexts do not survive a fork).
     """
 
     jobs: int
@@ -77,7 +75,7 @@ class LocalExecutor(WorkerExecutor):
             self.stop()
 
     def start(self, point: Point, order: Order) -> None:
-        """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
+        """Start a fresh worker for the point. Its record keeps the point's place in `order`."""
         release = point.server_params.get("vllm")
         folder = None if release is None else vllm_release.python_path(str(release))
         told = {} if folder is None else vllm_release.environment(folder)
@@ -108,8 +106,7 @@ class LocalExecutor(WorkerExecutor):
             )
 
     def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
-        """Yield the outcomes of points that have ended, once one has; none where that takes longer than
-        `patience_s`."""
+        """Yield the outcomes of ended points, once there is one; none if that takes longer than `patience_s`."""
         first_limit = min(worker.begin for worker in self._running) + self.timeout_s
         left_s = max(0.0, first_limit - time.monotonic())
         ends = [worker.process.sentinel for worker in self._running]
@@ -123,7 +120,7 @@ class LocalExecutor(WorkerExecutor):
             self.watch(sum(worker.share.value for worker in self._running if worker.share))
 
     def stop(self) -> None:
-        """End what runs, and leave nothing of it."""
+        """End the running points, and leave nothing of them."""
         for worker in self._running:
             worker.process.kill()
         for worker in self._running:
@@ -179,7 +176,8 @@ class LocalExecutor(WorkerExecutor):
 
 @contextmanager
 def _no_main() -> Iterator[None]:
-    """Workers need nothing of the program that starts them, and a script or a notebook would begin again in each."""
+    """Hide the starting program from workers: they need nothing of it, and a script or a notebook would start again in
+    each."""
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -29,10 +29,8 @@ SLOT = "rehearsal-slot-"
 
 @dataclass(frozen=True)
 class Task:
-    """The task of every machine: what to do with a point, all points of the run in their order, and the limit of one.
-
-    `preload`: see `LocalExecutor`.
-    """
+    """The task of every machine: the work of a point, all points of the run in their order, and the limit of one.
+    `preload`: see `LocalExecutor`."""
 
     work: Work
     order: Order
@@ -40,8 +38,12 @@ class Task:
     preload: Sequence[str] = ("harness.worker.preload",)
 
     def refusal(self) -> str:
-        """Why this machine would measure something else than was asked for, as the end of a sentence; empty if it would
-        not. The hash of a point's code is over what can change its result, vLLM's and NumPy's versions among that."""
+        """Return why this machine would measure something else than asked for, as the end of a sentence; empty if it
+        would not.
+
+        The hash of a point's code covers everything that can change its result, the versions of vLLM and NumPy
+        included.
+        """
         one_of_each = {point.code_hash: point for point in self.order.points}
         for expected, point in one_of_each.items():
             try:
@@ -55,7 +57,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a point ended on another machine, and the files of its record."""
+    """The end of a point on another machine, and the files of its record."""
 
     point: Point
     status: Literal["ok", "failed"]
@@ -65,7 +67,7 @@ class Ended:
 
 
 class Lost(Exception):
-    """The machine has ended the fork server, as it does while it goes down: that a point failed is not the point's."""
+    """The machine has ended the fork server, as it does when it goes down. The point is not at fault."""
 
 
 class Slot:
@@ -86,13 +88,12 @@ class Slot:
         )
 
     def environment(self) -> dict[str, Any]:
-        """Returns the environment as records have it, with the machine's load average now."""
+        """Return the environment as records have it, with the machine's load average now."""
         return {**self._local.environment, "load_average": load_average()}
 
     def measure(self, point: Point | None) -> Ended | float:
-        """Start `point`, or go on with the one that runs. How it ended, or else after `WATCH_S` how much is done.
-
-        UserError when there is no room for its record; `Lost`."""
+        """Start `point`, or go on with the running one. Return its end, or after `WATCH_S` the share done. UserError
+        when there is no room for its record; `Lost`."""
         if point is not None:
             self._share = 0.0
             self._local.start(point, self._task.order)
@@ -108,14 +109,15 @@ class Slot:
         self._share = share
 
     def stop(self) -> None:
-        """End what runs, and leave nothing."""
+        """End the running point, and leave nothing of it."""
         self._local.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock)
 
 
 def _claimed_folder() -> tuple[Path, int]:
-    """A temporary folder, locked by the descriptor until this process ends; what killed ones left is removed."""
+    """Make a temporary folder, locked by the descriptor until this process ends. Folders of killed processes are
+    removed."""
     place = Path(tempfile.gettempdir())
     for left in place.glob(f"{SLOT}*"):
         with suppress(OSError):
@@ -156,7 +158,7 @@ def receive(ended: Ended, points_dir: Path) -> Outcome:
 def give_up(
     point: Point, reason: str, environment: dict[str, Any], begun: datetime, points_dir: Path
 ) -> Outcome:
-    """Record as failed a point whose worker was lost with all that could have said so."""
+    """Record a point as failed whose worker was lost together with its log."""
     folder = temporary(points_dir, point.id, os.getpid())
     write_failure(folder, point, reason, environment, begun)
     target = _take_the_place(folder, point, points_dir, ok=False)

@@ -19,8 +19,8 @@ _RAY = re.compile(r"ray://[\w.\-\[\]:]+:\d{1,5}")
 
 @dataclass(frozen=True)
 class Place:
-    """`name`: `local`, processes of this machine; `auto`, the Ray cluster that this machine belongs to; or
-    `ray://HOST:PORT`, a Ray cluster elsewhere, by the address of its client server."""
+    """The place where points run. `name`: `local`, processes of this machine; `auto`, the Ray cluster that this machine
+    belongs to; or `ray://HOST:PORT`, a Ray cluster elsewhere, by the address of its client server."""
 
     name: str = LOCAL
 
@@ -35,7 +35,7 @@ class Place:
         return self.name == LOCAL
 
     def check(self, points: Sequence[Point]) -> None:
-        """UserError for points that are measured on this machine only."""
+        """Raise UserError for points that run on this machine only."""
         other = next((point.device for point in points if point.device != "virtual"), None)
         if other is not None and not self.local:
             raise UserError(
@@ -52,8 +52,8 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Open the resources of the place for a run: a connection to the cluster. UserError when it cannot be had, or
-        the library for it is missing."""
+        """Open the resources of the place for a run: a connection to the cluster. UserError when there is none, or its
+        library is missing."""
         if self.local:
             yield
         else:

@@ -38,7 +38,7 @@ CONNECTS = 3
 
 @dataclass(eq=False)
 class _Slot:
-    """Here, of an actor there: what is known of it, and the point that it has."""
+    """Our view of an actor: its state and its point."""
 
     actor: Any
     node: str = ""
@@ -50,11 +50,9 @@ class _Slot:
 
 @dataclass(eq=False, kw_only=True)
 class RayExecutor(WorkerExecutor):
-    """Runs points while `connected`. `jobs`: points at a time, None: as many as the cluster has
-    processors, of which each takes one. The rest as of `LocalExecutor`.
-
-    UserError when a node has other code, none is left, or there is no room for a record.
-    """
+    """Runs points while `connected`. `jobs`: points at a time; None: one for each processor of the cluster. The other
+    parameters are as in `LocalExecutor`. UserError when a node has other code, no node remains, or there is no room for
+    a record."""
 
     jobs: int | None
 
@@ -67,7 +65,7 @@ class RayExecutor(WorkerExecutor):
 
 
 class _Run:
-    """One run on a cluster: actors, and what each of them was asked last and has not answered."""
+    """One run on a cluster: its actors, and the last request to each that is still unanswered."""
 
     def __init__(self, of: RayExecutor, task: Task) -> None:
         self._ray = ray = optional("ray", "ray")
@@ -142,7 +140,7 @@ class _Run:
         return name, environment
 
     def _without(self, slot: _Slot, error: Exception, waiting: deque[Point]) -> Iterator[Outcome]:
-        """Go on after an actor was lost, with its node or alone, or cannot be reached, or its answer was lost."""
+        """Go on without an actor: it was lost, alone or with its node, or cannot be reached, or its answer was lost."""
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(slot.actor)  # one that lives on would keep its processor
         point, id = slot.point, slot.point.id if slot.point else ""
@@ -167,7 +165,7 @@ class _Run:
             self._open()
 
     def _stop(self) -> None:
-        """Have the actors end their workers, and end them; what has not answered by then is killed with them."""
+        """Let the actors end their workers, and end them. An actor that has not answered by then is killed."""
         slots = [*self._asked.values(), *self._idle]
         with suppress(self._ray.exceptions.RayError):
             stops = [slot.actor.stop.remote() for slot in slots if slot.node]
@@ -177,11 +175,12 @@ class _Run:
 
 
 def _actor(ray: Any) -> type:
-    """The class of the actors: made in here, it travels as it is, also to nodes that have nothing else of ours."""
+    """Return the class of the actors. It is made inside this function so that it travels by value, also to nodes
+    without our package."""
 
     class Slot:
         def open(self, task: bytes) -> tuple[str, str, dict[str, Any]]:
-            """The node's id, why it is refused (or nothing), and its environment as records have it."""
+            """Return the node's id, why it is refused (or nothing), and its environment as records have it."""
             import os
             import pickle
             import sys
@@ -256,14 +255,14 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _said(error: Exception) -> str:
-    """On one line: what failed and, of a traceback from the cluster, why."""
+    """Return on one line what failed and, for a traceback from the cluster, why."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return " ".join(dict.fromkeys([lines[0].strip(), lines[-1].strip()])).rstrip(".")
 
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, with which a run is stopped."""
+    """Keep our handler of SIGTERM, which stops a run: Ray installs its own."""
     mine = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -47,10 +47,8 @@ Traces = dict[tuple[str, str, int], "Trace"]
 
 
 def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
-    """All points, in the order engines, grid, seeds; UserError for anything that could not run.
-
-    `traces`: those made so far, for experiments that share some; new ones are added.
-    """
+    """Return all points, in the order engines, grid, seeds. UserError for anything that could not run. `traces`: those
+    made so far, for experiments that share some; new ones are added."""
     check_names(experiment)
     cells = [*_cells(experiment)]
     known = {name for cell in cells for fields in cell.fields.values() for name in fields}
@@ -101,10 +99,8 @@ def point_of(
     device: str = "virtual",
     profile: StepFile | None = None,
 ) -> Point:
-    """A point outside of any experiment, which plays `trace` as it stands and has no record.
-
-    `system`, `server` and `client` are settings by name; UserError for one that cannot be.
-    """
+    """Return a point outside of any experiment, which plays `trace` as it stands and has no record. `system`, `server`
+    and `client` are settings by name. UserError for invalid ones."""
     setup = Setup(
         kind=kinds.kind_of(trace),
         workload=NoParams(),
@@ -128,7 +124,7 @@ def point_of(
 
 
 def _setup(experiment: Experiment, cell: _Cell, system: BaseModel, given: StepFile | None) -> Setup:
-    """What the settings of a cell come to. UserError for one that is wrong, or changes nothing on this device."""
+    """Resolve the settings of a cell. UserError for one that is wrong, or changes nothing on this device."""
     workload, device = WORKLOADS[experiment.workload], experiment.device
     params = validate(workload.Params, cell.own("workload"), "workload parameters")
     client = validate(ClientParams, cell.own("client"), "client parameters")
@@ -143,7 +139,7 @@ def _setup(experiment: Experiment, cell: _Cell, system: BaseModel, given: StepFi
 
 
 def _check(device: str, engine: str, setup: Setup, trace: Trace) -> None:
-    """UserError where this trace cannot be played so."""
+    """Raise UserError where this trace cannot be played so."""
     server = setup.server
     if isinstance(server, TargetParams):
         kinds.live_kind(setup.kind).check_target(server, trace, setup.client.c)
@@ -178,12 +174,12 @@ class _Cell:
     fields: Mapping[str, Mapping[str, FieldInfo]]
 
     def own(self, group: str) -> dict[str, object]:
-        """The settings of one group."""
+        """Return the settings of one group."""
         return {name: value for name, value in self.settings.items() if name in self.fields[group]}
 
 
 def _cells(experiment: Experiment) -> Iterator[_Cell]:
-    """UserError for what cannot go together."""
+    """Return the cells of an experiment. UserError for settings that cannot be combined."""
     workload = WORKLOADS[experiment.workload]
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
@@ -210,19 +206,21 @@ def _system(cell: _Cell) -> BaseModel:
 
 
 def code_of(point: Point) -> str:
-    """The hash of the code of `point` as it stands here; its own `code_hash` is that of where it was expanded."""
+    """Return the hash of the code of `point` on this machine. Its own `code_hash` is that of where it was expanded."""
     return code_hash(point.device, roots_of(*_specs(point.workload, point.engine, point.engine_params)))
 
 
 def parameters(experiment: Experiment) -> dict[str, str]:
-    """Every parameter that some cell of the experiment has, with its group. UserError for what cannot go together."""
+    """Return every parameter that some cell of the experiment has, with its group. UserError for settings that cannot
+    be combined."""
     return {
         name: group for cell in _cells(experiment) for group, fields in cell.fields.items() for name in fields
     }
 
 
 def is_whole(experiment: Experiment, name: str) -> bool:
-    """Whether the parameter is a whole number, and not any number. UserError where it is none, or no cell has it."""
+    """Return whether the parameter is a whole number, not any number. UserError where it is not a number, or no cell
+    has it."""
     known = parameters(experiment)
     if name not in known:
         raise _unknown(name, known, experiment)
@@ -237,18 +235,18 @@ def is_whole(experiment: Experiment, name: str) -> bool:
 
 
 def largest(experiment: Experiment, name: str) -> float:
-    """The largest value that a parameter may have; infinity where it has no limit of its own."""
+    """Return the largest allowed value of a parameter; infinity where it has no limit of its own."""
     limits = [getattr(rule, "le", None) for field in _declared(experiment, name) for rule in field.metadata]
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
 
 def _declared(experiment: Experiment, name: str) -> list[FieldInfo]:
-    """The declarations of a parameter in the cells that have it."""
+    """Return the declarations of a parameter in the cells that have it."""
     return [fields[name] for cell in _cells(experiment) for fields in cell.fields.values() if name in fields]
 
 
 def _check_used(cells: Sequence[_Cell], systems: Sequence[BaseModel]) -> None:
-    """UserError when a setting means nothing to any engine that has it. `systems`: the engines' parameters."""
+    """Raise UserError when a setting has no effect on any engine that has it. `systems`: the engines' parameters."""
     idle: dict[str, str] = {}
     used: set[str] = set()
     for cell, params in zip(cells, systems, strict=True):
@@ -281,7 +279,7 @@ def _unknown(name: str, known: Iterable[str], experiment: Experiment) -> UserErr
 
 
 def check_names(experiment: Experiment) -> None:
-    """UserError for an engine, a workload or a device that there is not."""
+    """Raise UserError for an unknown engine, workload or device."""
     for name in experiment.engines:
         _check_live(name, experiment.device)
     named = [("engine", name, ENGINES) for name in experiment.engines if name != ENDPOINT]
@@ -293,7 +291,7 @@ def check_names(experiment: Experiment) -> None:
 
 
 def _check_live(engine: str, device: str) -> None:
-    """UserError unless engine and device are both live or both not."""
+    """Raise UserError unless engine and device are both live or both not."""
     if engine == ENDPOINT and device != "live":
         raise UserError(
             f"engine {ENDPOINT!r} is whatever stands behind a url, which device {device} cannot run; set engine too, "

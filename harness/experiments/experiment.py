@@ -33,7 +33,7 @@ CHOICES = ("engine", "workload", "device")
 
 
 def _as_json(value: object) -> object:
-    """A path or a number of NumPy as YAML would have it. Nothing here imports NumPy, which takes a while."""
+    """Return a path or a number of NumPy as YAML would have it. NumPy is not imported here, which takes long."""
     to_python = getattr(value, "item", None)
     return str(value) if isinstance(value, Path) else to_python() if callable(to_python) else value
 
@@ -120,7 +120,7 @@ class Experiment(BaseModel):
     @field_validator("title", "set", "grid", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        """Tables and pages show it, also to whoever is handed the results."""
+        """Refuse control characters: tables and pages show these texts, also to other people."""
         parts = value.values() if isinstance(value, dict) else [value]
         texts = [text for part in parts for text in (part if isinstance(part, list) else [part])]
         if odd := CONTROL.search("".join(text for text in texts if isinstance(text, str)).replace("\n", "")):
@@ -160,7 +160,7 @@ def load_experiment(path: Path) -> Experiment:
 
 
 def check_schema(version: Any, path: Path) -> None:
-    """UserError when `path` was written by a schema that is newer than this code's."""
+    """Raise UserError when `path` was written by a newer schema than this code's."""
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."

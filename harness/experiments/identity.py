@@ -36,7 +36,8 @@ SOCKETS = ("harness/endpoints", "harness/live", "harness/serving", "engines/endp
 
 @cache
 def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
-    """SHA-256 over what can change the result of a point on `device`, with the versions of vLLM and NumPy.
+    """Return the SHA-256 over everything that can change the result of a point on `device`, with the versions of vLLM
+    and NumPy.
 
     `roots`: the modules that define its system and its workload, see `roots_of`. Comments, docstrings, imports for type
     checkers and layout change no hash. ValueError for an unknown device or a root without source.
@@ -55,7 +56,7 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
 
 
 def roots_of(*specs: Any) -> tuple[str, ...]:
-    """The modules that define `specs`, such as `System.code` gives, and what is in their fields."""
+    """Return the modules that define `specs`, such as `System.code` gives, and the values of their fields."""
     found = set()
     for spec in specs:
         for value in (type(spec), *vars(spec).values()):
@@ -67,8 +68,8 @@ def roots_of(*specs: Any) -> tuple[str, ...]:
 
 
 def _of_root(name: str, root: Path) -> dict[Path, Path]:
-    """File -> what its name in the hash is relative to: of a system its folder, else of ours the module, and of another
-    package all of it, as nothing tells what else its entry needs."""
+    """Return file -> the folder to which its name in the hash is relative: of a system its folder, else of ours the
+    module. Of another package it is the whole package, since nothing says what else its entry needs."""
     parts, base, places = name.split("."), root, list[Path]()
     if parts[0] in PACKAGES:
         system = parts[:2] == ["engines", "systems"]
@@ -84,7 +85,7 @@ def _of_root(name: str, root: Path) -> dict[Path, Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Every file below `folder`, but for hidden ones and what Python has compiled."""
+    """Yield every file below `folder`, except hidden ones and compiled Python."""
     for path in folder.rglob("*"):
         hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
         if path.suffix != ".pyc" and not hidden and path.is_file():
@@ -92,7 +93,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 class _Running(ast.NodeTransformer):
-    """Leaves out what never runs: strings that stand alone, and blocks for type checkers."""
+    """Leaves out code that never runs: strings that stand alone, and blocks for type checkers."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if isinstance(node.value, ast.Constant) else node
@@ -104,7 +105,7 @@ class _Running(ast.NodeTransformer):
 
 @cache
 def _digest(path: Path, mtime_ns: int) -> str:
-    """SHA-256 of a file that has not changed since `mtime_ns`."""
+    """Return the SHA-256 of a file that has not changed since `mtime_ns`."""
     content = path.read_bytes()
     if path.suffix == ".py":
         content = ast.dump(_Running().visit(ast.parse(content))).encode()

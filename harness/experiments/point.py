@@ -45,13 +45,13 @@ class Setup:
 
     @property
     def served(self) -> ResolvedServer:
-        """Its server, which is one of ours."""
+        """The server of ours that is built for it."""
         assert isinstance(self.server, ResolvedServer), "an endpoint runs already"
         return self.server
 
     @property
     def target(self) -> TargetParams:
-        """Its endpoint."""
+        """The endpoint that it calls."""
         assert isinstance(self.server, TargetParams), "a server of ours has no address yet"
         return self.server
 
@@ -85,14 +85,14 @@ class Point(BaseModel):
 
     @property
     def setup(self) -> Setup:
-        """ValueError of a point that was read from its record."""
+        """The resolved settings. ValueError for a point that was read from its record."""
         if self.resolved is None:
             raise ValueError(f"point {self.id} was read from its record; expand its experiment to run it")
         return self.resolved
 
     def trace(self) -> Trace:
-        """Its trace, made anew. ValueError when it is not the one that the point was named after: then a generator is
-        not deterministic, or what it reads has changed."""
+        """Make its trace anew. ValueError when it is not the trace of the point's hash: then a generator is not
+        deterministic, or its input has changed."""
         trace = WORKLOADS[self.workload].generate(self.setup.workload, self.seed)
         if trace.header.hash != self.trace_hash:
             raise ValueError(
@@ -102,7 +102,7 @@ class Point(BaseModel):
 
     @cached_property
     def id(self) -> str:
-        """Its id, which `id_of` derives from every fact."""
+        """The id, which `id_of` derives from every fact."""
         return id_of(self.model_dump(mode="json"))
 
     def renamed(self) -> Point:

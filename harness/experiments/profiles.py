@@ -11,7 +11,7 @@ from workloads.errors import UserError
 
 
 def given_profile(path: str | None, device: str) -> StepFile | None:
-    """The profile that an experiment names; UserError when it cannot be read or its device cannot use one."""
+    """Return the profile that an experiment names. UserError when it cannot be read or its device cannot use one."""
     if path is None:
         return None
     if device in REAL_DEVICES:
@@ -25,11 +25,11 @@ def given_profile(path: str | None, device: str) -> StepFile | None:
 def profile_of(
     given: StepFile | None, path: str | None, device: str, params: ServerParams, deployment: Deployment
 ) -> StepFile | None:
-    """The profile of a point whose `params` came to `deployment`; None where a roofline or a real device says how long
-    steps take.
+    """Return the profile of a point whose `params` resolve to `deployment`; None where a roofline or a real device
+    gives the step times.
 
-    UserError when the given one, read from `path`, was made for another model, GPU or split, or the point asks for
-    a roofline, or scales what the profile has fitted.
+    UserError when the given one, read from `path`, was made for another model, GPU or split, or the point asks for a
+    roofline, or scales a value that the profile has fitted.
     """
     if device in REAL_DEVICES:
         return None

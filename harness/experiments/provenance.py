@@ -18,7 +18,8 @@ _PACKAGES = (*DECIDING, "torch", "pyarrow", "pandas", "scipy", "pydantic")
 
 
 def revision() -> dict[str, Any] | None:
-    """Commit, whether tracked files differ from it, SHA-256 of the difference; None outside a checkout."""
+    """Return the commit, whether tracked files differ from it, and the SHA-256 of the difference; None outside a
+    checkout."""
     if not (ROOT / ".git").exists():
         return None
     try:
@@ -34,7 +35,7 @@ def revision() -> dict[str, Any] | None:
 
 
 def packages(names: tuple[str, ...] = _PACKAGES) -> dict[str, str]:
-    """Versions of the installed ones among `names`."""
+    """Return the versions of the installed packages among `names`."""
     versions = {}
     for name in names:
         try:
@@ -45,12 +46,12 @@ def packages(names: tuple[str, ...] = _PACKAGES) -> dict[str, str]:
 
 
 def environment() -> dict[str, Any]:
-    """All of it as a record's manifest holds it."""
+    """Return the environment as a record's manifest holds it."""
     return {"revision": revision(), "packages": packages(), "machine": machine()}
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory in bytes, operating system and Python; no host name."""
+    """Return processor, cores, memory in bytes, operating system and Python; no host name."""
     return {
         "cpu": _cpu_model(),
         "cores": cores(),
@@ -61,7 +62,7 @@ def machine() -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

@@ -17,7 +17,7 @@ from workloads.seeds import stream
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
+    """The end of a point: `folder` is its record; `reason` says why it failed, else it is empty."""
 
     point: Point
     status: Literal["ok", "failed"]
@@ -28,9 +28,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Order:
-    """`points` in the order in which they are run; `seed`: what it was shuffled with, None: not at all.
+    """The points in the order of their run. `seed`: of the shuffle; None: not shuffled.
 
-    The same points and seed give the same order, so a stopped run is resumed where it stood in it.
+    The same points and seed give the same order, so a stopped run resumes at its place in it.
     """
 
     points: tuple[Point, ...]
@@ -47,12 +47,12 @@ class Order:
 
 
 def load_average() -> list[float]:
-    """Returns the load of this machine over one, five and fifteen minutes."""
+    """Return the load of this machine over one, five and fifteen minutes."""
     return [round(minutes, 2) for minutes in os.getloadavg()]
 
 
 def shuffled(points: Sequence[Point], seed: int | None) -> Order:
-    """The order that `seed` gives; None: as they are."""
+    """Return the points in the order that `seed` gives; None: as they are."""
     if seed is None:
         return Order(tuple(points))
     return Order(tuple(points[i] for i in stream(seed, "run order").permutation(len(points))), seed)

@@ -27,10 +27,10 @@ def apply(
     quick: Mapping[str, object] | None = None,
     real: Mapping[str, object] | None = None,
 ) -> Experiment:
-    """The experiment with what a user asks of it.
+    """Return the experiment with the user's settings.
 
-    `quick`, `real`: a card's own settings of its small version, and of devices that execute a model. They come first,
-    so that what another workload does not have is dropped with it, and are measured on one seed.
+    `quick`, `real`: a card's own settings of its small version, and of devices that execute a model. They are applied
+    first, so that settings unknown to another workload are dropped with it, and use one seed.
     """
     asked = dict(settings) if isinstance(settings, Mapping) else read_settings(settings)
     if device is not None:
@@ -96,7 +96,7 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, str]:
-    """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
+    """Parse ["c=4,8"] as {"c": "4,8"}. UserError for anything that is not NAME=VALUE, or a name given twice."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -111,10 +111,9 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_setting(name: str, text: str) -> list[Any]:
-    """The values in the text of `--set name=text`: `4,8` is [4, 8], each a YAML scalar.
+    """Return the values in the text of `--set name=text`: `4,8` is [4, 8], each a YAML scalar.
 
-    A value with a comma of its own is put in quotes or brackets, as in YAML. UserError for text without a
-    value.
+    A value that contains a comma is put in quotes or brackets, as in YAML. UserError for text without a value.
     """
     parts = [text] if text[:1] in "[{'\"" else text.split(",")
     if any(not part.strip() for part in parts):

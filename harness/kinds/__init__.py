@@ -31,7 +31,8 @@ SERVERS: dict[str, type[ServerParams] | Deferred] = {
 
 
 def _discover() -> dict[str, Kind | Deferred]:
-    """ValueError where two kinds, or two metrics of such packages, have one name."""
+    """Register the kinds of other packages. ValueError where two kinds, or two metrics of such packages, have one
+    name."""
     found: dict[str, Kind | Deferred] = {
         "turns": Deferred("harness.kinds.turns:TURNS"),
         "frames": Deferred("harness.kinds.frames:FRAMES"),
@@ -52,7 +53,7 @@ _KINDS = _discover()
 
 
 def named(name: str) -> Any:
-    """The kind of that name: a `LiveKind` where it can be measured over sockets, as both of ours can."""
+    """Return the kind of that name: a `LiveKind` where it can be measured over sockets, as both of ours can."""
     found = _KINDS[name]
     return found.load() if isinstance(found, Deferred) else found
 
@@ -63,7 +64,7 @@ def kind_of(trace: Trace) -> Any:
 
 
 def server_model(name: str) -> type[ServerParams]:
-    """The parameters of a server for the kind of that name."""
+    """Return the model of the server's parameters for the kind of that name."""
     if name in SERVERS:
         own = SERVERS[name]
         return own.load() if isinstance(own, Deferred) else own
@@ -72,7 +73,7 @@ def server_model(name: str) -> type[ServerParams]:
 
 
 def live_kind(kind: Kind) -> LiveKind:
-    """The kind as one of endpoints; UserError when it cannot be measured over sockets."""
+    """Return the kind as one of endpoints. UserError when it cannot be measured over sockets."""
     if not isinstance(kind, LiveKind):
         able = ", ".join(other for other in _KINDS if isinstance(named(other), LiveKind))
         raise UserError(
@@ -85,7 +86,8 @@ def live_kind(kind: Kind) -> LiveKind:
 def check(
     kind: Kind, engine: str, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace
 ) -> None:
-    """UserError when the engine, with `params`, serves another kind of workload, or `trace` cannot be served so."""
+    """Raise UserError when the engine, with `params`, serves another kind of workload, or `trace` cannot be served
+    so."""
     system = ENGINES[engine]
     wanted = kind.served_by if isinstance(kind, Fronted) else kind.name
     if system.kind != wanted:

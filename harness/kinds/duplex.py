@@ -51,7 +51,7 @@ OF_REPLIES = (
 
 
 class LiveDuplex(LiveTurns):
-    """Calls as for turns, but for the endpoint."""
+    """The live kind of open microphones: as for turns, with another endpoint."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         super().check_target(target, trace, c)
@@ -78,7 +78,7 @@ class LiveDuplex(LiveTurns):
 
 
 class Duplex(LiveDuplex):
-    """Implements `harness.kinds.kind.Fronted`, and `LiveKind` as what it inherits says."""
+    """The kind of open microphones. Implements `harness.kinds.kind.Fronted`, and `LiveKind` through its base."""
 
     name = "duplex"
     served_by = "turns"
@@ -135,8 +135,8 @@ class Duplex(LiveDuplex):
 
 
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:
-    """The log with what was logged of replies under the turns during which they began; of one that nobody was told of
-    before the end of the call, nothing."""
+    """Return the log with the events of replies under the turns during which they began. Replies whose begin was not
+    reported before the end of the call are left out."""
     told = events[(events["kind"] == "told").to_numpy() & (events["stage"] == "reply_begun").to_numpy()]
     begun = {
         (session, int(reply)): turn

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Frames:
-    """Implements `harness.kinds.kind.LiveKind`."""
+    """The kind of calls without pause. Implements `harness.kinds.kind.LiveKind`."""
 
     name = "frames"
 
@@ -48,13 +48,13 @@ class Frames:
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
     ) -> None:
-        """Always an open loop."""
+        """Play the frames, always in an open loop."""
         await serve_interactions(trace, server, log, params)
         if isinstance(server, Ending):
             server.end_left()
 
     def timing(self, params: CallParams, deployment: Deployment, trace: Trace) -> Beat:
-        """The periodic task."""
+        """Return the periodic task."""
         budget_s = _period_s(trace)
         return Beat(
             budget_s=budget_s,
@@ -107,7 +107,7 @@ class Frames:
         return "latency"
 
     def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Beat:
-        """The paper's shares of the frame period."""
+        """Return the paper's shares of the frame period."""
         period_s, default = _period_s(trace), CallParams.model_validate({})
         return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
 
@@ -147,10 +147,10 @@ def _period_s(trace: Trace) -> float:
 
 
 def longest_context(params: CallParams, fed: int, trace: Trace) -> tuple[int, int]:
-    """The session whose context can grow longest, and to how many tokens, at `fed` tokens a frame.
+    """Return the session whose context can grow longest, and to how many tokens, at `fed` tokens a frame.
 
-    Each frame adds what is fed and what is said, without its last token (specification 2.1). An engine that recycles
-    does so before the frame at which a session is beyond its horizon.
+    Each frame adds the fed and the generated tokens, without the last generated one (specification 2.1). An engine that
+    recycles does so before the frame at which a session is beyond its horizon.
     """
     columns = trace.columns()
     ids, of_row = np.unique(columns["session"], return_inverse=True)

@@ -28,27 +28,27 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class Kind(Protocol[P_contra]):
-    """`name`: as workloads and systems state it. Whatever it says of timing is its own: `timing` makes it, `measure`
-    takes it."""
+    """A kind of workload: how its users behave and how it is measured. `name`: as workloads and systems state it.
+    `timing` makes a value that only `measure` reads."""
 
     name: str
 
     def check(self, params: P_contra, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
-        """UserError when a system with `params` could not serve `trace`, or its users could not act so."""
+        """Raise UserError when a system with `params` cannot serve `trace`, or its users cannot act so."""
         ...
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
-        """Replicas that could work for `trace` at once."""
+        """Return the number of replicas that can work for `trace` at once."""
         ...
 
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
     ) -> None:
-        """Let the users of `trace` loose on `server`; returns when the last one has gone."""
+        """Play the users of `trace` against `server`. Return when the last one has gone."""
         ...
 
     def timing(self, params: P_contra, deployment: Deployment, trace: Trace) -> Any:
-        """Return the facts that the metrics need of a point, whose system has `params`."""
+        """Return the facts that the metrics need about a point whose system has `params`."""
         ...
 
     def measure(
@@ -60,40 +60,42 @@ class Kind(Protocol[P_contra]):
         end_s: float,
         timing: Any,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.events.log`;
-        `turns` are the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
+        """Return the request table, and the metrics by name.
 
-        The table has `session`, `turn` and `send_delay_s`. What means the same as in `harness.metrics` has its name and
-        unit there, so that tables, pictures and comparisons know it.
+        Columns of `events` and `steps` are as in `harness.events.log`. `turns` are the columns of `trace`, as far as
+        they hold for the served turns; `end_s`: of the run.
+
+        The table has `session`, `turn` and `send_delay_s`. Columns and metrics with the meaning of one in
+        `harness.metrics` have its name and unit, so that tables, pictures and comparisons know them.
         """
         ...
 
 
 @runtime_checkable
 class Fronted(Kind[P_contra], Protocol[P_contra]):
-    """A kind whose users need more than the gateway of a system that serves another kind, `served_by`. `Server`: the
-    parameters of the server, with those of what is put in front of it."""
+    """A kind that puts a gateway of its own in front of a system of another kind, `served_by`. `Server`: the parameters
+    of the server, including those of the gateway."""
 
     served_by: str
     Server: type[ServerParams]
 
     def front(self, gateway: Any, server: ServerParams, seed: int) -> Any:
-        """A gateway for `play`, in front of the system's; `server`: a `Server`."""
+        """Return a gateway for `play`, in front of the system's; `server`: a `Server`."""
         ...
 
 
 @runtime_checkable
 class OnePass(Kind[P_contra], Protocol[P_contra]):
-    """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well,
-    so that a long run need not fit into memory."""
+    """A kind whose metrics read the events once and in order: `measure` also takes them in pieces, so that a long run
+    need not fit into memory."""
 
     one_pass: Literal[True]
 
 
 @runtime_checkable
 class OwnMetrics(Kind[P_contra], Protocol[P_contra]):
-    """A kind with metrics that no other has. `headline`: the metrics of its tables, in their order, whoever's they are;
-    its own are shown where a run has one of them."""
+    """A kind with metrics of its own. `headline`: the metrics of its tables, in order, its own or not; its own are
+    shown where a run has one of them."""
 
     definitions: Mapping[str, Definition]
     headline: Sequence[str]
@@ -101,10 +103,10 @@ class OwnMetrics(Kind[P_contra], Protocol[P_contra]):
 
 @runtime_checkable
 class LiveKind(Kind[P_contra], Protocol[P_contra]):
-    """One that can also be measured at an endpoint, over real sockets."""
+    """A kind that can also be measured at an endpoint, over real sockets."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        """UserError when the users of `trace` cannot speak to the target."""
+        """Raise UserError when the users of `trace` cannot speak to the target."""
         ...
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
@@ -113,27 +115,27 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         ...
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        """A server for `play` behind the target's sockets."""
+        """Return a server for `play` behind the target's sockets."""
         ...
 
     def floor(self, target: TargetParams) -> str:
-        """The load that is put on the null server beside each run (`harness.live.run.floor`)."""
+        """Return the load put on the null server before each run (`harness.live.run.floor`)."""
         ...
 
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
-        """The latency that is shown while a run goes on."""
+        """Name of the latency that is shown while a run goes on."""
         ...
 
     def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Any:
-        """Returns `timing` of an endpoint about which nothing is known but who called it, and how that went."""
+        """Return `timing` of an endpoint of which only the call log is known."""
         ...
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:
-        """Rows of turns in the request table; None where there are none."""
+        """Return the rows of turns in the request table; None where there are none."""
         ...
 
     def answered(self, requests: pd.DataFrame) -> np.ndarray:
-        """Which rows of the request table were answered, whatever with."""
+        """Return which rows of the request table were answered, with anything."""
         ...
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:
@@ -148,9 +150,10 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         rate: float | None,
         duration_s: float,
     ) -> tuple[str, dict[str, Any]]:
-        """The parameter that is the load, and the settings of a run with so many concurrent sessions, or with so many
-        that come per second, for so long. They depend on nothing else, so that a load is the same in every run.
+        """Return the parameter that is the load, and the settings of a run with this number of concurrent sessions, or
+        this number of new sessions per second, and this length.
 
-        `known`: parameters of the workload. UserError for a rate where the workload has times of its own.
+        They depend on nothing else, so that a load is the same in every run. `known`: parameters of the workload.
+        UserError for a rate where the workload has times of its own.
         """
         ...

@@ -149,7 +149,7 @@ class LiveTurns:
 
 
 def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
-    """UserError for more users than the workload takes."""
+    """Raise UserError for more users than the workload takes."""
     most = min(
         (rule.le for rule in field.metadata if getattr(rule, "le", None) is not None), default=math.inf
     )
@@ -161,18 +161,19 @@ def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
 
 
 def spoken(trace: Trace) -> bool:
-    """Whether any reply is spoken."""
+    """Return whether any reply is spoken."""
     return bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
 
 
 class Turns(LiveTurns):
-    """Implements `harness.kinds.kind.OnePass`, and `LiveKind` as what it inherits says."""
+    """The kind of users who wait for replies. Implements `harness.kinds.kind.OnePass`, and `LiveKind` through its
+    base."""
 
     name = "turns"
     one_pass: Literal[True] = True
 
     def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
-        """Any turn can be served by who thinks, and hears and speaks as its users do."""
+        """Raise UserError unless the system thinks, and hears and speaks as the users of the trace do."""
         if spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
@@ -191,9 +192,7 @@ class Turns(LiveTurns):
             )
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
-        """Counts the replicas of the talker, where something is spoken, else of the stage that requests come to
-        first.
-        """
+        """Return the replicas of the talker if any reply is spoken, else of the stage that requests come to first."""
         speaks = deployment.speaks and spoken(trace)
         return len(deployment.stages["talker" if speaks else deployment.entry].gpus)
 
@@ -203,7 +202,7 @@ class Turns(LiveTurns):
         await serve_turns(trace, server, log, params, replicas)
 
     def timing(self, params: BaseModel, deployment: Deployment, trace: Trace) -> Window:
-        """The part of the run that metrics are over: all of it."""
+        """Return the part of the run that metrics are over: all of it."""
         return WHOLE if deployment.speech_only else replace(WHOLE, entry=deployment.entry)
 
     def measure(

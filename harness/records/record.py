@@ -86,9 +86,9 @@ INVALID = "INVALID"
 
 
 class InvalidPoint(RuntimeError):
-    """The load generator did not do what the trace says, so the numbers are not the engine's.
+    """A point whose load generator did not do what the trace says, so the numbers are not the engine's.
 
-    `measurement`: what was measured all the same, where it is worth keeping.
+    `measurement`: the values measured all the same, where they are worth keeping.
     """
 
     def __init__(self, reason: str, measurement: Measurement | None = None) -> None:
@@ -101,7 +101,7 @@ Work = Callable[[Point, Path], Measurement]
 
 
 class Damaged(UserError):
-    """Results that are not as they were written. `what`: the sentence without its fix."""
+    """Results that differ from what was written. `what`: the sentence without its fix."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}.")
@@ -138,16 +138,16 @@ class Record:
 
     @property
     def error(self) -> str | None:
-        """Why the point failed; None when it did not."""
+        """Reason of the failure; None when the point did not fail."""
         return self.manifest.get("error")
 
     @property
     def invalid(self) -> bool:
-        """Whether what it measured is the doing of a machine."""
+        """True where the machine, not the engine, determined the result."""
         return (self.error or "").startswith(INVALID)
 
     def has(self, table: str) -> bool:
-        """Whether it left such a table; an INVALID point has some."""
+        """Return whether it has such a table; an INVALID point has some."""
         return (self.folder / f"{table}.parquet").is_file()
 
     def trace(self) -> Trace:
@@ -157,7 +157,8 @@ class Record:
             raise _damaged(self.folder, f"{TRACE} is no trace") from None
 
     def table(self, name: str, **options: Any) -> pd.DataFrame:
-        """`events`, `requests`, `steps`, and those that only some runs have; `options` of `pandas.read_parquet`."""
+        """Return `events`, `requests`, `steps`, or a table that only some runs have; `options` of
+        `pandas.read_parquet`."""
         path = self.folder / f"{name}.parquet"
         try:
             found = pd.read_parquet(path, **options)
@@ -167,7 +168,8 @@ class Record:
 
 
 def load_record(folder: Path) -> Record:
-    """Open a finished or failed record. Damaged when a file is not as it was written; UserError for a newer schema."""
+    """Open a finished or failed record. Damaged when a file differs from what was written; UserError for a newer
+    schema."""
     stored = _read_json(folder / MANIFEST)
     try:
         check_schema(stored["schema_version"], folder)
@@ -199,7 +201,7 @@ def _renamed_floor(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
-    """Damaged where the stored point is not the one that gave the record its id, or the folder its name."""
+    """Raise Damaged where the stored point is not the one of the record's id, or of the folder's name."""
     found, name = id_of(point), folder.name.partition(".")[0]
     named = name if _ID.fullmatch(name) else found  # a copy may be called anything else
     if not found == id == named:
@@ -207,7 +209,7 @@ def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
 
 
 def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> None:
-    """Damaged where the list of files lacks one that is there, or that every finished record has."""
+    """Raise Damaged where the list of files lacks one that exists, or that every finished record has."""
     there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
     always = {SUMMARY, TRACE, *(f"{name}.parquet" for name in TABLES)} if finished else set()
     lacking = sorted((there | always) - files.keys())
@@ -249,7 +251,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    """Damage, unless it was the system that refused: then the record may be whole."""
+    """Return the error of an unreadable file: damage, unless the system refused it, when the record may be whole."""
     if isinstance(error, FileNotFoundError):
         return _damaged(path.parent, f"{path.name} is missing")
     if isinstance(error, OSError) and error.errno is not None:
@@ -280,7 +282,7 @@ def write_record(
 
 
 def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
-    """Write trace, tables and summary, which a finished record has and an INVALID one."""
+    """Write trace, tables and summary, which finished and INVALID records have."""
     with (folder / TRACE).open("wb") as file:
         measurement.trace.write(file)
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
@@ -308,9 +310,9 @@ def write_failure(
     started: datetime,
     measurement: Measurement | None = None,
 ) -> None:
-    """Complete what a failed worker left in `folder` (its log, perhaps nothing) to a failed record.
+    """Complete the rest of a failed worker in `folder` (its log, perhaps nothing) to a failed record.
 
-    `measurement`: what an INVALID point measured; it is kept.
+    `measurement`: of an INVALID point; it is kept.
     """
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():  # a worker may have been stopped while it wrote them
@@ -326,12 +328,12 @@ def write_failure(
 
 
 def is_failure(folder: Path) -> bool:
-    """Whether a worker has completed its failed record itself."""
+    """Return whether a worker has completed its failed record itself."""
     return (folder / ERROR).exists() and (folder / MANIFEST).exists()
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Flush `folder` to disk and rename it to `target`; a record that already stands there wins."""
+    """Flush `folder` to disk and rename it to `target`; a record that already exists there wins."""
     for path in folder.iterdir():
         _flush(path)
     _flush(folder)
@@ -353,7 +355,7 @@ def failed(points_dir: Path, point_id: str) -> Path:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write readable JSON, whole or not at all; the same bytes for the same data. ValueError for NaN, no result."""
+    """Write readable JSON, whole or not at all; the same bytes for the same data. ValueError for NaN."""
     text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
     with replacing(path) as file:
         file.write(text.encode())
@@ -362,7 +364,7 @@ def write_json(path: Path, data: Any) -> None:
 def _write_manifest(
     folder: Path, point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
 ) -> None:
-    """The last file of a record, as it has the sums of the others."""
+    """Write the last file of a record, as it has the sums of the others."""
     facts = {
         "schema_version": SCHEMA_VERSION,
         "id": point.id,

@@ -28,7 +28,7 @@ KEYS = ["session", "turn"]
 
 
 def finished_record(folder: Path) -> Record:
-    """A point's record, `DIR/points/ID`; UserError when that is no finished record."""
+    """Return a point's record, `DIR/points/ID`. UserError when it is not a finished record."""
     if (folder / "points").is_dir():
         raise UserError(f"{folder} holds the points of a run; give one of them, {folder / 'points'}/ID.")
     if not folder.exists():
@@ -40,7 +40,7 @@ def finished_record(folder: Path) -> Record:
 
 
 def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
-    """The trace of a point's record; UserError when that is no finished record."""
+    """Return the trace of a point's record. UserError when it is not a finished record."""
     record = finished_record(folder)
     trace, events = record.trace(), record.table("events")
     point = record.point
@@ -67,10 +67,8 @@ def recorded(
     notes: list[str] | None = None,
 ) -> Trace:
     """Return the trace of the users' acts in a run of `trace`, by its `events` (columns as in `harness.events.log`).
-
     `source` and `notes` say in the header where the log came from. UserError when no turn began, or it is a run of
-    frames, or of agents that call others.
-    """
+    frames, or of agents that call others."""
     if serves(trace) == "frames":
         raise UserError(
             "users of a run of frames did what its trace says, whatever the engine did; play its trace.parquet again, "
@@ -115,7 +113,7 @@ def recorded(
 
 
 def _client_log(events: pd.DataFrame) -> pd.DataFrame:
-    """One row per turn: first time of each kind of event and of audio, and what was received, or NaN."""
+    """Return one row per turn: first time of each kind of event and of audio, and what was received, or NaN."""
     events = events.query("turn >= 0").astype({"kind": str})
     times = events.pivot_table(index=KEYS, columns="kind", values="t", aggfunc="min")
     times = times.reindex(columns=["turn_start", "turn_end", "reply_done", "barge_in", "turn_done"])

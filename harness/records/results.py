@@ -63,9 +63,9 @@ class Collection(BaseModel):
 def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
     """Take or make the directory for one run of `owner`; yields the directory of its points.
 
-    Cards of a collection that this run leaves out stay in the directory as they are. UserError when it cannot
-    be written, belongs to something else, or another run holds it. What a killed run left half-written is swept, and
-    a file that should say whose results these are but is damaged is kept beside the new one.
+    Cards of a collection that this run leaves out stay in the directory as they are. UserError when it cannot be
+    written, belongs to another owner, or is locked by another run. Half-written records of a killed run are removed. A
+    damaged file that should name the owner is kept next to the new one.
     """
     descriptor = _open(path)
     try:
@@ -99,19 +99,19 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
 
 
 def ids(path: Path, points: Sequence[Point]) -> list[str]:
-    """The points that DIR/summary.json is about: those of the run, in a collection those of all its cards."""
+    """Return the points in DIR/summary.json: those of the run, or in a collection those of all its cards."""
     if (path / COLLECTION).exists():
         return read_collection(path).points
     return [point.id for point in points]
 
 
 def unfinished(points_dir: Path, points: Sequence[Point]) -> list[Point]:
-    """The points without a finished record, failed ones among them. A damaged record is kept as ID.damaged."""
+    """Return the points without a finished record, failed ones among them. A damaged record is kept as ID.damaged."""
     return [point for point in points if not _is_finished(points_dir / point.id, point)]
 
 
 def find_record(points_dir: Path, id: str) -> Record | None:
-    """The finished or the failed record of a point; None where there is neither. Damaged if it is."""
+    """Return the finished or the failed record of a point; None where there is neither. Damaged if it is."""
     for folder in (points_dir / id, failed(points_dir, id)):
         if folder.exists():
             return load_record(folder)
@@ -119,14 +119,14 @@ def find_record(points_dir: Path, id: str) -> Record | None:
 
 
 def record_folders(points_dir: Path) -> list[Path]:
-    """Every finished and every failed record."""
+    """Yield every finished and every failed record."""
     return [p for p in sorted(points_dir.iterdir()) if p.name[0] != "." and p.suffix != DAMAGED]
 
 
 def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Write DIR/summary.json over those of the points that finished or failed, and return it.
+    """Write DIR/summary.json over the points that finished or failed, and return it.
 
-    Damaged ones are left out: a run has set its own aside, and of other cards the report will tell.
+    Damaged ones are left out: a run has set its own aside, and the report names those of other cards.
     """
     rows = []
     for id in ids:
@@ -138,7 +138,7 @@ def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
-    """Experiment and summary of a results directory; UserError if it is none, Damaged if it or a record is."""
+    """Return experiment and summary of a results directory. UserError if it is none, Damaged if it or a record is."""
     if (path / COLLECTION).is_file():
         name = read_collection(path).name
         raise UserError(
@@ -178,7 +178,7 @@ def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, Any]]:
-    """The rows of a summary: Damaged unless they are those of the experiment that have a record, each once."""
+    """Return the rows of a summary. Damaged unless they are the experiment's points that have a record, each once."""
     if not isinstance(rows, list):
         raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
     found: dict[tuple[Any, ...], str] = {}
@@ -210,7 +210,7 @@ def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, An
 
 
 def _is_asked(experiment: Experiment, row: Mapping[str, Any]) -> bool:
-    """Whether the experiment has a point with this engine, seed and these parameters."""
+    """Return whether the experiment has a point with this engine, seed and these parameters."""
     asked = {**{name: [value] for name, value in experiment.set.items()}, **experiment.grid}
     return (
         row["engine"] in experiment.engines
@@ -225,7 +225,7 @@ def _is_asked(experiment: Experiment, row: Mapping[str, Any]) -> bool:
 
 
 def _same(asked: Any, stored: Any) -> bool:
-    """Whether a parameter holds what was asked, as its model reads and writes it."""
+    """Return whether a parameter has the value asked for, as its model reads and writes it."""
     if asked is None or asked == stored or isinstance(asked, list | dict):
         return True
     try:
@@ -239,7 +239,7 @@ def _cell(experiment: Experiment, row: Mapping[str, Any]) -> list[str]:
 
 
 def read_collection(path: Path) -> Collection:
-    """The collection of a results directory; UserError if it holds none."""
+    """Return the collection of a results directory. UserError if it holds none."""
     if not (path / COLLECTION).is_file():
         raise UserError(f"{path} holds no cards of a paper (no {COLLECTION}); give the --out of such a run.")
     return _read_owner(path / COLLECTION, Collection)
@@ -276,7 +276,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _open(path: Path) -> int:
-    """The directory itself, as a descriptor to lock: a lock file would be one more file to explain."""
+    """Open the directory itself, as a descriptor to lock: a lock file would be one more file to explain."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
@@ -293,7 +293,8 @@ def _file(owner: Experiment | Collection) -> str:
 
 
 def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
-    """UserError where the results are not the owner's; what is wrong with the file that should say so, if it is."""
+    """Raise UserError where the results are not the owner's. Return the fault of the file that should name the owner,
+    if it is damaged."""
     files = [(path / EXPERIMENT, Experiment), (path / COLLECTION, Collection)]
     damaged = None
     for file, kind in files:
@@ -317,7 +318,7 @@ def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    """Held until the descriptor closes, so also a killed run gives it back."""
+    """Lock the directory until the descriptor closes, so a killed run releases it too."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

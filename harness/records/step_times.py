@@ -22,8 +22,8 @@ OWN = "as the deployment says"
 
 
 def step_times(point: Point, starts_s: Collection[float] | None = None) -> dict[str, Any]:
-    """`{"step_times": {stage: where its times are from}}` of a point on a modelled device; else nothing. `starts_s`:
-    when its requests began, where they are known."""
+    """Return `{"step_times": {stage: source of its times}}` of a point on a modelled device; else nothing. `starts_s`:
+    begins of its requests, where known."""
     if point.device in REAL_DEVICES or point.resolved is None:
         return {}
     server, given = point.resolved.server, point.resolved.step_file
@@ -38,10 +38,8 @@ def step_times(point: Point, starts_s: Collection[float] | None = None) -> dict[
 
 
 def step_sources(server: ResolvedServer, given: StepFile | None = None) -> dict[str, str]:
-    """Where the step times of a modelled device are from, in words, by stage.
-
-    `given`: the file that step times were read from, whoever named it.
-    """
+    """Return the source of a modelled device's step times, in words, by stage. `given`: the file of step times, whoever
+    named it."""
     deployment, unscaled = server.deployment, server.unscaled
     found = {}
     for name, stage in deployment.stages.items():

@@ -41,8 +41,8 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where to look. `first`: the value to begin with. `whole`: whole numbers alone. `close`: the search ends when the
-    gap above N is at most N / close, or 1 of whole numbers."""
+    """Bounds of a search. `first`: the value to begin with. `whole`: whole numbers alone. `close`: the search ends when
+    the gap above N is at most N / close, or 1 for whole numbers."""
 
     lowest: float
     highest: float
@@ -51,7 +51,8 @@ class Bounds:
     close: int
 
     def following(self, passed: Passed) -> float | None:
-        """The value to try next; None when what passes is known, or that nothing does, or everything."""
+        """Return the value to try next; None when the largest passing value is known, or that no value or every value
+        passes."""
         if not passed:
             return min(max(self.first, self.lowest), self.highest)
         low, high = holding(passed), breaking(passed)
@@ -70,25 +71,25 @@ class Bounds:
 
 
 def holding(passed: Passed) -> float | None:
-    """The largest value that passed below every one that failed."""
+    """Return the largest value that passed below every one that failed."""
     failed = breaking(passed)
     return max((v for v, ok in passed.items() if ok and (failed is None or v < failed)), default=None)
 
 
 def breaking(passed: Passed) -> float | None:
-    """The smallest value that failed."""
+    """Return the smallest value that failed."""
     return min((value for value, ok in passed.items() if not ok), default=None)
 
 
 def surprising(passed: Passed) -> tuple[float, float] | None:
-    """The smallest value that failed, and the largest one that passed above it; None where all is monotone."""
+    """Return the smallest value that failed, and the largest one that passed above it; None where all is monotone."""
     failed = breaking(passed)
     above = [value for value, ok in passed.items() if ok and failed is not None and value > failed]
     return (failed, max(above)) if failed is not None and above else None
 
 
 class Tried(NamedTuple):
-    """One point; they sort by value and seed."""
+    """One measured point; they sort by value and seed."""
 
     value: float
     seed: int
@@ -97,7 +98,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """All repeats at one value. `verdict`: passes, fails, too few turns decide, or it could not be measured."""
+    """All repeats at one value. `verdict`: pass, fail, too few turns, or not measurable."""
 
     value: float
     repeats: tuple[Repeat, ...]
@@ -105,7 +106,8 @@ class Step:
 
 
 def judge(value: float, repeats: Iterable[Repeat], targets: Sequence[Target]) -> Step:
-    """By the values alone: passes when every repeat was measured and meets every target; fails when one misses some."""
+    """Judge by the values alone: pass when every repeat was measured and meets every target; fail when one misses
+    some."""
     repeats = tuple(repeats)
     failing = [repeat for repeat in repeats if not repeat.error and not repeat.meets(targets)]
     invalid = [repeat for repeat in repeats if repeat.error]
@@ -114,7 +116,7 @@ def judge(value: float, repeats: Iterable[Repeat], targets: Sequence[Target]) ->
 
 @dataclass(frozen=True)
 class Interval:
-    """Over seeds, of the largest value that each one holds; None: a seed held none that was tried."""
+    """Interval over seeds of the largest passing value of each; None: no tried value passed on a seed."""
 
     low: float | None
     middle: float | None
@@ -123,7 +125,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Question:
-    """What a search looks for: the largest value of the parameter `over` at which every target is met."""
+    """The question of a search: the largest value of the parameter `over` at which every target is met."""
 
     over: str
     targets: tuple[Target, ...]
@@ -134,7 +136,7 @@ class Question:
     """The unit of the values, such as call; "" where they have none, and are named by `over`."""
 
     def amount(self, value: float) -> str:
-        """`16 calls`, or `c=16`."""
+        """Return `16 calls`, or `c=16`."""
         if not self.counts:
             return f"{self.over}={value:g}"
         return f"{value:g} {self.counts}{'' if value == 1 else 's'}"
@@ -145,8 +147,8 @@ class Search:
     """The search at one engine and one setting of the experiment's other axes.
 
     All seeds are tried together until the largest value is known at which all meet every target. Seeds that still met
-    the targets where another one did not then go on by themselves, so that the largest value of each seed tells how far
-    they differ.
+    the targets where another did not then go on by themselves: the largest value of each seed shows how far they
+    differ.
     """
 
     question: Question
@@ -174,7 +176,7 @@ class Search:
         return next(step for step in self.steps if step.value == value)
 
     def with_step(self, step: Step) -> "Search":
-        """The search after this step, which replaces an earlier one at its value."""
+        """Return the search after this step, which replaces an earlier one at its value."""
         tried = [each for each in self.tried if each.value != step.value]
         tried += [Tried(step.value, seed, repeat) for seed, repeat in enumerate(step.repeats)]
         return replace(self, tried=tuple(tried), verdicts={**self.verdicts, step.value: step.verdict})
@@ -219,19 +221,19 @@ class Search:
 
     @property
     def unmeasured(self) -> float | None:
-        """The value at which the search ended because it could not be measured; None where a smaller one above `holds`
-        failed: that is an answer without it."""
+        """The value at which the search ended because it could not be measured. None where a smaller one above `holds`
+        failed: then the answer does not depend on it."""
         value, breaks = self._above("invalid"), self.breaks
         return value if value is not None and (breaks is None or value < breaks) else None
 
     @property
     def undecided(self) -> list[float]:
-        """The values between `holds` and the smallest that failed that had too few turns to decide."""
+        """The values between `holds` and the smallest failed one that had too few turns to decide."""
         low, most = self.holds or 0, self.breaks or float("inf")
         return [s.value for s in self.steps if s.verdict == "undecided" and low < s.value < most]
 
     def _above(self, verdict: Outcome) -> float | None:
-        """The smallest value with this verdict above what holds."""
+        """Return the smallest value with this verdict above `holds`."""
         above = (s.value for s in self.steps if s.verdict == verdict and s.value > (self.holds or 0))
         return min(above, default=None)
 
@@ -261,7 +263,7 @@ class Search:
 
     @property
     def answer(self) -> str:
-        """What it found, in one sentence without its subject."""
+        """The finding, in one sentence without its subject."""
         amount, holds, breaks, unmeasured = self.question.amount, self.holds, self.breaks, self.unmeasured
         undecided = "".join(f"; {n:g}: {INCONCLUSIVE}" for n in self.undecided)
         if holds is None:
@@ -285,7 +287,7 @@ class Search:
         return f"can handle {amount(holds)}: {found}; at {breaks:g} {self._shortfall(breaks)}."
 
     def _shortfall(self, value: float) -> str:
-        """Which targets a value misses, or that it could not be measured."""
+        """Return which targets a value misses, or that it could not be measured."""
         step = self.step(value)
         missed = [
             i
@@ -299,7 +301,7 @@ class Search:
         return f"it could not be measured ({error})"
 
     def _values(self, step: Step, index: int, bound: bool) -> str:
-        """A target's median with its range."""
+        """Return a target's median with its range."""
         target = self.question.targets[index]
         known = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
         if not known:
@@ -312,8 +314,10 @@ class Search:
 
 
 def search(measure: Callable[[int, int], Step], question: Question) -> Search:
-    """Measure whole numbers until the largest that passes lies close below one that does not, or one cannot be
-    measured. `measure(n, k)` gives a number k times its repeats; it measures again only what could not be measured."""
+    """Measure whole numbers until the largest passing one lies close below a failing one, or one cannot be measured.
+
+    `measure(n, k)` measures a number k times its repeats; it measures again only repeats that could not be measured.
+    """
     found = Search(question)
     while (value := question.bounds.following(found.passed)) is not None:
         step = _measured(measure, int(value), 1)
@@ -336,7 +340,7 @@ def _measured(measure: Callable[[int, int], Step], n: int, times: int) -> Step:
 
 @dataclass(frozen=True)
 class Searches:
-    """One search for each engine and setting; of an endpoint one. `prices` of an hour and `watts`: of one GPU, by its
+    """One search for each engine and setting; of an endpoint one. `prices` per hour and `watts`: of one GPU, by its
     name, as the user gave them."""
 
     question: Question
@@ -350,7 +354,7 @@ class Searches:
         return {each.repeat.point for one in self.searched for each in one.tried}
 
     def as_dict(self) -> dict[str, Any]:
-        """For search.json."""
+        """Return the content of search.json."""
         question = asdict(self.question)
         return {
             "schema_version": 2,
@@ -399,7 +403,7 @@ class Searches:
 
 
 def _of_capacity(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of capacity.json in the form of search.json."""
+    """Return the content of capacity.json in the form of search.json."""
     steps = data["steps"]
     tried = [
         {"value": step["sessions"], "seed": seed, **repeat}
@@ -416,8 +420,8 @@ def _of_capacity(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_searches(folder: Path, measured: Iterable[str]) -> Searches | None:
-    """The searches of a results directory; None where none was made, or another run into the same directory came after
-    them. `measured`: ids of its points. UserError for a damaged file."""
+    """Return the searches of a results directory; None where there are none, or another run into the same directory
+    came after them. `measured`: ids of its points. UserError for a damaged file."""
     path = next((path for name in (SEARCH, *EARLIER_NAMES) if (path := folder / name).is_file()), None)
     if path is None:
         return None

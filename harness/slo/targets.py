@@ -53,7 +53,7 @@ class Target:
     bound: float
 
     def met(self, value: float | None) -> bool:
-        """A missing value meets nothing."""
+        """Return whether the value meets the target; a missing value meets nothing."""
         if value is None or math.isnan(value):
             return False
         return value <= self.bound if self.op == "<=" else value >= self.bound
@@ -65,24 +65,24 @@ class Target:
         return f"{_SIGN[self.op]} {factor * self.bound:,.6g}{unit and f' {unit}'}"
 
     def __str__(self) -> str:
-        """Names it as people say it: P90 TTFP ≤ 800 ms."""
+        """Name it as people say it: P90 TTFP ≤ 800 ms."""
         return f"{name_of(self.metric)} {self.asked}"
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """One measured run: the value of each target's metric, in their order, and why it does not count, if so."""
+    """One measured run: the value of each target's metric, in their order, and the reason if it does not count."""
 
     point: str
     values: tuple[float | None, ...]
     error: str = ""
 
     def meets(self, targets: Sequence[Target]) -> bool:
-        """Whether it was measured and meets every target."""
+        """Return whether it was measured and meets every target."""
         return not self.error and all(t.met(v) for t, v in zip(targets, self.values, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. Infinite values, of turns that failed, are written as the string "inf"."""
+        """Return it for JSON. Infinite values, of failed turns, are written as the string "inf"."""
         values = ["inf" if v is not None and math.isinf(v) else v for v in self.values]
         return {"point": self.point, "values": values, "error": self.error}
 
@@ -94,8 +94,8 @@ class Repeat:
 
 
 def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
-    """Targets as in `ttfp_p90<=800ms continuity>=95%`; UserError for what is none, the wrong way round, in a unit that
-    the metric has not, or bare where it cannot be meant."""
+    """Parse targets as in `ttfp_p90<=800ms continuity>=95%`. UserError for an unknown metric, the wrong direction, a
+    unit that the metric does not have, or an implausible bare number."""
     left = _TARGET.sub("", text).replace(",", " ").strip()
     found = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
     if left or not found:
@@ -108,7 +108,7 @@ def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
 
 @dataclass(frozen=True)
 class _Written:
-    """A target as it was written; `odd`: letters that are no unit of ours."""
+    """A target as it was written; `odd`: letters that are not a unit of ours."""
 
     option: str
     name: str
@@ -121,7 +121,7 @@ class _Written:
         return f"{self.option} {self.name}{self.op}{self.digits}{self.unit}{self.odd}"
 
     def like(self, bound: str) -> str:
-        """The same target with another bound."""
+        """Return the same target with another bound."""
         return f"{self.name}{self.op}{bound}"
 
 
@@ -164,7 +164,7 @@ def _unknown(written: _Written) -> UserError:
 
 
 def _bound(written: _Written, metric: str) -> float:
-    """The bound in the metric's own unit; UserError where that cannot be told, or cannot be met."""
+    """Return the bound in the metric's own unit. UserError where the unit is ambiguous, or no value can meet it."""
     try:
         number = float(written.digits)
     except ValueError:
@@ -216,7 +216,8 @@ def _seconds(written: _Written, number: float) -> float:
 
 
 def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
-    """A metric as a target judges it: percentiles and means take turns without a value for infinitely late ones."""
+    """Return a metric as a target judges it: in percentiles and means, turns without a value count as infinitely
+    late."""
     found = metrics.get(metric)
     if found is None:
         return None
@@ -225,8 +226,8 @@ def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: p
 
 
 def statistic_of(metric: str, values: np.ndarray) -> float | None:
-    """The percentile, by linear interpolation, or the mean that `metric` names, of values of which some may be
-    infinite; None of none."""
+    """Return the percentile, by linear interpolation, or the mean that `metric` names. Values may be infinite; None of
+    none."""
     statistic = metric.rpartition("_")[2]
     if not values.size:
         return None
@@ -239,7 +240,7 @@ def statistic_of(metric: str, values: np.ndarray) -> float | None:
 
 
 def is_sampled(metric: str) -> bool:
-    """Whether it is a percentile or a mean over turns."""
+    """Return whether it is a percentile or a mean over turns."""
     family, _, statistic = metric.rpartition("_")
     distribution = DISTRIBUTIONS.get(family)
     if distribution is not None:
@@ -270,7 +271,7 @@ def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
 
 
 def name_of(metric: str) -> str:
-    """Names it as people say it: P90 TTFP."""
+    """Return its name as people say it: P90 TTFP."""
     family, _, statistic = metric.rpartition("_")
     said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
     if statistic == "mean" or re.fullmatch(r"p\d+", statistic):
@@ -279,13 +280,13 @@ def name_of(metric: str) -> str:
 
 
 def is_share(metric: str) -> bool:
-    """Whether it is a share of something, which people say in %."""
+    """Return whether it is a share, which people say in %."""
     meaning = definition(metric)
     return meaning.unit == "1" and ("share" in meaning.definition or "ratio" in metric)
 
 
 def scale(metric: str) -> tuple[float, str]:
-    """The factor from its own unit to the one in which tables show it, and that unit; empty where it has none."""
+    """Return the factor from its own unit to the unit of tables, and that unit; empty where it has none."""
     unit = definition(metric).unit
     if is_share(metric):
         return 100.0, "%"
@@ -295,7 +296,7 @@ def scale(metric: str) -> tuple[float, str]:
 
 
 def number(metric: str, value: float, unit: bool = True) -> str:
-    """A value of a metric with its unit."""
+    """Return a value of a metric with its unit."""
     if math.isinf(value):
         return "∞"
     factor, name = scale(metric)

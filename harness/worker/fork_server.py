@@ -25,11 +25,9 @@ _servers: dict[Path | None, Any] = {None: _usual}
 
 @contextmanager
 def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
-    """Let `multiprocessing` fork from the server whose path begins with `folder`, for the time of this context.
-
-    The server runs then. `environment`: variables for the server as it starts, that path included. Without a folder it
-    is the usual server.
-    """
+    """Let `multiprocessing` fork from the server whose path begins with `folder`, for the time of this context, in
+    which the server runs. `environment`: variables for the server at its start, that path included. Without a folder it
+    is the usual server."""
     if folder is None:
         _ensure_running(_usual)
         yield
@@ -55,7 +53,7 @@ def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[N
 
 
 def _ensure_running(server: Any) -> None:
-    """Start it, unless it runs. Ctrl-C reaches the whole terminal group, and is not to end it half imported."""
+    """Start it unless it runs. Ctrl-C reaches the whole terminal group and must not end it half imported."""
     resource_tracker.ensure_running()  # it would lift the mask
     os.environ[_COMMAND] = str(os.getpid())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -67,7 +65,7 @@ def _ensure_running(server: Any) -> None:
 
 
 def was_lost() -> bool:
-    """Whether a server that was started has ended since, with all that it had forked."""
+    """Return whether a started server has ended since, with everything forked from it."""
     return any(
         os.waitid(os.P_PID, server._forkserver_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         for server in _servers.values()

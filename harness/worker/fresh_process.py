@@ -16,16 +16,16 @@ Show = Callable[[str, int, int], None]
 
 
 class FreshProcessFailed(RuntimeError):
-    """The work failed for no mistake of the user's; the message is its traceback, or how its process ended."""
+    """A failure of the work that is not the user's mistake. The message is its traceback, or how its process ended."""
 
 
 def in_fresh_process(
     log: Path, work: Callable[..., Result], *arguments: Any, show: Show | None = None
 ) -> Result:
-    """`work(*arguments)` in a spawned process; what it prints goes to `log`. With `show`, `work` is called with a
-    `Show` as its last argument, which shows what it does.
+    """Run `work(*arguments)` in a spawned process; its output goes to `log`.
 
-    UserError where it says that the machine cannot do it, else FreshProcessFailed.
+    With `show`, `work` gets a `Show` as its last argument, for progress. UserError where it says that the machine
+    cannot do it, else FreshProcessFailed.
     """
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)

@@ -45,10 +45,9 @@ def run_point(
     environment: dict[str, Any],
     share: point_progress.Share | None,
 ) -> None:
-    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1. `share` is
-    told how much of it is done.
+    """Measure `point` and publish its record: the entry of a worker. On an exception leave a log and exit 1.
 
-    Without room for them it leaves nothing and exits with `NO_ROOM`.
+    `share` gets the share done. Without room for a record it leaves nothing and exits with `NO_ROOM`.
     """
     die_with_starter()
     if share is not None:
@@ -110,5 +109,5 @@ def send_output_to(log: Path) -> None:
 
 
 def _fork_server_pid() -> int | None:
-    """None in a spawned process."""
+    """Return the fork server's process; None in a spawned process."""
     return None if os.getpid() == SERVER_PID else SERVER_PID

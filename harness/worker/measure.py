@@ -17,11 +17,11 @@ from harness.records.record import InvalidPoint, Measurement
 
 
 def measure(point: Point, folder: Path | None = None) -> Measurement:
-    """Replay `point` in this process, which must have served nothing before. `folder`: of its record, where the log of
-    a long run goes while it runs.
+    """Replay `point` in this process, which must have served nothing before.
 
-    ValueError as `Point.trace` says. InvalidPoint when the users acted late, which only happens on the wall clock. On
-    device sockets the server and the users have processes of their own.
+    `folder`: of its record, where the log of a long run goes while it runs. ValueError as `Point.trace` says.
+    InvalidPoint when the users acted late, which only happens on the wall clock. On device sockets the server and the
+    users have processes of their own.
     """
     if point.device == "sockets":
         from harness.live.run.measure_live import measure_sockets  # needs the libraries of live runs
@@ -63,7 +63,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
 
 
 def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:
-    """InvalidPoint when a tenth of the turns was sent later than `limit_s`; in virtual time nobody is late."""
+    """Raise InvalidPoint when a tenth of the turns was sent later than `limit_s`; in virtual time no send is late."""
     known = lags_s[~np.isnan(lags_s)]
     lag_s = np.quantile(known, 0.9) if known.size else 0.0
     if lag_s > limit_s:

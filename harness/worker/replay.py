@@ -40,11 +40,9 @@ _REPLAYS = count()
 
 @dataclass
 class Replay:
-    """The results of a replay.
-
-    `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker; `cost` in wall time. `said`:
-    session, frame and token ids of answers to workload questions, where a model on a real device heard it.
-    """
+    """The results of a replay. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
+    `cost` in wall time. `said`: session, frame and token ids of answers to workload questions, if a model on a real
+    device heard them."""
 
     log: EventLog
     run_end_s: float
@@ -66,10 +64,9 @@ def replay(
     point: Point, trace: Trace, arrange: Callable[[Any], None] | None = None, folder: Path | None = None
 ) -> Replay:
     """Play `trace`, which is the point's own, against a fresh server: in virtual time, or on a real device as long as
-    it takes.
-    RuntimeError where the point is to run on another vLLM than this process has loaded.
+    it takes. RuntimeError where the point needs another vLLM than the loaded one.
 
-    `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
+    `arrange` is called with the server when it is warm and serves nothing yet, to watch its devices or replace them.
     `folder`: for the log of a long run.
     """
     setup = point.setup
@@ -112,7 +109,7 @@ def replay(
 
 
 async def _serve(server: Serving, setup: Setup, trace: Trace, log: EventLog) -> float:
-    """Until the last user has gone; returns when that was. Raises what an engine or a user failed with."""
+    """Serve until the last user has gone; return when that was, s. Raises the exception of an engine or a user."""
 
     async def population() -> None:
         replicas = setup.kind.replicas(server.gateway.deployment, trace)
@@ -132,7 +129,8 @@ async def _serve(server: Serving, setup: Setup, trace: Trace, log: EventLog) -> 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """The event loop makes no cycles worth collecting; collections would only add noise to the timings."""
+    """Stop garbage collection: the event loop makes no cycles worth collecting, and collections would add noise to the
+    timings."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -143,7 +141,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _of_process() -> dict[str, Any]:
-    """Which process this is, and what it has done before."""
+    """Return the identity of this process, and what it has done before."""
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
@@ -165,7 +163,7 @@ def _before(server: Serving) -> dict[str, int]:
 
 
 def _cost(server: Serving, run_end_s: float, resident_kb: float) -> dict[str, Any]:
-    """`resident_kb`: memory of the process before."""
+    """Return the cost of the run. `resident_kb`: memory of the process before."""
     seconds = np.concatenate([np.asarray(e.scheduler.evictions.seconds) for e in server.engines])
     return {
         "simulated_s": run_end_s,

@@ -53,7 +53,8 @@ def release_of(given: str) -> str:
 
 
 def source(version: str) -> Path:
-    """The folder of a release's source distribution, vLLM's own tests included. UserError if it is not to be had."""
+    """Return the folder of a release's source distribution, vLLM's own tests included. UserError if it is not
+    available."""
     if not RELEASE.fullmatch(version):
         raise UserError(f"vLLM {version!r} is no release; give one such as 0.33.0.")
     folder = _cache() / version
@@ -82,10 +83,8 @@ def source(version: str) -> Path:
 
 
 def python_path(release: str) -> Path:
-    """The folder to put first on the path of a process that is to run on `release`, see `release_of`.
-
-    It holds vLLM's Python from there and the binaries of the vLLM that is installed. UserError in one sentence.
-    """
+    """Return the folder to put first on the path of a process that runs on `release`, see `release_of`. It holds that
+    vLLM's Python and the binaries of the installed vLLM. UserError in one sentence."""
     found = source(release)
     if not (found / _SCHEDULER).exists():
         raise UserError(f"vLLM {release} has no {_SCHEDULER}, which replays run on; give a newer release.")
@@ -116,7 +115,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def check(releases: Iterable[str]) -> None:
-    """UserError where the adapter misses something of one of them, by its name."""
+    """Raise UserError where the adapter misses something of one of them, by its name."""
     for release in sorted(set(releases)):
         tried = subprocess.run(
             [sys.executable, "-P", "-c", _ADAPTER],
@@ -131,7 +130,7 @@ def check(releases: Iterable[str]) -> None:
 
 
 def check_loaded(release: str | None) -> None:
-    """RuntimeError unless the vLLM of this process is `release`; None: whatever it is."""
+    """Raise RuntimeError unless the vLLM of this process is `release`; None: any."""
     spec = find_spec("vllm")
     place = Path((spec and spec.origin) or "").parent.parent.name
     if release is not None and not place.startswith(_prefix(release)):
@@ -153,7 +152,7 @@ def _prefix(release: str) -> str:
 
 
 def _copied(found: Path, made: Path) -> Path:
-    """`found`'s Python, and what stands beside it but binaries, in the new folder `made`."""
+    """Copy `found`'s Python, and the files next to it except binaries, to the new folder `made`."""
     ignored = shutil.ignore_patterns("__pycache__", *(f"*{suffix}" for suffix in _LEFT_OUT))
     shutil.copytree(found / "vllm", made / "vllm", ignore=ignored)
     return made
@@ -180,7 +179,7 @@ def _cache() -> Path:
 
 
 def _move(made: Path, folder: Path) -> None:
-    """Publish a folder at once; another process may have been faster, with the same."""
+    """Publish a folder at once; another process may have published the same before."""
     try:
         os.replace(made, folder)
     except OSError:
