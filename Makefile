@@ -46,6 +46,7 @@ perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the shar
 	$(BIN)/python -m tests.perf.replays
 	$(BIN)/python -m tests.perf.evictions
 	$(BIN)/python -m tests.perf.overhead
+	$(BIN)/python -m tools.peers
 	$(BIN)/python -m tests.selftest.quality --quick
 
 conformance: $(VENV)/.ready  ## run vLLM's own tests of its scheduler with ours in its place (ARGS="--release 0.33.0")
