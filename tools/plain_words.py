@@ -18,7 +18,6 @@ STYLE = ROOT / "docs" / "style.md"
 PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 
 EXCEPTIONS: tuple[str, ...] = (
-    "docs/extend.md",
     "docs/papers/",
     "docs/performance.md",
     "reports/",
