@@ -79,14 +79,14 @@ class Served:
         return make_trace(self.workload, self.params, self.seed)
 
     def point(self, trace: Trace, device: str = "virtual") -> Point:
-        """Where `trace` is served, on its own or with arrivals of another run."""
+        """Return a point that serves `trace`, its own or one with arrivals of another run."""
         return point_of(trace, ENGINE, server={"deployment": self.deployment}, seed=self.seed, device=device)
 
 
 @dataclass(frozen=True)
 class RealRun:
-    """`requests`: `agreement.by_turn`. `late_s`, by session: how much later than scheduled a request was in the
-    stage's queue. `steps`: the loop's log; `costs`: `step_costs`. `canaries`: begin_s, end_s, seconds (of the
+    """A real run. `requests`: `agreement.by_turn`. `late_s`, by session: how much later than scheduled a request was in
+    the stage's queue. `steps`: the loop's log; `costs`: `step_costs`. `canaries`: begin_s, end_s, seconds (of the
     kernel). `cost`: of the replay, wall time."""
 
     requests: pd.DataFrame
@@ -105,7 +105,7 @@ class VirtualRun:
 
 
 def serve_real(served: Served, device: str) -> RealRun:
-    """Serve it in this process, which should have served nothing before, and watch every step."""
+    """Serve it in this process, which should have served nothing before, and record every step."""
     from engines.devices.watched import Canary, WatchedDevice
     from harness.worker.replay import replay
 
@@ -134,10 +134,8 @@ def serve_virtual(
     canary_s: Callable[[float], float] | None,
     late_s: np.ndarray | None = None,
 ) -> VirtualRun:
-    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.watched`).
-
-    `late_s`, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
-    """
+    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.watched`). `late_s`, by session:
+    delay of requests behind the schedule; latencies still count from the schedule."""
     from engines.devices.watched import ChargedDevice
     from harness.worker.replay import replay
 
@@ -154,7 +152,8 @@ def serve_virtual(
 
 
 def _requests(events: Any, trace: Trace) -> pd.DataFrame:
-    """`agreement.by_turn`, from the trace's schedule: in the log a typed turn begins when its client gets to it."""
+    """Return `agreement.by_turn`, from the trace's schedule: in the log a typed turn begins when its client reaches
+    it."""
     turns = pd.DataFrame(trace.columns())
     table = request_table(events.to_pandas(), turns)
     table["e2e_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
@@ -163,7 +162,8 @@ def _requests(events: Any, trace: Trace) -> pd.DataFrame:
 
 
 def _late_s(events: pd.DataFrame, trace: Trace) -> np.ndarray:
-    """Seconds, by session, from when its request was due in the stage's queue, by the trace, to when it was there."""
+    """Return by session the seconds from when its request was due in the stage's queue, by the trace, to its arrival
+    there."""
     arrived = events[events["kind"].astype(str) == "arrive"]
     planned = pd.DataFrame(trace.columns())
     due_s = np.asarray(planned["arrival_s"] + planned["network_s"])
@@ -185,7 +185,7 @@ def _later(trace: Trace, late_s: np.ndarray) -> Trace:
 
 
 def _decoder(server: Any) -> Decoder:
-    """Return the decoder of the only stage, which is the one compared."""
+    """Return the decoder of the only stage, which is compared."""
     deployment = server.gateway.deployment
     return deployment.stages[deployment.entry].decoder
 
@@ -222,10 +222,10 @@ def fidelity(
     quick: bool = False,
     show: Show = lambda what, done, total: None,
 ) -> Report:
-    """Measure and judge it all, and store report and tables in `out` (default: results/fidelity/DEVICE).
+    """Measure and judge both runs, and store report and tables in `out` (default: results/fidelity/DEVICE).
 
-    `requests.parquet`: a row for each load, run, and request, latencies by source. `drift.parquet`: steps and
-    canaries over time. UserError when this machine cannot run it.
+    `requests.parquet`: a row for each load, run, and request, latencies by source. `drift.parquet`: steps and canaries
+    over time. UserError when this machine cannot run it.
     """
     begun = time.perf_counter()
     out = out or Path("results") / "fidelity" / device
@@ -269,7 +269,7 @@ def fidelity(
 
 @dataclass(frozen=True)
 class _Real:
-    """`loads`: share of capacity, trace and both runs. `parts`: of the whole, for progress."""
+    """The real runs. `loads`: share of capacity, trace and both runs. `parts`: of the whole, for progress."""
 
     capacity: float
     loads: list[tuple[float, Served, list[RealRun]]]
@@ -296,7 +296,7 @@ def _check(device: str, deployment: str) -> None:
 
 
 def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show) -> _Real:
-    """Capacity first, then every load twice, one process after the other."""
+    """Serve the capacity run first, then every load twice, one process after the other."""
     total = 2 + 2 * len(LOADS[quick])
     show("capacity", 0, total)
     served = _deployment(deployment)
@@ -318,8 +318,8 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
 
 
 def capacity(run: RealRun, served: Served) -> float:
-    """Requests/s that a saturated run sustains: tokens sampled a second while max_num_seqs ran and more requests
-    waited, over the mean tokens of a reply. ValueError when that never was so."""
+    """Return the requests/s that a saturated run sustains: tokens sampled per second while max_num_seqs ran and more
+    requests waited, over the mean tokens of a reply. ValueError when that never was so."""
     running, waiting, begun_s = (np.asarray(run.steps[name]) for name in ("running", "waiting", "t_s"))
     full = np.flatnonzero((waiting > 0) & (running == running.max()))
     if len(full) < 2:
@@ -333,7 +333,7 @@ def capacity(run: RealRun, served: Served) -> float:
 def _compare_all(
     real: list[tuple[float, Served, list[RealRun]]], profile: Profile | None
 ) -> tuple[list[Load], pd.DataFrame, pd.DataFrame]:
-    """Every load judged, with the two tables that are stored."""
+    """Return every load judged, with the two tables that are stored."""
     loads, requests, drift = [], [], []
     for share, served, runs in real:
         load, latencies = _compare(share, served, runs, profile)
@@ -439,7 +439,8 @@ def _latencies(requests: pd.DataFrame, index: int, source: str) -> pd.DataFrame:
 
 
 def _drift(run: RealRun, first: StepTime) -> pd.DataFrame:
-    """Over time (at_s): steps over the fit to the first run (kind "steps") and the canary's seconds (kind "canary")."""
+    """Return over time (at_s) steps over the fit to the first run (kind "steps") and the canary's seconds (kind
+    "canary")."""
     drift = Drift(run.costs, first)
     times = run.canaries["begin_s"]
     steps = pd.DataFrame({"kind": "steps", "at_s": times, "value": [drift(at_s) for at_s in times]})

@@ -82,7 +82,7 @@ class Canary(_Part):
 
 
 def by_turn(table: pd.DataFrame) -> pd.DataFrame:
-    """The completed turns of a request table, a row each, with the columns tpot, e2e and ttft in s."""
+    """Return the completed turns of a request table, a row each, with the columns tpot, e2e and ttft in s."""
     done = table[table["status"] == "completed"]
     index = pd.MultiIndex.from_arrays([done["session"], done["turn"]])
     columns = {name: np.asarray(done[column], float) for name, column in LATENCIES.items()}
@@ -92,7 +92,7 @@ def by_turn(table: pd.DataFrame) -> pd.DataFrame:
 def agreement(
     reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int
 ) -> Agreement:
-    """Compares two tables of `by_turn` of the same trace. ValueError when no request has both, or one ran no step."""
+    """Compare two tables of `by_turn` of the same trace. ValueError when no request is in both, or one ran no step."""
     both = reference.index.intersection(other.index)
     if both.empty or not reference_steps:
         raise ValueError("the two runs have no completed request in common")
@@ -109,7 +109,7 @@ def agreement(
 
 
 def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> Canary:
-    """From its single measurements in a run that took `run_s`. ValueError when there is none."""
+    """Return the canary of its single measurements in a run of `run_s`. ValueError when there is none."""
     if not len(at_s):
         raise ValueError("the canary never ran")
     values = np.asarray(seconds, float)[np.argsort(at_s, kind="stable")]
@@ -123,7 +123,7 @@ def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> 
 
 
 def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
-    """Every one of them has to keep every limit."""
+    """Return the verdict: every run must keep every limit."""
     broken = []
     for number, one in enumerate(agreements, start=1):
         for latency in GATED:
@@ -149,7 +149,7 @@ def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
 
 
 def moved(noise: Agreement, canary: float) -> dict[str, float]:
-    """By how much the machine differed between two runs, by what shows it. `canary`: later over earlier median."""
+    """Return how much the machine differed between two runs, by evidence. `canary`: later over earlier median."""
     return {
         "TPOT of single requests, real against real": noise.tpot.median,
         "median TPOT, real against real": abs(noise.tpot.aggregate_p50),
@@ -158,7 +158,8 @@ def moved(noise: Agreement, canary: float) -> dict[str, float]:
 
 
 def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, float]) -> Verdict:
-    """Void beside too much `movement` (`moved`), however small the error; then judged by median TPOT error."""
+    """Return the verdict: void with too much `movement` (`moved`), however small the error; then by median TPOT
+    error."""
     worst = max(predictions, key=lambda one: one.tpot.median)
     error = worst.tpot.median
     said = f"TPOT error {percent(error)} (P90 {percent(worst.tpot.p90)}, P50 {100 * worst.tpot.aggregate_p50:+.1f} %)"
@@ -209,8 +210,8 @@ REPORT, REQUESTS, DRIFT, LOG = "fidelity.json", "requests.parquet", "drift.parqu
 
 
 class RunFacts(_Part):
-    """One real run. `host_share`: of its step costs that lies outside the device. `late_*`: of its requests, from
-    when they were due in the queue to when they were there."""
+    """One real run. `host_share`: share of its step costs outside the device. `late_*`: delay of its requests, from
+    when they were due in the queue to their arrival."""
 
     seconds: float
     steps: int
@@ -225,8 +226,8 @@ class RunFacts(_Part):
 
 
 class Mechanics(_Part):
-    """`matched`: share of virtual steps that were charged a logged step of the same counts. `scheduled`: shown and
-    not judged, with the scheduled arrivals."""
+    """Agreement with the run's own step costs. `matched`: share of virtual steps that were charged a logged step of the
+    same counts. `scheduled`: with the scheduled arrivals; shown, not judged."""
 
     agreement: Agreement
     matched: float
@@ -245,7 +246,7 @@ class Prediction(_Part):
 
 
 class Load(_Part):
-    """One load; lists are by real run. `canary_moved`: its median in the second run over that in the first."""
+    """One load; lists are by real run. `canary_moved`: median of the second run over that of the first."""
 
     share: float
     rate: float
@@ -281,7 +282,7 @@ class Report(_Part):
 
     @property
     def passed(self) -> bool:
-        """Whether mechanics passed at every load: what the exit status says."""
+        """True where mechanics passed at every load, which the exit status reports."""
         return all(load.verdicts["mechanics"].result == "pass" for load in self.loads)
 
 
@@ -298,8 +299,8 @@ def load_report(folder: Path) -> Report:
 
 
 def load_tables(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`requests.parquet`: load, run, source, session, turn, tpot, e2e, ttft (s). `drift.parquet`: load, run, kind,
-    at_s, value. UserError when one is missing or damaged."""
+    """Return `requests.parquet`: load, run, source, session, turn, tpot, e2e, ttft (s), and `drift.parquet`: load, run,
+    kind, at_s, value. UserError when one is missing or damaged."""
     try:
         return pd.read_parquet(folder / REQUESTS), pd.read_parquet(folder / DRIFT)
     except (OSError, ValueError):

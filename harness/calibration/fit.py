@@ -43,10 +43,8 @@ of a quiet run, 18 % of one beside four other busy processes [measured, two shar
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured step: the grid cell it belongs to, what it held, and how long it took (s).
-
-    `at_s`: when, since the measurement began. `canary_s`: what the canary kernel took just before.
-    """
+    """One measured step: its grid cell, its content, and its time (s). `at_s`: since the measurement began. `canary_s`:
+    time of the canary kernel just before."""
 
     cell: Hashable
     totals: Totals
@@ -56,14 +54,12 @@ class Sample:
 
 
 class TooFewSteps(ValueError):
-    """Too few different steps were measured to fit and to hold some out."""
+    """The error of a fit with too few different steps to hold some out."""
 
 
 def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
-    """The steps (in the order of time) before and after which the canary was quick, and which were not stalled.
-
-    All of them where these are too few for a fit: then the errors say that the machine was never quiet.
-    """
+    """Return the steps (in the order of time) between quick canaries that were not stalled. All steps if these are too
+    few for a fit: then the errors show that the machine was never quiet."""
     loud = LOUD * float(np.quantile([sample.canary_s for sample in samples], 0.25))
     after = [*(sample.canary_s for sample in samples[1:]), samples[-1].canary_s]
     for i in range(len(samples) - 2, -1, -1):
@@ -77,7 +73,7 @@ def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def knots(samples: Sequence[Sample]) -> tuple[int, ...]:
-    """Where the slope over tokens may change: powers of four with measured steps on both sides."""
+    """Return where the slope over tokens may change: powers of four with measured steps on both sides."""
     largest = max(sample.totals.tokens for sample in samples)
     found, knot = [], FIRST_KNOT
     while knot * 2 <= largest:
@@ -87,7 +83,7 @@ def knots(samples: Sequence[Sample]) -> tuple[int, ...]:
 
 
 def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
-    """Coefficients in s per unit of each term, none negative, with sum(predicted) = sum(measured)."""
+    """Return coefficients in s per unit of each term, none negative, with sum(predicted) = sum(measured)."""
     medians = _cell_medians(samples)
     measured = np.array([seconds for _, seconds in medians])
     design = design_of([total for total, _ in medians], names)
@@ -98,13 +94,13 @@ def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
 
 
 def predict(samples: Sequence[Sample], coefficients: dict[str, float]) -> np.ndarray:
-    """Seconds of each sample's step by the model."""
+    """Return the seconds of each sample's step by the model."""
     values = np.array(list(coefficients.values()))
     return design_of([sample.totals for sample in samples], list(coefficients)) @ values
 
 
 def held_out(samples: Sequence[Sample], names: Sequence[str]) -> np.ndarray:
-    """Predicted seconds of each sample by a fit on the cells of the other folds."""
+    """Return the predicted seconds of each sample by a fit on the cells of the other folds."""
     cells = list(dict.fromkeys(sample.cell for sample in samples))
     if len(cells) < _least_cells(names):
         raise TooFewSteps(
@@ -125,7 +121,7 @@ def _least_cells(names: Sequence[str]) -> int:
 
 
 def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> StageProfile:
-    """Both forms, the better of them in use. TooFewSteps when there is nothing to hold out."""
+    """Fit both forms; the better one is used. TooFewSteps when there is nothing to hold out."""
     every, samples = samples, undisturbed(samples)
     forms = {form: _fitted(samples, terms(form, knots(samples))) for form in FORMS}
     form = SEGMENTED if forms[SEGMENTED].held_out.median < forms[CONSERVE].held_out.median else CONSERVE
@@ -149,7 +145,7 @@ def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> S
 
 
 def _ratio(samples: Sequence[Sample], form: FittedForm) -> np.ndarray:
-    """Measured over predicted."""
+    """Return measured over predicted."""
     return np.array([sample.seconds for sample in samples]) / predict(samples, form.coefficients)
 
 
@@ -183,7 +179,7 @@ def _error(predicted: np.ndarray, measured: np.ndarray) -> Error:
 
 
 def _spread(samples: Sequence[Sample], values: np.ndarray) -> float:
-    """P90 over P10, less one, of the medians of successive stretches of time."""
+    """Return P90 over P10, less one, of the medians of successive stretches of time."""
     order = np.argsort([sample.at_s for sample in samples], kind="stable")
     medians = [float(np.median(values[part])) for part in np.array_split(order, SPANS) if len(part)]
     low, high = np.quantile(medians, [0.1, 0.9]).tolist()
@@ -191,7 +187,7 @@ def _spread(samples: Sequence[Sample], values: np.ndarray) -> float:
 
 
 def _cell_medians(samples: Sequence[Sample]) -> list[tuple[Totals, float]]:
-    """One step for each cell: the median time, and the means of what its repetitions held."""
+    """Return one step for each cell: the median time, and the mean content of its repetitions."""
     cells: dict[Hashable, list[Sample]] = defaultdict(list)
     for sample in samples:
         cells[sample.cell].append(sample)
@@ -219,10 +215,11 @@ CONTENT_WEIGHT, UNLIKE_S = 20.0, 1e-4
 
 
 def step_costs(steps: pd.DataFrame, seen: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
-    """One row a step: begin_s, end_s, seconds (canary left out), device_s (hand-over to tokens) and its `TOTALS`.
+    """Return one row a step: begin_s, end_s, seconds (canary left out), device_s (hand-over to tokens) and its
+    `TOTALS`.
 
-    `steps`: a run's step table (`harness.events.log`) of one stage. `seen`: begin_s, end_s and `TOTALS` of its steps
-    at the device. `canaries`: begin_s, end_s. ValueError when the two logs are not of the same steps.
+    `steps`: a run's step table (`harness.events.log`) of one stage. `seen`: begin_s, end_s and `TOTALS` of its steps at
+    the device. `canaries`: begin_s, end_s. ValueError when the two logs are not of the same steps.
     """
     ran = steps[steps["requests"] > 0].reset_index(drop=True)
     if not np.array_equal(np.asarray(ran["requests"]), np.asarray(seen["requests"])):
@@ -246,9 +243,9 @@ def step_costs(steps: pd.DataFrame, seen: pd.DataFrame, canaries: pd.DataFrame) 
 
 
 def fit_costs(costs: pd.DataFrame) -> StepTime:
-    """The segmented form fitted to a run's own steps; the sum of its predictions is the sum measured.
+    """Fit the segmented form to a run's own steps; the sum of its predictions is the sum measured.
 
-    Steps of about the same content (eight to a doubling) are one cell, of which the fit takes the median.
+    Steps of about the same content (eight to a doubling) are one cell, and the fit uses its median.
     """
     values = costs[list(TOTALS)].to_numpy(float)
     cells = np.round(8 * np.log2(1 + values[:, [0, 1, 4]])).astype(int).tolist()
@@ -262,12 +259,12 @@ def fit_costs(costs: pd.DataFrame) -> StepTime:
 
 
 def predicted(costs: pd.DataFrame, model: StepTime) -> np.ndarray:
-    """Seconds of each of the run's steps by `model`."""
+    """Return the seconds of each of the run's steps by `model`."""
     return np.array([model.seconds(Totals(*held)) for held in costs[list(TOTALS)].to_numpy(float).tolist()])
 
 
 class Drift:
-    """How much slower than `model` the run was around a time: measured over predicted, within `WINDOW_S`."""
+    """Slowness of the run over `model` around a time: measured over predicted, within `WINDOW_S`."""
 
     def __init__(self, costs: pd.DataFrame, model: StepTime) -> None:
         self._at_s = costs["begin_s"].to_numpy()
@@ -285,10 +282,11 @@ class Drift:
 
 class OwnCosts:
     """Charges the run's own costs, each once: of the step nearest in time and in content, plus the difference that
-    `model` sees between the two contents, times the drift.
+    `model` predicts between the two contents, times the drift.
 
-    Virtual and real steps hold the same until a request joins one step earlier or later; then the difference is small
-    and a stall of the machine in that step stays in. With nothing left within `WINDOW_S`: the model times the drift.
+    Virtual and real steps have the same content until a request joins one step earlier or later; then the difference is
+    small and a stall of the machine in that step stays in. If no step within `WINDOW_S` remains: the model times the
+    drift.
     """
 
     def __init__(self, costs: pd.DataFrame, model: StepTime) -> None:

@@ -42,7 +42,7 @@ POOL_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Group:
-    """Decodes that stay while prefill chunks come and go. `context`: tokens each decode has on average."""
+    """Decodes that stay while prefill chunks come and go. `context`: mean tokens of each decode."""
 
     decodes: int
     context: int
@@ -78,10 +78,10 @@ def limits_of(engine: StageEngine, max_model_len: int) -> Limits:
 
 
 def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]:
-    """Groups of decodes, none among them, each with the chunks that are added to it; None: decodes alone.
+    """Yield groups of decodes, one without decodes among them, each with its chunks; None: decodes alone.
 
-    Batches double up to one below max_num_seqs, contexts and chunks grow geometrically. Every group meets each size of
-    chunk once; how much of its prompt is cached already, and whether it ends, changes from group to group.
+    Batches double up to one below max_num_seqs, contexts and chunks grow geometrically. Every group has each size of
+    chunk once; the cached part of its prompt, and whether it ends, change from group to group.
     """
     longest = int((limits.max_model_len - GROWTH) / 1.25)
     batches = _geometric(1, limits.max_num_seqs - 1, 4 if quick else 2)
@@ -108,7 +108,7 @@ def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]
 
 
 def _geometric(first: int, last: int, ratio: float) -> list[int]:
-    """Whole numbers from `first` to `last`, each about `ratio` times the one before."""
+    """Return whole numbers from `first` to `last`, each about `ratio` times the one before."""
     if last < first:
         return []
     steps = max(1, round(np.log(last / first) / np.log(ratio))) if last > first else 0
@@ -120,7 +120,7 @@ Script = Generator[Plan, StageView, StageView]
 
 
 class Tap:
-    """A device that remembers the last step it ran: its rows, when it ended (s), and whether rows were dropped."""
+    """A device that remembers its last step: its rows, when it ended (s), and whether rows were dropped."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -144,7 +144,7 @@ class Tap:
 
 
 class _Nobody:
-    """A client that does nothing with what it receives."""
+    """A client that ignores everything it receives."""
 
     def text(self, turn: int, tokens: int) -> None: ...
 
@@ -154,9 +154,9 @@ class _Nobody:
 
 
 class Driver:
-    """The policy that takes scripts to their end on `engine`, which must be serving nobody else.
+    """The policy that runs scripts on `engine`, which must serve no other request.
 
-    `skip(True)` leaves the model's forward out of the steps that follow. `elapsed_s`: what the last round took.
+    `skip(True)` leaves the model's forward out of the following steps. `elapsed_s`: time of the last round.
     """
 
     def __init__(self, server: Serving, engine: StageEngine, skip: Callable[[bool], None], seed: int) -> None:
@@ -186,7 +186,7 @@ class Driver:
         return plan
 
     async def run(self, script: Script) -> None:
-        """Take `script` to its end; what it raises is raised here."""
+        """Run `script` to its end; its exceptions are raised here."""
         engine = self.engine
         engine.device, engine.policy = self.tap, self
         self._ended.clear()
@@ -207,10 +207,8 @@ class Driver:
         engine.device = self.tap.device
 
     def request(self, tokens: int, output: int = GROWTH + SHORTEST) -> StageRequest:
-        """A request of somebody who only receives, with a prompt of `tokens` that no other one shares.
-
-        It must not end while it is needed: after `output` tokens it does.
-        """
+        """Return a request of a client that only receives, with a prompt of `tokens` that no other one shares. It must
+        not end while it is needed: it ends after `output` tokens."""
         engine, session = self.engine, next(self._sessions)
         self._server.gateway.open(session, _Nobody())
         turn = Turn(session, 0, 0.0, "text", tokens, None, output, None, None, None, None, 0.0)
@@ -222,7 +220,7 @@ class Driver:
         return request
 
     def submit(self, view: StageView, requests: Sequence[StageRequest]) -> Script:
-        """Hand requests to the engine; they wait when this returns."""
+        """Submit requests to the engine; they wait when this returns."""
         for request in requests:
             self.engine.submit(request)
         return (yield nothing(view))
@@ -234,7 +232,7 @@ class Driver:
         return (yield nothing(view))
 
     def decodes(self, view: StageView, requests: Sequence[StageRequest]) -> Script:
-        """Submit requests and take them, without the forward, to where each step gives one token."""
+        """Submit requests and run them, without the forward, to where each step gives one token."""
         ids = {request.id for request in requests}
         view = yield from self.submit(view, requests)
         self.skip(True)
@@ -244,7 +242,7 @@ class Driver:
         return view
 
     def near(self, context: int) -> int:
-        """A prompt's length around `context`: requests of one batch differ, as they do in a real one."""
+        """Return a prompt length around `context`: requests of one batch differ, as they do in a real one."""
         return max(1, int(context * self.rng.uniform(0.75, 1.25)))
 
 
@@ -253,12 +251,13 @@ def of(view: StageView, ids: set[str]) -> list[RequestView]:
 
 
 def only(view: StageView, ids: set[str], caps: Mapping[str, int] | None = None) -> Plan:
-    """Run these requests and no others, each with at most `caps` tokens."""
+    """Return the plan that runs these requests and no others, each with at most `caps` tokens."""
     return Plan(held=frozenset(request.id for request in view.requests) - ids, caps=caps or {})
 
 
 def nothing(view: StageView) -> Plan:
-    """Run nobody; what was submitted or aborted is taken in, and the next plan is asked for."""
+    """Return the plan that runs no request; submitted and aborted requests are processed, and the next plan is asked
+    for."""
     return only(view, set())
 
 
@@ -279,7 +278,7 @@ class GridRun:
         self._show = show
 
     def measure(self, cells: Mapping[Group, Sequence[Chunk | None]], repeats: int, until_s: float) -> Script:
-        """Every cell `repeats` times; past `until_s` on the loop's clock no group begins."""
+        """Measure every cell `repeats` times; no group begins after `until_s` on the loop's clock."""
         driver = self._driver
         view = yield Plan()
         for _ in range(repeats):
@@ -329,7 +328,7 @@ class GridRun:
         return (yield from driver.abort(view, [request]))
 
     def _keep(self, group: Group, chunk: Chunk | None, canary_s: float) -> None:
-        """The step that has just ended, if it was what the plan said."""
+        """Keep the step that has just ended, if it followed the plan."""
         driver, total = self._driver, totals(self._driver.tap.rows)
         tokens = group.decodes + (chunk.tokens if chunk else 0)
         if total.tokens != tokens or total.requests != group.decodes + (chunk is not None):
@@ -346,7 +345,7 @@ WHOLE = 3
 
 
 def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
-    """A small and a large batch of decodes, and a prefill chunk among two."""
+    """Return a small and a large batch of decodes, and a prefill chunk with two decodes."""
     context = min(256, limits.max_model_len // 4)
     chunk = Chunk(min(limits.max_num_batched_tokens - 4, limits.max_model_len // 2, 512), 0, ends=False)
     many = max(2, min(limits.max_num_seqs // 2, limits.pool_tokens // (2 * context)))
@@ -356,9 +355,9 @@ def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
 def react(
     driver: Driver, shapes: Sequence[tuple[Group, Chunk | None]], layers: int, into: list[Reaction]
 ) -> Script:
-    """Interrupt steps of each shape at times drawn evenly over the step; what came of it goes `into`.
+    """Interrupt steps of each shape at times drawn evenly over the step; results go `into`.
 
-    The flag is set through the engine, as a barge-in would. A layer's time is what a step takes beyond one without the
+    The flag is set through the engine, as a barge-in would. A layer's time is the time of a step beyond one without the
     forward, over the layers.
     """
     view = yield Plan()
@@ -404,7 +403,8 @@ def _step(
     interrupt_after_s: float | None,
     into: list[float],
 ) -> Script:
-    """One step of the shape, after one of the decodes alone: its seconds, or from flag to end if it was interrupted."""
+    """Run one step of the shape, after one of the decodes alone. Return its seconds, or from flag to end if it was
+    interrupted."""
     prompts = [driver.request(chunk.tokens + 4)] if chunk else []
     caps = {request.id: chunk.tokens for request in prompts} if chunk else {}
     if prompts:

@@ -39,8 +39,8 @@ class Measured:
 
 
 def target(model: str) -> ServerParams:
-    """Return the parameters that --model stands for: a deployment by its name, or a checkpoint folder. UserError for
-    anything else."""
+    """Return the parameters that --model stands for: of a deployment by its name, or of a checkpoint folder. UserError
+    for anything else."""
     if model in deployment_names():
         return ServerParams.model_validate({"deployment": model})
     if Path(model).is_dir():
@@ -51,10 +51,8 @@ def target(model: str) -> ServerParams:
 
 
 def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
-    """Measure and fit every stage of `model` that keeps a KV cache.
-
-    UserError when the device cannot run it here, or when too few steps fit into the time for a fit.
-    """
+    """Measure and fit every stage of `model` that keeps a KV cache. UserError when the device cannot run it on this
+    machine, or when too few steps fit into the time for a fit."""
     if device not in REAL_DEVICES:
         raise UserError(
             f"device {device!r} cannot be profiled: only real execution can be measured; "
@@ -70,7 +68,7 @@ def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
 
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
-    """Measure the stages, in the process that runs for this alone; `device` may be virtual here."""
+    """Measure the stages, in a process for this alone; `device` may be virtual here."""
     from harness.clocks import clock
 
     begun = time.perf_counter()
@@ -166,8 +164,8 @@ def _accelerator(device: str) -> dict[str, Any]:
 
 
 def _table(stage: str, samples: list[Sample], fitted: StageProfile) -> pd.DataFrame:
-    """One row a step. Columns: stage, cell (a number), what the step held, kept (it was fitted), and in s: measured,
-    each form's prediction, when, canary."""
+    """Return one row a step. Columns: stage, cell (a number), content of the step, kept (it was fitted), and in s:
+    measured, each form's prediction, time, canary."""
     cells = {cell: number for number, cell in enumerate(dict.fromkeys(sample.cell for sample in samples))}
     table = pd.DataFrame([asdict(sample.totals) for sample in samples])
     table.insert(0, "stage", stage)

@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Connection)
 
 @dataclass(eq=False)
 class BaseEndpoint:
-    """The target of a run and the three logs that are kept of it. Must be made on the loop that it is to run on."""
+    """The target of a run and its three logs. Must be made on the loop that it runs on."""
 
     trace: Trace
     target: TargetParams
@@ -34,7 +34,7 @@ class BaseEndpoint:
 
 @dataclass(eq=False)
 class WebSocketEndpoint(BaseEndpoint, Generic[C]):
-    """One connection for each session, by the session's number, and those that are about to close."""
+    """An endpoint with one connection for each session, by the session's number, and the closing connections."""
 
     _connections: dict[int, C] = field(init=False, default_factory=dict)
     _closing: set[C] = field(init=False, default_factory=set)
@@ -42,19 +42,19 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
     _speech: SpeechMessages = field(init=False)
 
     async def aclose(self) -> None:
-        """Hang up whatever is still connected, and wait until the servers know."""
+        """Hang up every connection, and wait until the servers know."""
         connections = [*self._connections.values(), *self._closing]
         self._connections.clear()
         await asyncio.gather(*(connection.leave() for connection in connections))
 
     def _encode(self, dialect: Dialect, serves: str) -> None:
-        """Make all that is going to be said, in `dialect`; `serves`: turns or frames."""
+        """Encode everything that will be said, in `dialect`; `serves`: turns or frames."""
         self._context = ConnectionContext.of(dialect, serves, self.log, self.sends, self.failures)
         self._speech = SpeechMessages(self.trace, dialect, self.target.chunk_ms / 1e3)
         self._speech.encode()
 
     def close(self, session: int) -> None:
-        """The user has hung up."""
+        """Hang up, as the user has."""
         connection = self._connections.pop(session)
         self._hang_up(connection)
         self._keep_until_closed(connection)
@@ -68,13 +68,13 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
 
 
 class CallEndpoint(WebSocketEndpoint[C]):
-    """The endpoint of callers who connect before they speak, and hang up: `_make` makes a session's connection."""
+    """The endpoint of callers who connect before they speak, and hang up. `_make` makes a session's connection."""
 
     def _make(self, session: int) -> C:
         raise NotImplementedError
 
     def expect(self, params: ClientParams) -> None:
-        """After the clock is set: users who come as scheduled connect `connect_lead_s` before."""
+        """Plan connections, once the clock is set: users who come as scheduled connect `connect_lead_s` before."""
         if params.c is not None:
             return
         for session in self.trace.sessions:
@@ -89,7 +89,7 @@ class CallEndpoint(WebSocketEndpoint[C]):
         connection.attach(listener)
 
     async def left(self, session: int) -> None:
-        """Returns when the server knows that the user has hung up."""
+        """Return when the server knows that the user has hung up."""
         going = [connection.closed_future for connection in self._closing if connection.session == session]
         if going:
             await asyncio.wait(going, timeout=LEAVE_S)

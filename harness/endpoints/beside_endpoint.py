@@ -17,7 +17,7 @@ from workloads.trace import Trace, Turn
 
 @dataclass(eq=False)
 class BesideEndpoint(BaseEndpoint):
-    """Implements `harness.client.session.Server` by two others, each with the sessions that are its own."""
+    """Two endpoints in one, each with its own sessions. Implements `harness.client.session.Server`."""
 
     def __post_init__(self) -> None:
         aloud, typed = parted(self.trace)
@@ -27,7 +27,7 @@ class BesideEndpoint(BaseEndpoint):
         self._typed = set() if typed is None else {session.id for session in typed.sessions}
 
     async def prepare(self) -> None:
-        """Before time 0, both. UserError where one of them cannot be used."""
+        """Prepare both before time 0. UserError where one cannot be used."""
         for endpoint in self._both:
             await endpoint.prepare()
         if self._voice is not None:
@@ -44,7 +44,7 @@ class BesideEndpoint(BaseEndpoint):
         self._of(session).close(session)
 
     async def left(self, session: int) -> None:
-        """Returns when the server knows that the user has hung up."""
+        """Return when the server knows that the user has hung up."""
         if session not in self._typed:
             await self._of(session).left(session)
 
@@ -79,13 +79,13 @@ class BesideEndpoint(BaseEndpoint):
 
 
 def text_target(target: TargetParams) -> TargetParams:
-    """Where typed sessions go: to chat completions."""
+    """Return the target of typed sessions: chat completions."""
     assert target.text_url is not None
     return target.model_copy(update={"url": target.text_url, "text_url": None, "dialect": "text"})
 
 
 def parted(trace: Trace) -> tuple[Trace | None, Trace | None]:
-    """The sessions in which anybody speaks, and those in which nobody does; None: there are none."""
+    """Return the sessions with speech and the sessions without; None where there are none."""
     columns, header = trace.columns(), trace.header
     aloud = (columns["modality"] == "audio") | ~np.isnan(columns["reply_audio_s"])
     spoken = np.isin(columns["session"], columns["session"][aloud])

@@ -20,12 +20,12 @@ CALL = "call-"
 
 
 def session_of(path: Path) -> int:
-    """Returns the session that a file's name holds."""
+    """Return the session in a file's name."""
     return int(path.stem.removeprefix(CALL))
 
 
 class CallRecorder:
-    """One call from `origin_s` on, at most `longest_s` of it; `rate`: samples/s of the microphone."""
+    """Records one call from `origin_s` on, at most `longest_s` of it; `rate`: samples/s of the microphone."""
 
     def __init__(self, origin_s: float, rate: int, longest_s: float = LONGEST_S) -> None:
         self._origin_s, self._rate, self._longest_s = origin_s, rate, longest_s
@@ -33,17 +33,17 @@ class CallRecorder:
         self._played: dict[int, list[tuple[float, float, bytes]]] = {}
 
     def heard(self, begin_s: float, pcm: bytes) -> None:
-        """The microphone heard this from `begin_s` on, on the loop's clock."""
+        """Record what the microphone heard from `begin_s` on, on the loop's clock."""
         if begin_s - self._origin_s < self._longest_s:
             self._microphone.append((begin_s, pcm))
 
     def play(self, reply: int, begin_s: float, audio_s: float, pcm: bytes) -> None:
-        """The loudspeaker is going to play this."""
+        """Record what the loudspeaker is going to play."""
         if begin_s - self._origin_s < self._longest_s:
             self._played.setdefault(reply, []).append((begin_s, audio_s, pcm))
 
     def stop(self, reply: int, at_s: float) -> None:
-        """It plays no more of that reply."""
+        """Drop the rest of that reply."""
         kept = []
         for begin_s, audio_s, pcm in self._played.get(reply, ()):
             left_s = min(audio_s, at_s - begin_s)
@@ -52,7 +52,7 @@ class CallRecorder:
         self._played[reply] = kept
 
     def samples(self) -> np.ndarray:
-        """Shape (samples, 2), int16."""
+        """Return the samples, shape (samples, 2), int16."""
         left = self._side([(begin_s, self._rate, pcm) for begin_s, pcm in self._microphone])
         packets = [packet for reply in self._played.values() for packet in reply if packet[2]]
         right = self._side(
@@ -68,7 +68,7 @@ class CallRecorder:
         optional("soundfile", "audio").write(path, self.samples(), RATE, format="FLAC")
 
     def _side(self, pieces: list[tuple[float, float, bytes]]) -> np.ndarray:
-        """Pieces that follow each other without a gap are resampled as one."""
+        """Return one side. Pieces that follow each other without a gap are resampled as one."""
         runs: list[tuple[float, float, list[bytes]]] = []
         end_s = -np.inf
         for begin_s, rate, pcm in pieces:

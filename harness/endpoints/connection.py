@@ -36,7 +36,7 @@ _SERVERS_OWN = re.compile(
 
 @dataclass(frozen=True)
 class ConnectionContext:
-    """The context that the connections of one endpoint share."""
+    """The shared context of the connections of one endpoint."""
 
     dialect: Dialect
     url: str
@@ -53,7 +53,7 @@ class ConnectionContext:
     def of(
         cls, dialect: Dialect, serves: str, log: EventLog, sends: SendLog, failures: FailureLog
     ) -> ConnectionContext:
-        """UserError when the environment lacks the token that the target names."""
+        """Make the context. UserError when the environment lacks the token that the target names."""
         return cls(
             dialect,
             dialect.url(),
@@ -68,7 +68,8 @@ class ConnectionContext:
 
 
 class Connection:
-    """A session's way to the server. Subclasses handle events; `turn`: number of the turn that would fail now."""
+    """A session's connection to the server. Subclasses handle events; `turn`: number of the turn that would fail
+    now."""
 
     def __init__(self, context: ConnectionContext, session: int) -> None:
         self.context = context
@@ -95,7 +96,7 @@ class Connection:
 
     @property
     def due_s(self) -> float:
-        """When what the client just did was due here."""
+        """Time at which the client's last act was due here, s."""
         return self.listener.due_s + self.listener.network_s
 
     def connect(self) -> None:
@@ -108,20 +109,20 @@ class Connection:
             self._connecting = self._loop.create_task(self._connect(), name=f"connect {self.session}")
 
     def attach(self, listener: Any) -> None:
-        """The client is there; what has happened before it came is told now."""
+        """Attach the client. Events from before it came are passed on now."""
         self.listener = listener
         if self._lost is not None:
             self._tell(*self._lost)
 
     def when_ready(self, act: Callable[[float], None]) -> None:
-        """Do `act` now, or when the session is ready, after what was asked for before; it is given that time."""
+        """Call `act` now, or when the session is ready, after earlier calls. It gets that time."""
         if self.ready:
             act(-math.inf)
         elif not self.over:
             self._acts.append(act)
 
     def say(self, kind: str, messages: list[bytes], due_s: float) -> None:
-        """Send, and write down how late that was; nothing is sent once the connection is gone."""
+        """Send a message, and log its delay. Nothing is sent once the connection is gone."""
         if messages and not self.over:
             self._undone += len(messages) if kind == UNDO else 0
             for message in messages:
@@ -136,7 +137,7 @@ class Connection:
             self._socket.send(message)
 
     def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
-        """The session cannot go on; `refused`: the server does not take it in."""
+        """End a session that cannot go on; `refused`: the server rejects it."""
         if self.over:
             return
         at_s, reason = self._loop.time() if at_s is None else at_s, printable(reason, REASON)
@@ -158,7 +159,7 @@ class Connection:
             self.context.sends.add("goodbye", self.session, due_s, self._loop.time())
 
     async def leave(self) -> None:
-        """Hang up and wait until the server knows, or does not say so for too long."""
+        """Hang up and wait until the server knows, or the wait is too long."""
         self.hang_up(self._loop.time())
         try:
             async with asyncio.timeout(GOODBYE_S):
@@ -168,7 +169,7 @@ class Connection:
                 self._socket.abort()
 
     def message(self, data: bytes, at_s: float) -> None:
-        """Implements `harness.endpoints.transport.websocket.Receiver`."""
+        """Read a message. Implements `harness.endpoints.transport.websocket.Receiver`."""
         if self.over:
             return
         if self._socket is None:  # the hello came with the answer to the handshake
@@ -181,19 +182,19 @@ class Connection:
             self.on_event(event, at_s)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """Implements `harness.endpoints.transport.websocket.Receiver`."""
+        """Note the end. Implements `harness.endpoints.transport.websocket.Receiver`."""
         self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
         self._set_closed()
 
     def on_event(self, event: Event, at_s: float) -> None:
-        """The server said this."""
+        """Handle an event of the server."""
         raise NotImplementedError
 
     def on_ready(self, at_s: float) -> None:
-        """The session begins."""
+        """Begin the session."""
 
     def on_end(self) -> None:
-        """The connection is lost or hung up: say no more."""
+        """Say no more: the connection is lost or hung up."""
 
     async def _connect(self) -> None:
         context = self.context
@@ -233,8 +234,8 @@ class Connection:
             self._begin(event, at_s)
 
     def _undoes(self, error: Failure) -> bool:
-        """Whether it is about an interruption, which may come too late and then changes nothing. Servers need not say
-        which message an error is about."""
+        """Return whether an error is about an interruption, which may come too late and then changes nothing. Servers
+        need not say which message an error is about."""
         if error.caused_by is None and self._undone and not _SERVERS_OWN.search(error.code):
             self._undone -= 1
             return True

@@ -36,8 +36,8 @@ from workloads.trace import Turn
 
 
 class _Reply(Reply):
-    """`first_s`, `last_s`: when the first and the last sound of it came from the server. `over`: it will say no more,
-    or is not listened to any more. `rest`: the first bytes of a sample that is not complete yet."""
+    """A reply of the server. `first_s`, `last_s`: when its first and last sound came from the server. `over`: it will
+    say no more, or is ignored. `rest`: the first bytes of an incomplete sample."""
 
     __slots__ = ("first_s", "last_s", "number", "over", "rest")
 
@@ -48,7 +48,7 @@ class _Reply(Reply):
 
 
 class DuplexConnection(Connection):
-    """One session. The listener is a `harness.client.duplex_user.DuplexUser`."""
+    """The connection of one session. The listener is a `harness.client.duplex_user.DuplexUser`."""
 
     def __init__(self, context: ConnectionContext, session: int, sounds: Sounds, chunk_s: float) -> None:
         super().__init__(context, session)
@@ -59,7 +59,7 @@ class DuplexConnection(Connection):
         self._at_s = nan
 
     def begin(self, begin_s: float, tape: CallRecorder | None) -> None:
-        """The user is there."""
+        """Begin: the user is there."""
         context = self.context
         if tape is not None:
             self.listener.record(tape)
@@ -69,7 +69,7 @@ class DuplexConnection(Connection):
         self.when_ready(self._microphone.start)
 
     def hear(self, turn: Turn, kind: str, begin_s: float) -> None:
-        """The user of `turn` speaks from `begin_s` on, or its event sounds."""
+        """Let the microphone hear the user of `turn`, or its event, from `begin_s` on."""
         assert self._microphone is not None
         self._microphone.hear(self._sounds.of(turn, kind == TURN), begin_s)
         if kind != TURN:
@@ -82,11 +82,11 @@ class DuplexConnection(Connection):
         self._loop.call_at(begin_s + length_s, self._fall_silent, turn, True)
 
     def ack(self, number: int, played_s: float, playing: bool, due_s: float) -> None:
-        """How far that reply has been played."""
+        """Report how far that reply has been played."""
         self._ack(self._replies[number], played_s, playing, due_s)
 
     def played_out(self, number: int) -> None:
-        """That reply was played to its end."""
+        """Report that reply as played to its end."""
         reply = self._replies[number]
         reply.over = True
         self._ack(reply, reply.received_s, False, self._loop.time(), done=True)
@@ -130,7 +130,7 @@ class DuplexConnection(Connection):
                 self.send(message)
 
     def _sounded(self, turn: Turn) -> None:
-        """A sound beside the turn is over: to whatever it is taken for there is only the rest of the reply to say."""
+        """End a sound outside the turn. Whatever the server takes it for, only the rest of the reply answers it."""
         left = 1.0
         if self._replies and turn.reply_audio_s:
             played_s = self.listener.played_s(self._replies[-1].number, self._loop.time())
@@ -182,7 +182,7 @@ class DuplexConnection(Connection):
             self.listener.reply_done(reply.number, at_s)
 
     def _stop(self, reply: _Reply, at_s: float) -> None:
-        """The player drops what it holds of the reply, and the server is told how far it came."""
+        """Let the player drop the rest of the reply, and report to the server how far it came."""
         if reply.over:
             return
         reply.over = True
@@ -196,7 +196,7 @@ class DuplexConnection(Connection):
         self.say("ack", self.context.dialect.ack(reply.at(played_s, done), playing), due_s)
 
     def _log_sent(self, reply: _Reply) -> None:
-        """The reply's sound as it came from the server, from its first packet to its last."""
+        """Log the reply's sound as it came from the server, from its first packet to its last."""
         if reply.last_s > -inf:
             length_s = reply.last_s - reply.first_s
             label, reply.last_s = str(reply.number), -inf
@@ -206,13 +206,12 @@ class DuplexConnection(Connection):
 
 
 class DuplexEndpoint(CallEndpoint[DuplexConnection]):
-    """Implements `harness.client.duplex_user.DuplexServer`. Nothing that a user calls blocks or raises."""
+    """An endpoint of open microphones. Implements `harness.client.duplex_user.DuplexServer`. Calls of a user neither
+    block nor raise."""
 
     async def prepare(self) -> None:
-        """Before time 0: find out the dialect, and make the sound of all calls.
-
-        UserError where the target cannot be reached or does not listen by itself.
-        """
+        """Before time 0: find out the dialect, and make the sound of all calls. UserError where the target cannot be
+        reached or does not detect turns itself."""
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
         dialect = for_open_microphone(self.target)
@@ -246,7 +245,7 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
             self._connections[session].played_out(reply)
 
     def save(self, folder: Path) -> None:
-        """Write the calls that were recorded."""
+        """Write the recorded calls."""
         for session, tape in self._tapes.items():
             tape.save(folder / f"{CALL}{session}.flac")
 

@@ -18,7 +18,7 @@ from workloads.trace import Turn
 
 
 class FrameConnection(Connection):
-    """One session of frames."""
+    """The connection of one session of frames."""
 
     def __init__(
         self, context: ConnectionContext, session: int, frames: tuple[Turn, ...], said: SpeechMessages
@@ -54,7 +54,7 @@ class FrameConnection(Connection):
         self.when_ready(begin)
 
     def complete(self, turn: Turn) -> None:
-        """All of the frame's audio has been captured."""
+        """Note that all of the frame's audio has been captured."""
         speech, self.turn = self._speech, turn.turn + 1
         assert speech is not None
         self.when_ready(lambda ready_s: speech.finish())
@@ -70,7 +70,7 @@ class FrameConnection(Connection):
             self.listener.frame(event.frame, event.tokens, at_s)
 
     def _fed(self, event: FrameDone) -> None:
-        """Log the frames sent up to this one as fed at once, at the tick for which the newest of them had waited.
+        """Log the frames sent up to this one as fed at once, at the tick for which the newest had waited.
 
         The server has the frame from its last piece on, which on a busy machine may be before `complete` is called.
         """
@@ -89,7 +89,8 @@ class FrameConnection(Connection):
 
 @dataclass(eq=False)
 class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
-    """Implements `harness.client.interaction.InteractionServer`. Nothing that a client calls blocks or raises."""
+    """An endpoint of frames. Implements `harness.client.interaction.InteractionServer`. Calls of a client neither block
+    nor raise."""
 
     def __post_init__(self) -> None:
         self._frames = {session.id: session.turns for session in self.trace.sessions}

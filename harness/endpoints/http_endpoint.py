@@ -23,7 +23,7 @@ FULL = (429, 503)
 
 
 class Requests:
-    """One session's requests, one after the other, and the receiver of their answers."""
+    """The requests of one session, one after the other, and the receiver of their answers."""
 
     def __init__(self, endpoint: HttpEndpoint[Any], session: Session) -> None:
         self._endpoint = endpoint
@@ -35,14 +35,14 @@ class Requests:
         self.listener: Any = None
 
     def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
-        """Send the request of `turn`, the next one, which its user was to end at `end_s`."""
+        """Send the request of `turn`, the next one. The user was to end the turn at `end_s`."""
         self._turn, self._status = turn, 0
         self._due_s = end_s + self.listener.network_s
         self._exchange = pool.post(self._begin(turn), self)
         self._note_sent()
 
     def stop(self) -> None:
-        """Want no more of the answer under way."""
+        """Stop the current answer."""
         if self._exchange is not None:
             self._exchange.abort()
             self._exchange = None
@@ -68,27 +68,25 @@ class Requests:
         self._lose(reason, at_s)
 
     def _begin(self, turn: Turn) -> bytes:
-        """The body of its request, which is about to go out."""
+        """Return the body of the request that is about to go out."""
         raise NotImplementedError
 
     def _read(self, chunk: bytes, at_s: float) -> None:
-        """More of the answer has come."""
+        """Read more of the answer."""
         raise NotImplementedError
 
     def _read_end(self, at_s: float) -> None:
-        """The body has ended: `_end` or `_lose`."""
+        """End the body: `_end` or `_lose`."""
         raise NotImplementedError
 
     def _end(self, at_s: float) -> None:
-        """The answer is whole."""
+        """End a complete answer."""
         self._exchange = None
         self.listener.reply_done(self._turn.turn, at_s)
 
     def _note_sent(self) -> None:
-        """Write down once when the request went out; one that had to wait for a connection is known by its answer.
-
-        So is one that was sent again. As nobody had planned that, it is never late.
-        """
+        """Log once when the request went out. A request that waited for a connection, or was sent again, shows it only
+        by its answer. A repeat was not scheduled, so it is never late."""
         exchange, sends, session = self._exchange, self._endpoint.sends, self._turn.session
         sent_s = None if exchange is None else exchange.sent_s
         if self._due_s is not None and sent_s is not None:
@@ -115,21 +113,21 @@ R = TypeVar("R", bound=Requests)
 
 @dataclass(eq=False)
 class HttpEndpoint(BaseEndpoint, Generic[R]):
-    """Implements `harness.client.session.Server`, for servers that hear and play nothing. Nothing that a client calls
-    blocks or raises."""
+    """An endpoint over HTTP, for servers that hear and play nothing. Implements `harness.client.session.Server`. Calls
+    of a client neither block nor raise."""
 
     _asking: dict[int, R] = field(init=False, default_factory=dict)
     _ready: dict[int, R] = field(init=False, default_factory=dict)
     _pool: HttpPool = field(init=False)
 
     async def prepare(self) -> None:
-        """Before time 0: open connections and make all first requests. UserError where nobody answers."""
+        """Before time 0: open connections and make all first requests. UserError where no server answers."""
         await self.connect(self.trace.sessions)
         for session in self.trace.sessions:
             self._ready[session.id] = self._make(session)
 
     async def connect(self, sessions: Sequence[Session]) -> None:
-        """Open connections for so many. UserError where nobody answers."""
+        """Open this number of connections. UserError where no server answers."""
         target = self.target = await resolve(self.target)
         self._pool = self._pool_of(target)
         try:
@@ -142,7 +140,7 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
             ) from None
 
     def expect(self, params: ClientParams) -> None:
-        """Connections are open already, and belong to no session."""
+        """Do nothing: connections are open already, and belong to no session."""
 
     def open(self, session: int, listener: Any) -> None:
         asking = self._asking[session] = self._ready.pop(session)
@@ -152,24 +150,24 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
         self._asking.pop(session).stop()
 
     def speech_start(self, turn: Turn) -> None:
-        """Do nothing: the turn goes out as text, if at all, when it has been said."""
+        """Do nothing: a turn is sent as text when it is complete."""
 
     def commit(self, turn: Turn, end_s: float) -> None:
         self._asking[turn.session].ask(turn, end_s, self._pool)
 
     def fail(self, turn: Turn, reason: str, at_s: float) -> None:
-        """Write down that it has failed."""
+        """Log the failure."""
         self.failures.add(at_s, turn.session, turn.turn, printable(reason, REASON))
 
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        """Nobody wants to know."""
+        """Do nothing: servers take no reports of playback."""
         return 0.0
 
     def playback_done(self, session: int, turn: int) -> None:
-        """Nobody wants to know."""
+        """Do nothing: servers take no reports of playback."""
 
     def barge_in(self, session: int, played_s: float) -> None:
         """Close the connection: the rest of the reply is not wanted."""

@@ -11,7 +11,7 @@ KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye",
 
 
 class SendLog:
-    """The quality of the load as far as this process can see it. Append-only rows, flat in memory: 32 bytes a send."""
+    """The quality of the load as this process sees it. Append-only rows, flat in memory: 32 bytes a send."""
 
     def __init__(self) -> None:
         self._rows = array("d")
@@ -22,7 +22,7 @@ class SendLog:
         return len(self._rows) // 4
 
     def add(self, kind: str, session: int, due_s: float, sent_s: float) -> None:
-        """`kind` of `KINDS`; times in s on the loop's clock: when it was to go, and when the send had returned."""
+        """Add a send: `kind` of `KINDS`; due time and time at which the send had returned, s on the loop's clock."""
         self._rows.extend((self._codes[kind], session, due_s, sent_s))
 
     def table(self, begin: int = 0) -> pa.Table:
@@ -41,7 +41,7 @@ class SendLog:
         )
 
     def recent(self) -> np.ndarray:
-        """Send delays (s) since this was last asked."""
+        """Return the send delays (s) since the last call."""
         rows = np.array(self._rows[4 * self._asked :]).reshape(-1, 4)
         self._asked += len(rows)
         return rows[:, 3] - rows[:, 2]
@@ -65,18 +65,18 @@ class FailureLog:
         return len(self._reasons)
 
     def add(self, t_s: float, session: int, turn: int, reason: str) -> None:
-        """`reason` is a class of failures: a record counts equal ones."""
+        """Add a failure. `reason` is a class of failures: a record counts equal ones."""
         self._t_s.append(t_s)
         self._turns.extend((session, turn))
         self._reasons.append(reason)
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each reason."""
+        """Number of failures by reason."""
         return Counter(self._reasons)
 
     def table(self, begin: int = 0) -> pa.Table:
-        """Columns t_s (s on the loop's clock), session, turn and reason, in order, from row `begin` on."""
+        """Return columns t_s (s on the loop's clock), session, turn and reason, in order, from row `begin` on."""
         turns = np.array(self._turns[2 * begin :]).reshape(-1, 2).astype(np.int32)
         return pa.table(
             {

@@ -35,14 +35,14 @@ class SpeechMessages:
         self._kept = 0
 
     def encode(self) -> None:
-        """Make all that there is room for. UserError when a recording is gone or another than it was."""
+        """Encode as many messages as fit into the limit. UserError when a recording is missing or has changed."""
         for session in self._trace.sessions:
             for turn in session.turns:
                 if turn.audio_s and self._kept < ENCODED_BYTES:
                     self._turns[turn.session, turn.turn] = self._encoded(turn, keep=True)
 
     def of(self, turn: Turn) -> list[bytes]:
-        """One message for each piece of the turn's audio."""
+        """Return one message for each piece of the turn's audio."""
         return self._turns.get((turn.session, turn.turn)) or self._encoded(turn, keep=False)
 
     def _encoded(self, turn: Turn, keep: bool) -> list[bytes]:
@@ -69,12 +69,12 @@ class SpeechMessages:
 
 @cache
 def _any_speech(rate: int) -> bytes:
-    """Half a minute or so of synthetic speech, 16 bit."""
+    """Return about half a minute of synthetic speech, 16 bit."""
     return b"".join(clip.pcm(rate).astype("<i2").tobytes() for clip in synthetic_clips()[:8])
 
 
 class Speech:
-    """One turn's audio on its way. `send` takes a message; `begin_s` and `end_s` on the loop's clock."""
+    """Sends the audio of one turn. `send` takes a message; `begin_s` and `end_s` on the loop's clock."""
 
     __slots__ = (
         "_begin_s",
@@ -114,12 +114,12 @@ class Speech:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, ready_s: float) -> None:
-        """Send what is due and go on. Pieces that were due before the session was ready are late from `ready_s`."""
+        """Send the due pieces and go on. Pieces that were due before the session was ready are late from `ready_s`."""
         self._floor_s = max(self._floor_s, ready_s)
         self._say()
 
     def finish(self) -> None:
-        """Send whatever is left: the turn is over."""
+        """Send the remaining pieces: the turn is over."""
         self.stop()
         while self._next < len(self._messages):
             self._say_next()
@@ -154,7 +154,7 @@ class Speech:
 
 
 class Silence:
-    """A microphone that stays open between turns, for servers that listen for the end of speech themselves."""
+    """A microphone that stays open between turns, for servers that detect the end of speech themselves."""
 
     def __init__(
         self, message: bytes, chunk_s: float, send: Callable[[bytes], None], sends: SendLog, session: int
@@ -165,7 +165,7 @@ class Silence:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, begin_s: float) -> None:
-        """Nobody speaks from `begin_s` on."""
+        """Send silence from `begin_s` on."""
         self.stop()
         self._due_s = begin_s + self._chunk_s
         self._timer = self._loop.call_at(self._due_s, self._say)

@@ -30,14 +30,15 @@ class Tape(Protocol):
 
 
 class Sounds:
-    """The sound of users and of those around them in `trace`, int16, shape (samples,), at `rate` samples/s."""
+    """The sound of users and of their surroundings in `trace`, int16, shape (samples,), at `rate` samples/s."""
 
     def __init__(self, trace: Trace, rate: int) -> None:
         self._trace, self._rate = trace, rate
         self._made: dict[tuple[int, int, bool], np.ndarray] = {}
 
     def prepare(self) -> None:
-        """Make what there is room and time for. UserError when a recording is gone or another than it was."""
+        """Make the sounds within the limits of memory and time. UserError when a recording is missing or has
+        changed."""
         begun, kept = time.monotonic(), 0
         for session in self._trace.sessions:
             for turn in session.turns:
@@ -49,7 +50,7 @@ class Sounds:
                         return
 
     def of(self, turn: Turn, is_turn: bool) -> np.ndarray:
-        """Its speech, or the sound of its event."""
+        """Return its speech, or the sound of its event."""
         made = self._made.get((turn.session, turn.turn, is_turn))
         return self._make(turn, is_turn) if made is None else made
 
@@ -60,12 +61,12 @@ class Sounds:
 
 
 def _beside(turn: Turn) -> bool:
-    """Whether the turn's event is a sound of its own, and not the next turn."""
+    """Return whether the turn's event is a sound of its own, not the next turn."""
     return turn.microphone.event is not None and turn.microphone.event not in TAKES_FLOOR
 
 
 class OpenMicrophone:
-    """One session's, which listens from `begin_s` on. `send` takes a message; times on the loop's clock."""
+    """The microphone of one session, open from `begin_s` on. `send` takes a message; times on the loop's clock."""
 
     def __init__(
         self,
@@ -90,12 +91,12 @@ class OpenMicrophone:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, ready_s: float) -> None:
-        """Send what is due and go on. What was captured before the session was ready is late from `ready_s`."""
+        """Send the due packets and go on. Packets captured before the session was ready are late from `ready_s`."""
         self._floor_s = max(self._begin_s, ready_s)
         self._say()
 
     def hear(self, sound: np.ndarray, begin_s: float) -> None:
-        """`sound` begins at `begin_s`; of what should have been sent by now the rest is heard."""
+        """Hear `sound` from `begin_s` on, without the part that should have been sent by now."""
         self._sounds.append((round((begin_s - self._begin_s) * self._rate), sound))
 
     def close(self) -> None:
@@ -104,7 +105,7 @@ class OpenMicrophone:
             self._timer = None
 
     def _say(self) -> None:
-        """All that is due."""
+        """Send all due packets."""
         self._timer = None
         now = self._loop.time()
         while (due_s := self._begin_s + (self._next + 1) * self._chunk_s) <= now:
@@ -118,7 +119,7 @@ class OpenMicrophone:
         self._timer = self._loop.call_at(due_s, self._say)
 
     def _captured(self, begin: int) -> bytes:
-        """The packet from sample `begin` on."""
+        """Return the packet from sample `begin` on."""
         if not self._sounds:
             return self._silent
         end = begin + self._samples

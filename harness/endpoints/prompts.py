@@ -25,7 +25,7 @@ WORDS = tuple(_TEXT.split())
 
 
 def words(seed: int, session: int, turn: int, count: int, purpose: str = "prompt") -> str:
-    """`count` words of `turn`, the same whenever they are asked for; `purpose` names the stream."""
+    """Return `count` words of `turn`, the same at each call; `purpose` names the stream."""
     drawn: np.ndarray = stream(seed, f"live {purpose} {session} {turn}").integers(len(WORDS), size=count)
     return " ".join(WORDS[i] for i in drawn.tolist())
 

@@ -11,8 +11,10 @@ from harness.endpoints.dialects.dialect import Cut
 
 
 class Reply:
-    """`response`: its id, as soon as it is known; `done`: the server has said that it has ended. `received_s`: seconds
-    of its sound, whose stretches are kept as they are played: the item of each and how long it is, s."""
+    """A reply. `response`: its id, once known; `done`: the server has ended it.
+
+    `received_s`: seconds of its sound, whose stretches are kept as they are played: item and length (s) of each.
+    """
 
     __slots__ = ("_sound", "done", "received_s", "response")
 
@@ -23,14 +25,14 @@ class Reply:
         self._sound: list[tuple[str | None, float]] = []
 
     def add(self, item: str | None, seconds: float) -> None:
-        """More of its sound has come."""
+        """Add sound."""
         self.received_s += seconds
         if self._sound and self._sound[-1][0] == item:
             seconds += self._sound.pop()[1]
         self._sound.append((item, seconds))
 
     def at(self, played_s: float, done: bool | None = None) -> Cut:
-        """Where it is when so much of it has been played: in which item, and how far into that."""
+        """Return the position after this much playback: the item, and the time within it."""
         item, passed_s = None, 0.0
         into: dict[str | None, float] = {}
         for item, length_s in self._sound:
@@ -46,7 +48,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class Replies(Generic[R]):
-    """The replies of one session. `begin` makes the next one, or returns None where nobody asked for any."""
+    """The replies of one session. `begin` makes the next one, or returns None where none was asked for."""
 
     def __init__(self, begin: Callable[[], R | None]) -> None:
         self._begin = begin
@@ -57,7 +59,7 @@ class Replies(Generic[R]):
         self._by_item: dict[str, R | None] = {}
 
     def created(self, response: str | None) -> None:
-        """The server says that a reply begins."""
+        """Note that the server begins a reply."""
         current = self._current
         if response in self._by_response:
             self._created = self._created or current is self._by_response[response]
@@ -70,7 +72,8 @@ class Replies(Generic[R]):
         self._next(response, created=True)
 
     def of(self, response: str | None, item: str | None = None, begins: bool = False) -> R | None:
-        """The reply that an event is about; None: none that anybody asked for. `begins`: it may be a reply's first."""
+        """Return the reply of an event; None: no reply that was asked for. `begins`: it may be a reply's first
+        event."""
         current = self._current
         if response is not None and response in self._by_response:
             reply = self._by_response[response]

@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SynthesisEndpoint(HttpEndpoint["Speaker"]):
-    """Speech of what the replies say."""
+    """An endpoint that speaks the text of the replies."""
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
         return speech_pool(target)
@@ -42,7 +42,7 @@ class SynthesisEndpoint(HttpEndpoint["Speaker"]):
 
 
 class Speaker(Requests):
-    """One session's requests for speech."""
+    """The speech requests of one session."""
 
     def __init__(self, endpoint: SynthesisEndpoint, session: Session) -> None:
         super().__init__(endpoint, session)
@@ -82,13 +82,13 @@ def stated_by(headers: Mapping[str, str]) -> AudioFormat:
 
 
 def speech_pool(target: TargetParams) -> HttpPool:
-    """Connections to its synthesis."""
+    """Return connections to its synthesis."""
     token = target.token("text")
     return HttpPool(target.url, {} if token is None else {"Authorization": f"Bearer {token}"})
 
 
 def request_body(text: str, target: TargetParams) -> bytes:
-    """Asks for `text` as speech, streamed."""
+    """Return the request of `text` as speech, streamed."""
     options: dict[str, Any] = {
         "input": text,
         "response_format": "pcm",
@@ -102,10 +102,11 @@ def request_body(text: str, target: TargetParams) -> bytes:
 
 
 class SynthesisStreamEndpoint(TurnEndpoint):
-    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
+    """An endpoint of streamed synthesis. Implements `harness.client.session.Server`. Calls of a client neither block
+    nor raise."""
 
     async def prepare(self) -> None:
-        """Before time 0. UserError where the target cannot be reached."""
+        """Prepare before time 0. UserError where the target cannot be reached."""
         self.target = await resolve(self.target)
         dialect = Synthesis(self.target.model_copy(update={"turn_detection": "client"}))
         self._context = ConnectionContext.of(dialect, "turns", self.log, self.sends, self.failures)
@@ -114,15 +115,15 @@ class SynthesisStreamEndpoint(TurnEndpoint):
         return SynthesisConnection(self._context, session)
 
     def speech_start(self, turn: Turn) -> None:
-        """Nothing is sent: a server of speech synthesis does not listen."""
+        """Do nothing: speech synthesis does not listen."""
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        """Nobody wants to know."""
+        """Do nothing: servers take no reports of playback."""
         return 0.0
 
 
 class SynthesisConnection(TurnConnection):
-    """One session's utterances."""
+    """The utterances of one session."""
 
     def commit(self, turn: Turn, due_s: float, seed: int) -> None:
         """Say the reply of `turn`, which was to begin here at `due_s`: at once, or word by word."""
@@ -146,7 +147,7 @@ class SynthesisConnection(TurnConnection):
 
 
 async def ask_one_word(target: TargetParams) -> None:
-    """UserError when `target` makes no speech, whatever its load. One that is busy, slow or broken is not refused."""
+    """Raise UserError when `target` makes no speech at any load. A busy, slow or broken target is accepted."""
     answer, reason = await ask(speech_pool(target), request_body("word", target), target)
     why = None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
     if why is not None:

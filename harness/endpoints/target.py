@@ -45,7 +45,7 @@ _SECRET_VALUE = re.compile(
 
 
 def check_secrets(url: str) -> None:
-    """UserError when a url holds a secret, which a record would keep; the sentence does not repeat it."""
+    """Raise UserError when a url holds a secret, which a record would keep. The sentence does not repeat it."""
     address, _, query = url.partition("?")
     address, _, fragment = address.partition("#")
     found = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
@@ -67,12 +67,12 @@ _NO_ADDRESS = "is no address; write for example ws://localhost:8765/v1/realtime 
 
 
 def _own(default: None, **about: Any) -> Any:
-    """Left out of what is stored where nobody sets it, so that points keep the ids that they had without it."""
+    """Leave out of storage what is not set, so that points keep the ids that they had without it."""
     return Field(default, exclude_if=lambda value: value is None, **about)
 
 
 class TargetParams(BaseModel):
-    """The endpoint, its protocol, and what the load generator holds itself to."""
+    """The endpoint, its protocol, and the limits of the load generator."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -228,24 +228,22 @@ class TargetParams(BaseModel):
 
     @property
     def is_text(self) -> bool:
-        """Chat completions over HTTP."""
+        """True for chat completions over HTTP."""
         return self.is_http and not self.synthesizes
 
     @property
     def is_http(self) -> bool:
-        """Over HTTP; everything else is a WebSocket."""
+        """True over HTTP; everything else is a WebSocket."""
         return self.url.startswith(("http://", "https://"))
 
     @property
     def synthesizes(self) -> bool:
-        """Speech from text: /v1/audio/speech, or its /stream over a WebSocket."""
+        """True for speech from text: /v1/audio/speech, or its /stream over a WebSocket."""
         return urlsplit(self.url).path.rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
 
     def token(self, dialect: str) -> str | None:
-        """The token or key to send in `dialect`, from the environment; None: there is none.
-
-        UserError when `token_env` names a variable that is not set. Never kept, logged or printed.
-        """
+        """Return the token or key to send in `dialect`, from the environment; None: there is none. UserError when
+        `token_env` names a variable that is not set. It is never kept, logged or printed."""
         if self.token_env is not None:
             value = os.environ.get(self.token_env)
             if not value:
@@ -258,21 +256,22 @@ class TargetParams(BaseModel):
         return None if name is None else _sendable(name, os.environ[name])
 
     def token_name(self, dialect: str) -> str | None:
-        """The environment variable whose token is sent in `dialect`; None: none is."""
+        """Return the environment variable whose token is sent in `dialect`; None: none is."""
         if self.token_env is not None:
             return self.token_env
         names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
         return next((name for name in names if os.environ.get(name)), None)
 
     def scrape_token(self) -> str | None:
-        """The same for the target's metrics; None where they are somebody else's: nobody but the target is shown it."""
+        """Return the token for the target's metrics; None where another host serves them: only the target gets the
+        token."""
         if self.scrape is None or urlsplit(self.scrape).netloc != urlsplit(self.url).netloc:
             return None
         return self.token(self.dialect)
 
 
 def _sendable(name: str, value: str) -> str:
-    """`value`; UserError, which does not repeat it, for what cannot stand in a header."""
+    """Return `value`. UserError, which does not repeat it, for a value that a header cannot hold."""
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise UserError(
             f"the environment variable {name} holds what cannot stand in a header, such as a line break; export it "

@@ -32,7 +32,7 @@ TAIL_S = 5.0
 
 @dataclass(eq=False)
 class TextEndpoint(HttpEndpoint["Chat"]):
-    """Chat completions."""
+    """An endpoint of chat completions."""
 
     tails: dict[Tail, None] = field(init=False, default_factory=dict)
     """Complete replies whose body has not ended, in order."""
@@ -51,7 +51,7 @@ class TextEndpoint(HttpEndpoint["Chat"]):
         self._asking[session].begin()
 
     def said_in(self, session: int) -> list[_Message]:
-        """A conversation up to its last reply; nothing of one that is not open."""
+        """Return a conversation up to its last reply; nothing where it is not open."""
         chat = self._asking.get(session)
         return [] if chat is None else chat.said
 
@@ -60,7 +60,7 @@ class TextEndpoint(HttpEndpoint["Chat"]):
 
 
 class Chat(Requests):
-    """One session's conversation."""
+    """The conversation of one session."""
 
     def __init__(self, endpoint: TextEndpoint, session: Session) -> None:
         super().__init__(endpoint, session)
@@ -79,7 +79,7 @@ class Chat(Requests):
             self._prepare()
 
     def begin(self) -> None:
-        """Make the first request where that begins with what another session has said by now."""
+        """Make the first request, which may begin with what another session has said by now."""
         if self._turns[0].job.prefix == OWN:
             self._prepare()
 
@@ -127,7 +127,7 @@ class Chat(Requests):
         )
 
     def _stated(self, turn: Turn, prefix: int, tokens: int) -> list[_Message]:
-        """The context of so many tokens, a word for each: the begin of what `prefix` says, and what that lacks."""
+        """Return a context of this number of tokens, a word for each: the begin of what `prefix` says, and the rest."""
         if prefix != OWN:
             shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
             return [_Message.of("user", shared)]
@@ -146,7 +146,7 @@ class Chat(Requests):
 
 class Tail:
     """The rest of a stream after a complete reply. Implements `harness.endpoints.transport.http.StreamReceiver`.
-    `noted`: its tokens are written down, as of the time when the reply ended."""
+    `noted`: its tokens are logged, as of the time when the reply ended."""
 
     def __init__(
         self, endpoint: TextEndpoint, turn: Turn, reply: ChatReply, exchange: Exchange, ended_s: float
@@ -161,12 +161,12 @@ class Tail:
             endpoint.tails[self] = None
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._exchange.abort()
         self._close()
 
     def status(self, code: int, at_s: float) -> None:
-        """It came before."""
+        """Ignore the status, which came before."""
 
     def data(self, chunk: bytes, at_s: float) -> None:
         if self.noted:
@@ -215,7 +215,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def pool_of(target: TargetParams) -> HttpPool:
-    """Connections to its chat completions."""
+    """Return connections to its chat completions."""
     headers = {"Accept": "text/event-stream"}
     token = target.token("text")
     if token is not None:
@@ -224,15 +224,15 @@ def pool_of(target: TargetParams) -> HttpPool:
 
 
 def message(role: str, content: str) -> bytes:
-    """Returns the message as JSON."""
+    """Return the message as JSON."""
     return _encode({"role": role, "content": content})
 
 
 def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, priority: int = 0) -> bytes:
-    """Asks for a reply of at most so many `tokens` to a conversation of `message`s.
+    """Return the request of a reply of at most this number of `tokens` to a conversation of `message`s.
 
-    `priority` goes out as vLLM's extension of the protocol, unless it is 0, which it is there by default: others know
-    no such field.
+    `priority` is sent as vLLM's extension of the protocol, unless it is 0, its default there: other servers know no
+    such field.
     """
     options: dict[str, Any] = {
         "max_tokens": tokens,
@@ -249,7 +249,7 @@ def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, p
 
 
 def completions_url(url: str) -> str:
-    """The address of chat completions: of a server, of its /v1, or as it stands."""
+    """Return the address of chat completions: of a server, of its /v1, or as it stands."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     if path in ("", "/v1"):

@@ -37,7 +37,8 @@ OTHER = {"http": "https", "https": "http"}
 
 
 class Answer:
-    """Implements `harness.endpoints.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
+    """An answer to a probe. Implements `harness.endpoints.transport.http.StreamReceiver`. `ended`: "" or why there is
+    no answer."""
 
     def __init__(self) -> None:
         self.code = 0
@@ -65,7 +66,7 @@ class Answer:
 
 
 async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer, str | None]:
-    """Return the answer to one request, and why it is no answer: "" where it is one, None where nothing came in
+    """Return the answer to one request, and the reason if it is no answer: "" for an answer, None if none came in
     time."""
     answer = Answer()
     asking = pool.post(body, answer)
@@ -81,7 +82,7 @@ async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer
 
 
 async def ask_one_token(target: TargetParams) -> int:
-    """The HTTP status; 0: no answer in time. UserError when `target` streams no chat completions, whatever its load."""
+    """Return the HTTP status; 0: no answer in time. UserError when `target` streams no chat completions at any load."""
     answer, why = await _asked(target, 0)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
@@ -89,7 +90,8 @@ async def ask_one_token(target: TargetParams) -> int:
 
 
 async def ask_one_document(target: TargetParams) -> None:
-    """The same of a document, with its priority; another sentence where it is that which the server does not take."""
+    """Ask for a document with its priority, as `ask_one_token` does. The sentence differs where the server rejects the
+    priority."""
     priority = target.document_priority
     answer, why = await _asked(target, priority)
     if why is None:

@@ -29,7 +29,7 @@ class _Reply(Reply):
 
 
 class TurnConnection(Connection):
-    """One session of turns."""
+    """The connection of one session of turns."""
 
     def __init__(self, context: ConnectionContext, session: int) -> None:
         super().__init__(context, session)
@@ -46,7 +46,7 @@ class TurnConnection(Connection):
         self._leaving = False
 
     def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
-        """The user of `turn` begins at `begin_s`."""
+        """Begin the user's speech of `turn` at `begin_s`."""
         assert turn.audio_s is not None
         self.turn = turn.turn
         self._speaking, self._reply = turn, None
@@ -73,7 +73,7 @@ class TurnConnection(Connection):
         self.when_ready(begin)
 
     def commit(self, turn: Turn, due_s: float, seed: int) -> None:
-        """The turn is over, which it was to be here at `due_s`; its reply is wanted."""
+        """End the turn, which was due here at `due_s`, and ask for its reply."""
         self.turn, speech = turn.turn, self._speech
         self._speech = self._speaking = None
         self.await_reply(turn.turn)
@@ -101,19 +101,19 @@ class TurnConnection(Connection):
             self._reply, self._awaited = _Reply(turn), True
 
     def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
-        """How far the reply has been played; `done`: to its end."""
+        """Report how far the reply has been played; `done`: to its end."""
         reply = self._reply
         if reply is not None:
             self.say("ack", self._dialect.ack(reply.at(played_s, done), playing), due_s)
 
     def played_out(self) -> None:
-        """The reply was played to its end."""
+        """Report the reply as played to its end."""
         if self._reply is not None:
             self.ack(self._reply.received_s, playing=False, due_s=self.due_s, done=True)
         self.turn += 1
 
     def interrupt(self, played_s: float) -> str | None:
-        """The user speaks over the reply; CLOSE where only hanging up stops the server."""
+        """Speak over the reply. Return CLOSE where only hanging up stops the server."""
         reply = self._reply
         self.turn += 1
         if reply is None or self.over:
@@ -128,7 +128,7 @@ class TurnConnection(Connection):
         return None
 
     def leave_when_told(self) -> None:
-        """Hang up once the server has said what the last reply cost, if it was cut; at once otherwise."""
+        """Hang up once the server has stated the cost of the last reply, if it was cut; at once otherwise."""
         reply = self._reply
         if self.over or not self.ready or reply is None or reply.played_s is None or reply.told:
             self.hang_up(self.due_s)
@@ -236,7 +236,7 @@ class TurnConnection(Connection):
         self.listener.reply_done(reply.turn, at_s)
 
     def _ask_again(self) -> None:
-        """The reply under way came to nothing, and another will follow."""
+        """Ask again: the current reply came to nothing, and another will follow."""
         if self._speaking is not None:
             self._reply = None
         else:
@@ -251,7 +251,7 @@ class TurnConnection(Connection):
         return (None if text is None else int(share * text), None if audio is None else int(share * audio))
 
     def _log_played(self, reply: _Reply, played: tuple[int | None, int | None], at_s: float) -> None:
-        """Never more than was produced, whatever a server says."""
+        """Log the played tokens, never more than were produced, whatever a server says."""
         if reply.told:
             return
         reply.told = True

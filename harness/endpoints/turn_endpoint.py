@@ -15,13 +15,11 @@ from workloads.trace import Turn
 
 
 class TurnEndpoint(CallEndpoint[TurnConnection]):
-    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
+    """An endpoint of turns. Implements `harness.client.session.Server`. Calls of a client neither block nor raise."""
 
     async def prepare(self) -> None:
-        """Before time 0: find out the dialect, and encode all that is going to be said.
-
-        UserError where the target cannot be reached or cannot do what the trace wants.
-        """
+        """Before time 0: find out the dialect, and encode everything that will be said. UserError where the target
+        cannot be reached or cannot do what the trace needs."""
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
         self._encode(for_turns(self.target, self.trace), "turns")
@@ -67,7 +65,7 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
             again.attach(connection.listener)
 
     async def aclose(self) -> None:
-        """Hang up whatever is still connected, and wait until the servers know."""
+        """Hang up every connection, and wait until the servers know."""
         staying = [connection.closed_future for connection in self._closing]
         if staying:
             await asyncio.wait(staying, timeout=LEAVE_S)

@@ -17,21 +17,20 @@ DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _ALL}
 
 
 def dialect_of(target: TargetParams) -> Dialect:
-    """The dialect that `target` names, which must not be auto or text."""
+    """Return the dialect that `target` names, which must not be auto or text."""
     cls = DIALECTS[target.dialect]
     return cls(target.model_copy(update={"turn_detection": target.turn_detection or cls.turn_detection}))
 
 
 def for_turns(target: TargetParams, trace: Trace) -> Dialect:
-    """Returns the dialect of users who take turns; `target` names its dialect. UserError where that cannot do what
-    `trace` wants.
-    """
+    """Return the dialect of users who take turns; `target` names its dialect. UserError where it cannot do what `trace`
+    needs."""
     typed = any(not turn.audio_s for session in trace.sessions for turn in session.turns)
     return _able(dialect_of(target), typed)
 
 
 def for_open_microphone(target: TargetParams) -> Dialect:
-    """Returns the dialect of users whose microphone stays open: somebody else says when a turn has ended."""
+    """Return the dialect of users whose microphone stays open: the server decides when a turn has ended."""
     if target.turn_detection in (None, "client"):
         target = target.model_copy(update={"turn_detection": "server"})
     dialect = dialect_of(target)
@@ -45,7 +44,7 @@ def for_open_microphone(target: TargetParams) -> Dialect:
 
 
 def for_frames(target: TargetParams) -> Dialect:
-    """Returns the dialect of calls without pause: text is all that frames bring."""
+    """Return the dialect of calls without pause: frames bring only text."""
     dialect = dialect_of(target.model_copy(update={"modalities": "text"}))
     if not dialect.takes_frames:
         able = ", ".join(name for name, cls in DIALECTS.items() if cls.takes_frames)

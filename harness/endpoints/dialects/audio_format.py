@@ -45,7 +45,7 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
     channels: int | None = None
 
     def over(self, other: "AudioFormat") -> "AudioFormat":
-        """This, and what `other` states besides."""
+        """Return this format, completed by `other`."""
         if other in (NOTHING, self):
             return self
         same = self.encoding is None or other.encoding in (None, self.encoding)
@@ -57,7 +57,7 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unread(self) -> str | None:
-        """Why its audio cannot be measured; None: it can."""
+        """Reason why its audio cannot be measured; None: it can."""
         return (
             None
             if self.encoding in (None, _PCM, *_TELEPHONE)
@@ -66,7 +66,7 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def frame(self) -> int:
-        """Bytes of a sample of each channel."""
+        """Bytes of one sample of every channel."""
         return (1 if self.encoding in _TELEPHONE else 2) * (self.channels or 1)
 
     @property
@@ -74,7 +74,7 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
         return self.frame * (self.rate or (TELEPHONE_RATE if self.encoding in _TELEPHONE else RATE))
 
     def pcm(self, data: bytes) -> bytes:
-        """Whole frames as 16-bit little-endian mono, of their first channel."""
+        """Return whole frames as 16-bit little-endian mono, of their first channel."""
         if self.encoding in _TELEPHONE:
             samples = _table(self.encoding)[np.frombuffer(data, np.uint8)]
         elif self.frame == 2:
@@ -143,8 +143,8 @@ def named(text: str) -> AudioFormat:
 
 
 def decoded(base64: str) -> bytes:
-    """The data of base64 in any of its forms: with line breaks, without padding, in either alphabet, or of several
-    pieces. ValueError for anything else."""
+    """Return the data of base64 in any of its forms: with line breaks, without padding, in either alphabet, or of
+    several pieces. ValueError for anything else."""
     text = base64.translate(_OTHER_ALPHABET)
     try:
         return b"".join(
@@ -157,7 +157,7 @@ def decoded(base64: str) -> bytes:
 
 
 def length(base64: str) -> int:
-    """Bytes of its data. ValueError where it is none."""
+    """Return the bytes of its data. ValueError where it is not base64."""
     end = base64.find("=")
     whole = end < 0 or end >= len(base64) - 2
     if whole and "\n" not in base64 and "\r" not in base64 and " " not in base64 and "\t" not in base64:
@@ -176,7 +176,7 @@ def _key(name: str) -> str:
 
 
 def _rate(value: Any) -> int | None:
-    """Samples/s, where that is what it can be."""
+    """Return samples/s, where the value is plausible."""
     try:
         rate = round(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -193,7 +193,7 @@ _OTHER_ALPHABET = str.maketrans("-_", "+/", " \n\r\t")
 
 @cache
 def _table(encoding: str | None) -> np.ndarray:
-    """The sample of each byte, int16, by G.711's tables 1 and 2."""
+    """Return the sample of each byte, int16, by G.711's tables 1 and 2."""
     code = np.arange(256)
     if encoding == _ULAW:
         code ^= 0xFF

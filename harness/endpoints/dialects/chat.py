@@ -25,7 +25,7 @@ MOST_BYTES = 4096
 
 
 class _Delta(msgspec.Struct, gc=False):
-    """Each channel of output, whatever its type."""
+    """The channels of output, of any type."""
 
     content: Any = None
     reasoning_content: Any = None
@@ -61,7 +61,7 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class ChatReply:
     """One reply. `over`: None while it goes on; empty once it is complete; else why it failed.
 
-    The first end counts, a finish reason or [DONE]. What comes after it may state tokens, or an error.
+    The first end counts, a finish reason or [DONE]. Later data may state tokens, or an error.
     """
 
     def __init__(self) -> None:
@@ -79,26 +79,25 @@ class ChatReply:
 
     @property
     def content(self) -> str:
-        """Return the text of the reply, without reasoning and calls. Halves of a surrogate pair that came apart are one
-        character."""
+        """The text of the reply, without reasoning and calls. Halves of a split surrogate pair are one character."""
         said = "".join(self._said)
         return said if said.isascii() else said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     @property
     def delivered(self) -> int | None:
-        """Tokens that came here, without reasoning that the server has kept; None: it does not state them."""
+        """Tokens received, without reasoning that the server has kept; None: the server does not state them."""
         tokens = (self.produced or 0) - (0 if self._reasoned else self._hidden)
         return tokens if tokens > 0 else None
 
     def read(self, chunk: bytes) -> list[int]:
-        """Returns the tokens of each message with output that ends in `chunk`, 1 where the server states none."""
+        """Return the tokens of each message with output that ends in `chunk`, 1 where the server states none."""
         if self._body is not None:
             self._body = (self._body + chunk)[:MOST_BYTES]
         data = self._events.single(chunk)
         return self._take(self._events.feed(chunk)) if data is None else self._event(b"", data, False)
 
     def end(self) -> list[int]:
-        """The body has ended, and with it an event that lacks its own end; returns its tokens as `read` does."""
+        """End the body, and with it an event that lacks its own end. Return its tokens as `read` does."""
         found = self._take(self._events.end(), last=True)
         if self._body is not None:
             self._end(reason_of(any_json(self._body)) or ("no stream of events" if self._body else ""))
@@ -110,7 +109,7 @@ class ChatReply:
         return [tokens for name, data in events for tokens in self._event(name, data, last)]
 
     def _event(self, name: bytes, data: bytes, last: bool) -> list[int]:
-        """Tokens of its message with output, if it has any. `last`: it may be cut."""
+        """Return the tokens of its message with output, if it has any. `last`: it may be cut."""
         self._body = None
         if name and b"error" in name.lower():
             said = any_json(data)
@@ -136,7 +135,7 @@ class ChatReply:
         return [tokens] if tokens else []
 
     def _unusual(self, name: bytes, data: bytes, last: bool) -> int:
-        """Read data that a strict reader refuses; returns the number of new tokens in it."""
+        """Read data that a strict reader refuses. Return the number of new tokens in it."""
         data = data.strip()
         if data == b"[DONE]":
             self.done = True
@@ -178,7 +177,7 @@ class ChatReply:
         return self._counted - before
 
     def _says(self, choice: _Choice, modality: Any) -> bool:
-        """Whether it has output."""
+        """Return whether it has output."""
         delta = choice.delta or choice.message
         content = choice.text if delta is None else delta.content
         if content and has_text(content):
@@ -196,7 +195,7 @@ class ChatReply:
         )
 
     def _state(self, usage: Any) -> bool:
-        """Keep the tokens that it states; whether it states any."""
+        """Keep the stated tokens. Return whether it states any."""
         if not isinstance(usage, dict):
             return False
         tokens = _count(usage.get("completion_tokens") or usage.get("output_tokens"))
@@ -216,7 +215,7 @@ class ChatReply:
             self._end(f"finish reason: {reason}")
 
     def _end(self, why: str) -> None:
-        """Empty: as a complete reply, which it is if it has any output."""
+        """Note the end; an empty reason means a complete reply if it has any output."""
         if not self.over:
             self.over = why or ("" if self._spoke else "no output")
 
@@ -225,20 +224,20 @@ _NOT_OUTPUT = {"id", "call_id", "tool_call_id", "type", "object", "index", "role
 
 
 def has_text(value: Any) -> bool:
-    """Whether anything is written in a channel's value, besides what names and numbers it."""
+    """Return whether a channel's value has content besides names and numbers."""
     if isinstance(value, dict):
         return any(has_text(each) for name, each in value.items() if name not in _NOT_OUTPUT)
     return any(map(has_text, value)) if isinstance(value, list) else isinstance(value, str) and value != ""
 
 
 def _texts(parts: Any) -> list[str]:
-    """Return the texts of content that comes in parts."""
+    """Return the texts of content in parts."""
     found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return [text for text in found if isinstance(text, str)]
 
 
 def _count(value: Any) -> int:
-    """8, 8.0 and "8" as 8; 0 for what is no count."""
+    """Read 8, 8.0 and "8" as 8; 0 for anything else."""
     try:
         return max(0, int(float(value)))
     except (TypeError, ValueError, OverflowError):
@@ -246,8 +245,8 @@ def _count(value: Any) -> int:
 
 
 def any_json(data: bytes) -> Any:
-    """Return the value of JSON as most clients read it: NaN and halves of surrogate pairs are taken; None for data that
-    is no JSON."""
+    """Return the value of JSON as most clients read it: NaN and halves of surrogate pairs are accepted. None for data
+    that is not JSON."""
     try:
         return json.loads(data.decode(errors="replace"))
     except (ValueError, RecursionError):
@@ -262,8 +261,8 @@ _FAILED = {"error", "failed", "failure"}
 
 
 def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
-    """The code and the words of an error, as far as a JSON value has them; None where it states no error. `sure`: it
-    stands where errors do."""
+    """Return the code and the words of an error, as far as a JSON value has them; None where it states no error.
+    `sure`: it is in the place of errors."""
     if isinstance(value, list):
         value = next(iter(value), None)
     if isinstance(value, str):
@@ -287,7 +286,7 @@ def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
 
 
 def reason_of(value: Any, sure: bool = False) -> str:
-    """Why a reply failed, from what the server sent instead (`value`); empty if it states no error."""
+    """Return why a reply failed, from the server's answer (`value`); empty if it states no error."""
     found = stated_error(value, sure)
     return "" if found is None else f"error: {found[0] or found[1] or 'unknown'}"
 

@@ -77,10 +77,8 @@ class _Messages:
 
 
 async def resolve(target: TargetParams) -> TargetParams:
-    """`target` with its dialect for auto, after one connection that says nothing.
-
-    UserError when the target cannot be reached, refuses the token, or greets like no server that is known.
-    """
+    """Return `target` with its dialect for auto, after one silent connection. UserError when the target cannot be
+    reached, rejects the token, or greets like no known server."""
     if target.is_text:
         return target.model_copy(update={"dialect": "text"})
     if target.synthesizes:
@@ -111,7 +109,7 @@ async def resolve(target: TargetParams) -> TargetParams:
 
 
 async def _with_model(target: TargetParams) -> TargetParams:
-    """`target` with the server's only model, where the dialect needs one and none is named."""
+    """Return `target` with the server's only model, where the dialect needs one and none is named."""
     if target.dialect != VLLM.name or target.model is not None:
         return target
     names = await asyncio.to_thread(models, target)
@@ -119,7 +117,8 @@ async def _with_model(target: TargetParams) -> TargetParams:
 
 
 async def _tried(target: TargetParams) -> str:
-    """The dialect of a server that waits for the client's first words. UserError, which says what was tried."""
+    """Return the dialect of a server that waits for the client's first words. UserError, which names the tried
+    dialects."""
     tried = []
     for name in _SILENT:
         receiver = _Messages()
@@ -151,7 +150,7 @@ async def _tried(target: TargetParams) -> str:
 
 
 async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
-    """A connection on which the client has said its first words. ConnectFailed where there is none."""
+    """Return a connection on which the client has said its first words. ConnectFailed where there is none."""
     socket = await connect(
         dialect.url(),
         receiver,
@@ -165,10 +164,10 @@ async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
 
 
 async def begin_session(dialect: Dialect, serves: str) -> None:
-    """One session of a run, up to where users would begin. `serves`: turns or frames, which they need.
+    """Begin one session of a run, up to where users would begin. `serves`: turns or frames, which they need.
 
-    UserError when the server refuses it for what the user can correct, or serves the other. One that is full, or takes
-    longer than `BEGIN_S`, is not refused: that is what a run measures.
+    UserError when the server rejects it for a reason that the user can correct, or serves the other. A server that is
+    full, or takes longer than `BEGIN_S`, is accepted: a run measures that.
     """
     target, receiver = dialect.target, _Messages()
     try:
@@ -247,7 +246,7 @@ def _words(failure: Failure) -> str:
 
 
 def _known(first: bytes) -> str | None:
-    """The dialect that a greeting is of; None: nobody's that is known, or there was none."""
+    """Return the dialect of a greeting; None: an unknown one, or no greeting."""
     try:
         hello = msgspec.json.decode(first, type=_Hello)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -293,12 +292,12 @@ def _key(target: TargetParams) -> str:
 
 
 def _sent_in(target: TargetParams) -> str | None:
-    """The environment variable whose token is sent."""
+    """Return the environment variable whose token is sent."""
     return target.token_name("text" if target.is_http else target.dialect)
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header that sends it."""
+    """Return the header that sends it."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
@@ -307,7 +306,7 @@ def _token(target: TargetParams) -> str | None:
 
 
 def models_path(target: TargetParams) -> str:
-    """Where OpenAI-compatible servers list their models, next to what the url names."""
+    """Return the path where OpenAI-compatible servers list their models, next to the path of the url."""
     path = urlsplit(target.url).path.rstrip("/")
     base = re.sub(r"/(chat/completions|completions|audio/speech(/stream)?|realtime)$", "", path)
     return f"{base}/models" if base.rpartition("/")[2].startswith("v") else "/v1/models"
@@ -320,7 +319,7 @@ def get(target: TargetParams, path: str, token: str | None) -> Answer | None:
 
 
 def models(target: TargetParams) -> list[str]:
-    """The models that the server says it has; empty where it does not."""
+    """Return the models that the server lists; empty where it lists none."""
     answer = get(target, models_path(target), _token(target))
     try:
         return [model["id"] for model in json.loads(answer.body)["data"]] if answer is not None else []
@@ -329,7 +328,7 @@ def models(target: TargetParams) -> list[str]:
 
 
 def model_remedy(target: TargetParams) -> str:
-    """Return the advice for a server that does not have the model, or wants one to be named."""
+    """Return the advice for a server that does not have the model, or needs one to be named."""
     names = models(target)
     has = f"; the server has {', '.join(names[:MOST_MODELS])}" if names else ""
     more = f" and {len(names) - MOST_MODELS} more" if len(names) > MOST_MODELS else ""
@@ -337,7 +336,8 @@ def model_remedy(target: TargetParams) -> str:
 
 
 async def _forbidden(target: TargetParams) -> str:
-    """A WebSocket was refused with HTTP status 403: with the wrong token, or at a wrong path, as FastAPI does."""
+    """Return the error of a WebSocket rejected with HTTP status 403: for the wrong token, or a wrong path, as FastAPI
+    does."""
     path = urlsplit(target.url).path or "/"
     sent, token = _sent_in(target), _token(target)
     elsewhere = await asyncio.to_thread(get, target, models_path(target), token)

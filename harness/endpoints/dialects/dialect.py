@@ -35,7 +35,7 @@ class Cut(NamedTuple):
     done: bool = False
 
     def truncated(self) -> list[bytes]:
-        """Tells a server of OpenAI's events how much of its item was played."""
+        """Return the message to a server of OpenAI's events about how much of its item was played."""
         if self.item is None:
             return []
         place = {"item_id": self.item, "content_index": 0, "audio_end_ms": int(1e3 * self.played_s)}
@@ -44,7 +44,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """One protocol, as `target` wants it spoken. Messages are whole JSON texts in UTF-8."""
+    """One protocol, as `target` asks for it. Messages are whole JSON texts in UTF-8."""
 
     target: TargetParams
 
@@ -76,12 +76,12 @@ class Dialect:
         return self.target.url
 
     def headers(self) -> dict[str, str]:
-        """Returns the headers of the handshake, with the token from the environment, where there is one."""
+        """Return the headers of the handshake, with the token from the environment, if there is one."""
         token = self.target.token(self.name)
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
-        """How long the reply to a turn is, or `left` of it: what a modelled server may be told."""
+        """Return the length of the reply to a turn, or of the share `left` of it, for a modelled server."""
         speaks, reply_s = self.target.modalities == "audio", turn.reply_audio_s
         return {
             "output_tokens": max(1, round(left * turn.output_tokens)),
@@ -91,79 +91,80 @@ class Dialect:
         }
 
     def cannot(self, typed: bool) -> str | None:
-        """Why this dialect cannot do what the target or the trace wants; `typed`: the trace has typed turns."""
+        """Return why this dialect cannot do what the target or the trace needs; `typed`: the trace has typed turns."""
         if not self.gates and (self.target.min_duration_s or self.target.min_words):
             return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
         return None
 
     def hello(self) -> list[bytes]:
-        """Sent as soon as the connection is open."""
+        """Return the messages sent as soon as the connection is open."""
         raise NotImplementedError
 
     def append(self, pcm: bytes) -> bytes:
-        """Audio, 16-bit little-endian mono at `input_rate`."""
+        """Return the messages of audio, 16-bit little-endian mono at `input_rate`."""
         return b'%s,"audio":"%s"}' % (APPEND, b2a_base64(pcm, newline=False))
 
     def number(self, piece: bytes, count: int) -> bytes:
-        """A piece of audio as the one after `count` others of its session, where the dialect `numbers` them."""
+        """Return a piece of audio numbered after `count` others of its session, where the dialect `numbers` them."""
         return piece
 
     def begin_of_turn(self) -> list[bytes]:
-        """The user begins to speak."""
+        """Return the messages of a user who begins to speak."""
         return []
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:
-        """The user has spoken and wants a reply. Empty where the server's VAD finds that out."""
+        """Return the messages of a user who has spoken and wants a reply. Empty where the server's VAD detects that."""
         raise NotImplementedError
 
     def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
-        """On an open microphone the user falls silent. `ends_turn`: and has said the turn; `left`: share of the turn's
-        reply that is still to be heard, where it was cut by a sound."""
+        """Return the messages of a user who falls silent on an open microphone. `ends_turn`: the turn is complete.
+        `left`: share of the turn's reply still to be heard, where a sound cut it."""
         return []
 
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
-        """The user has typed `text` and wants a reply."""
+        """Return the messages of a user who has typed `text` and wants a reply."""
         raise NotImplementedError
 
     def cancel(self, cut: Cut) -> list[bytes]:
-        """Make no more of the reply."""
+        """Return the messages that stop the reply's generation."""
         if cut.done:
             return []
         about = {} if cut.response is None else {"response_id": cut.response}
         return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """The user speaks over the reply, after hearing `cut.played_s` seconds of it."""
+        """Return the messages of a user who speaks over the reply, after hearing `cut.played_s` seconds of it."""
         raise NotImplementedError
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
-        """How far the reply has been played; `played.done`: to its end. Empty: servers do not want to know."""
+        """Return the report of how far the reply has been played; `played.done`: to its end. Empty: servers take
+        none."""
         return []
 
     def receipt(self, done: Done) -> list[bytes]:
-        """That the events up to this one have come."""
+        """Return the confirmation that the events up to this one have come."""
         return []
 
     def frame(self, turn: Turn) -> list[bytes]:
-        """Return the messages about an interaction session's frame that go before its audio."""
+        """Return the messages that go before the audio of an interaction session's frame."""
         return []
 
     def classify(self, data: bytes) -> Event:
-        """Return the meaning of a message that is the first of a connection; never raises."""
+        """Return the meaning of the first message of a connection; never raises."""
         return self.reader()(data)
 
     def reader(self) -> Callable[[bytes], Event]:
-        """Return the reader of the messages of one connection; it never raises."""
+        """Return the reader of one connection's messages; it never raises."""
         return Reader(self.ready_on)
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """An event as the bytes of a message."""
+    """Return an event as the bytes of a message."""
     return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode()
 
 
 def with_query(url: str, **defaults: str | None) -> str:
-    """`url` with these query parameters, as far as it has them not and they are not None."""
+    """Return `url` with these query parameters, unless it has them already or they are None."""
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     missing = {name: value for name, value in defaults.items() if value is not None and name not in given}

@@ -11,7 +11,7 @@ _LONGEST = re.compile(r"max\w*_tokens|length", re.IGNORECASE)
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """The session can begin. `format`: of the audio to come; `serves`: turns or frames, where it says."""
+    """The session can begin. `format`: of the audio to come; `serves`: turns or frames, where stated."""
 
     format: AudioFormat = NOTHING
     serves: str | None = None
@@ -24,8 +24,7 @@ class Started(msgspec.Struct, frozen=True, gc=False):
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a reply's text, or of a call of a tool: `tokens` as far as the server says, else 1; `length` in
-    characters."""
+    """A piece of a reply's text, or of a tool call. `tokens`: as the server states, else 1; `length` in characters."""
 
     response: str | None
     tokens: int
@@ -34,7 +33,7 @@ class Text(msgspec.Struct, frozen=True, gc=False):
 
 
 class Audio(msgspec.Struct, frozen=True, gc=False):
-    """A packet of `size` bytes in `format`, and in `base64` where somebody listens."""
+    """A packet of `size` bytes in `format`, and in `base64` for a listener."""
 
     response: str | None
     item: str | None
@@ -62,11 +61,11 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """A reply has ended. `status`: completed, cancelled, incomplete or failed; `reason` of the last two.
+    """A reply has ended.
 
-    transcribed: its text has ended, and any audio that has begun goes on until `AudioDone`.
-    `text_tokens` and `audio_tokens`: produced for it; `played`: of these, text and audio tokens that were
-    played before it was cut. None: the server does not say.
+    `status`: completed, cancelled, incomplete or failed; `reason` of the last two. transcribed: its text has ended, and
+    audio that has begun goes on until `AudioDone`. `text_tokens` and `audio_tokens`: produced for it; `played`: its
+    text and audio tokens that were played before it was cut. None: the server does not say.
     """
 
     response: str | None
@@ -80,7 +79,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def failure(self) -> str:
-        """Why the reply is none; empty: it is one, cut at its longest perhaps, as a load test asks for."""
+        """Reason why the reply failed. Empty for a complete reply, or one cut at its longest, as a load test asks
+        for."""
         if self.status in ("completed", "transcribed"):
             return ""
         if self.status == "incomplete" and _LONGEST.search(self.reason):
@@ -96,21 +96,21 @@ class AudioDone(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokensPlayed(msgspec.Struct, frozen=True, gc=False):
-    """How many text and audio tokens were played of a reply that was cut after it had been made."""
+    """The text and audio tokens played of a reply that was cut after its generation."""
 
     response: str | None
     played: tuple[int, int]
 
 
 class Cleared(msgspec.Struct, frozen=True, gc=False):
-    """The server has cut a reply: of its audio nothing more is to be played."""
+    """The server has cut a reply: no more of its audio is played."""
 
     response: str | None
 
 
 class FrameDone(msgspec.Struct, frozen=True, gc=False):
-    """An interaction session's answer up to frame number `frame`: `tokens` of text. `waited_s` that frame for the
-    server's tick."""
+    """An interaction session's answer up to frame number `frame`: `tokens` of text. That frame waited `waited_s` for
+    the server's tick."""
 
     frame: int
     tokens: int
@@ -118,19 +118,19 @@ class FrameDone(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpeechStarted(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD finds that the user begins."""
+    """The server's VAD detects the begin of the user's speech."""
 
 
 class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD finds that the user has ended."""
+    """The server's VAD detects the end of the user's speech."""
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """The server takes what was said for a turn."""
+    """The server takes the speech for a turn."""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """The server reports an error. `caused_by` and `param`: event_id and field of the message that it is about."""
+    """The server reports an error. `caused_by` and `param`: event_id and field of the message at fault."""
 
     code: str
     message: str
@@ -139,16 +139,16 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reason(self) -> str:
-        """In a few words: errors of one kind have one reason."""
+        """The error in a few words: errors of one kind have one reason."""
         return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
 
 
 class Garbage(msgspec.Struct, frozen=True, gc=False):
-    """No event of this protocol: not JSON, without a type, or with a field of a wrong type."""
+    """Not an event of this protocol: not JSON, without a type, or with a field of a wrong type."""
 
 
 class Other(msgspec.Struct, frozen=True, gc=False):
-    """Nothing that a measurement needs."""
+    """An event without use for a measurement."""
 
 
 Event = (

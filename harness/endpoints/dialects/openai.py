@@ -12,7 +12,8 @@ from workloads.trace import Turn
 
 @dataclass(frozen=True)
 class OpenAI(Dialect):
-    """Audio of 24 kHz in both directions. Interruptions cancel the response and truncate its item."""
+    """OpenAI's protocol: audio of 24 kHz in both directions. Interruptions cancel the response and truncate its
+    item."""
 
     name: ClassVar[str] = "openai"
     input_rate: ClassVar[int] = 24_000
@@ -24,7 +25,7 @@ class OpenAI(Dialect):
 
     @property
     def hints(self) -> bool:
-        """Whether a reply's length is asked for, as only a server of ours understands."""
+        """True where requests state a reply's length, which only a server of ours understands."""
         return self.target.hint
 
     @property
@@ -86,7 +87,8 @@ class OpenAI(Dialect):
 
 @dataclass(frozen=True)
 class Rehearsal(OpenAI):
-    """16 kHz in, which is what its VAD and its models take. It is always told how long a reply is to be."""
+    """Our server's protocol: 16 kHz in, the rate of its VAD and its models. Requests always state the reply's
+    length."""
 
     name: ClassVar[str] = "rehearsal"
     input_rate: ClassVar[int] = 16_000
@@ -100,11 +102,11 @@ class Rehearsal(OpenAI):
         return True
 
     def cancel(self, cut: Cut) -> list[bytes]:
-        """Also of a reply that is complete and still plays."""
+        """Cancel a reply, also one that is complete and still plays."""
         return super().cancel(cut._replace(done=False))
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """The exact position, by which the cut is judged, and then the cut."""
+        """Return the exact position, which decides the cut, and then the cut."""
         messages = self.ack(cut._replace(done=False), playing=False)
         return messages if self.server_vad else [*messages, *self.cancel(cut)]
 

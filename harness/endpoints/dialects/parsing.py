@@ -42,10 +42,8 @@ _RIFF = "UklGR"
 
 
 class Reader:
-    """The reader of one connection's messages, in a protocol whose sessions can begin after the event `ready_on`.
-
-    It keeps the format of audio that the server has stated for the session and for replies.
-    """
+    """The reader of one connection's messages, in a protocol whose sessions can begin after the event `ready_on`. It
+    keeps the audio format that the server has stated for the session and for replies."""
 
     def __init__(self, ready_on: str) -> None:
         self._ready_on = ready_on
@@ -77,7 +75,7 @@ class Reader:
         return Other() if kind else Garbage()
 
     def _state(self, message: "_Message") -> None:
-        """Keep what a response says of its audio."""
+        """Keep what a response states of its audio."""
         response = bytes(message.response)
         about = _stated(response) if b"format" in response or b"rate" in response else NOTHING
         if about != NOTHING or self._replies:
@@ -105,14 +103,14 @@ class Reader:
 
 
 def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:
-    """The samples of a WAV that begins with its header, and what that says of them; None where none does."""
+    """Return the samples of a WAV that begins with its header, and what that states of them; None where it does not."""
     stream = wav.Stream()
     raw = stream.feed(content) if wav.header(content) is not None else b""
     return None if stream.header is None else (raw, format_of_wav(stream.header))
 
 
 def format_of_wav(header: wav.Header) -> AudioFormat:
-    """The format of its samples."""
+    """Return the format of its samples."""
     known = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}
     kind = "floats" if header.tag == 3 else "PCM" if header.tag == 1 else f"format {header.tag}"
     encoding = known.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
@@ -125,7 +123,7 @@ def read(data: bytes, ready_on: str) -> Event:
 
 
 class _Message(msgspec.Struct, gc=False):
-    """The fields that are read, of all events together. What is nested is parsed where it is needed."""
+    """The fields that are read, of all events together. Nested values are parsed when needed."""
 
     type: str = ""
     delta: str | None = None
@@ -154,7 +152,7 @@ class _Message(msgspec.Struct, gc=False):
 
     @property
     def states(self) -> bool:
-        """Whether the event says something of the format of its audio."""
+        """True where the event states something of its audio format."""
         return (
             self.sample_rate_hz is not None
             or self.sample_rate is not None
@@ -191,7 +189,7 @@ class _Usage(msgspec.Struct):
     output_token_details: _Split | None = None
 
     def produced(self) -> tuple[int | None, int | None]:
-        """Text and audio tokens. Without a split nobody knows which are which."""
+        """Return the text and audio tokens. Without a split they cannot be told apart."""
         split = self.output_token_details
         return (split.text_tokens, split.audio_tokens) if split is not None else (None, None)
 
@@ -239,7 +237,7 @@ _DECODERS: dict[Any, Any] = {}
 
 
 def _decoded(data: bytes | msgspec.Raw, cls: type[S]) -> S | None:
-    """`data` as an object with those fields, without those that are not as they should be; None: no JSON object."""
+    """Return `data` as an object with valid fields only; None: not a JSON object."""
     decoder = _DECODERS.get(cls) or _DECODERS.setdefault(cls, msgspec.json.Decoder(cls))
     try:
         return decoder.decode(data)
@@ -269,7 +267,7 @@ def _kept(fields: dict[str, Any], cls: type[S]) -> S:
 
 
 def _of(raw: msgspec.Raw, cls: type[S]) -> S:
-    """The same of a field, empty where it is null. ValueError where it is no object."""
+    """Return the object of a field, empty where it is null. ValueError where it is not an object."""
     found = cls() if bytes(raw) == b"null" else _decoded(raw, cls)
     if found is None:
         raise ValueError("no object")

@@ -62,7 +62,7 @@ _decode_bare = msgspec.json.Decoder(_Bare).decode
 
 @dataclass(frozen=True)
 class RTVI(Dialect):
-    """16 kHz in, Pipecat's own default; the rate of what comes back is in each frame."""
+    """Pipecat's protocol: 16 kHz in, its own default; each frame has the rate of the answer."""
 
     name: ClassVar[str] = "rtvi"
     input_rate: ClassVar[int] = 16_000
@@ -97,7 +97,7 @@ class RTVI(Dialect):
         return [message("send-text", {"content": text, "options": options})]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Nothing is sent: the bot hears that the user speaks."""
+        """Return no message: the bot hears that the user speaks."""
         return []
 
     def classify(self, data: bytes) -> Event:
@@ -108,7 +108,7 @@ class RTVI(Dialect):
 
 
 class _Reader:
-    """One bot's frames. RTVI names no replies, so they are numbered here."""
+    """The reader of one bot's frames. RTVI does not name replies, so they are numbered here."""
 
     def __init__(self, writes: bool, keeps_sound: bool) -> None:
         self._ends_on = "bot-llm-stopped" if writes else "bot-stopped-speaking"
@@ -176,7 +176,7 @@ class _Reader:
         return _SIGNALS.get(kind, Other() if kind else Garbage())
 
     def _begin(self, again: bool) -> Event:
-        """`again`: the model begins anew, so what it had begun came to nothing."""
+        """Begin a reply. `again`: the model begins anew, and its earlier output is void."""
         if self._open and not again:
             return Other()
         self._replies += 1
@@ -207,7 +207,7 @@ _SIGNALS: dict[str, Event] = {
 
 
 def message(kind: str, data: dict[str, Any]) -> bytes:
-    """An RTVI message as a frame."""
+    """Return an RTVI message as a frame."""
     text = json.dumps(
         {"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":")
     )
@@ -231,7 +231,7 @@ def _field(field: int, body: bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and lengths-with-bytes of a protobuf message; ValueError or IndexError for anything else."""
+    """Yield numbers and lengths-with-bytes of a protobuf message; ValueError or IndexError for anything else."""
     at = 0
 
     def varint() -> int:

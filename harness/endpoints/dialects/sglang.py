@@ -19,7 +19,7 @@ _NUMBER = b'"sglang":{"seq":0}}'
 
 @dataclass(frozen=True)
 class SGLangDuplex(Dialect):
-    """16 kHz in, which its models take; the rate of what comes back is granted."""
+    """SGLang's open microphone: 16 kHz in, as its models need; the rate of the answer is negotiated."""
 
     name: ClassVar[str] = "sglang_duplex"
     input_rate: ClassVar[int] = 16_000
@@ -70,7 +70,7 @@ class SGLangDuplex(Dialect):
         return [] if cut.done else [encode("response.cancel", event_id=f"{UNDO}-cancel")]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Not granted everywhere; an error about it counts for nothing."""
+        """Cancel, which not every server grants; an error about it is ignored."""
         messages = self.cancel(cut) if self.target.turn_detection == "client" else []
         return messages + cut.truncated()
 
@@ -79,10 +79,9 @@ class SGLangDuplex(Dialect):
 class SGLangOmni(Dialect):
     """Turn-based sessions on the same path (sglang_omni 0.1.9: serve/realtime/events.py, session.py).
 
-    OpenAI's events by their beta names over a flat session. The server's VAD ends a turn and cuts a reply; there is no
-    message for either end of a turn, and one of a type that it does not know ends the connection.
-
-    16 kHz in, 24 kHz out."""
+    It uses OpenAI's events by their beta names over a flat session. The server's VAD ends a turn and cuts a reply;
+    neither end of a turn has a message, and an unknown type ends the connection. 16 kHz in, 24 kHz out.
+    """
 
     name: ClassVar[str] = "sglang_omni"
     input_rate: ClassVar[int] = 16_000
@@ -117,7 +116,7 @@ class SGLangOmni(Dialect):
         return []
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Its VAD cuts the reply; what was not heard of it leaves the conversation."""
+        """Return no message: its VAD cuts the reply, and the unheard part leaves the conversation."""
         if cut.item is None:
             return []
         ms = int(1e3 * cut.played_s)

@@ -40,8 +40,8 @@ _decode_error = msgspec.json.Decoder(_Error | str | None).decode
 
 @dataclass(frozen=True)
 class Synthesis(Dialect):
-    """Text in; audio out in the format that the server states, else 16-bit PCM at the rate that is asked for, else at
-    24 kHz."""
+    """Speech synthesis: text in; audio out in the format that the server states, else 16-bit PCM at the requested rate,
+    else at 24 kHz."""
 
     name: ClassVar[str] = "synthesis"
     input_rate: ClassVar[int] = 16_000
@@ -60,7 +60,7 @@ class Synthesis(Dialect):
         return [*self.pieces(text), self.flush()]
 
     def pieces(self, text: str) -> list[bytes]:
-        """A message a word, the last with a full stop."""
+        """Return one message a word, the last with a full stop."""
         words = text.split()
         return [encode("input.text", text=f"{word} ") for word in words[:-1]] + [
             encode("input.text", text=f"{word}.") for word in words[-1:]
@@ -73,7 +73,7 @@ class Synthesis(Dialect):
         return []
 
     def interrupt(self, cut: Cut) -> Any:
-        """There is no message for it."""
+        """Return no message: the protocol has none."""
         return CLOSE
 
     def reader(self) -> Callable[[bytes], Event]:
@@ -81,7 +81,7 @@ class Synthesis(Dialect):
         sound, stated_format = Sound(), asked
 
         def read(data: bytes) -> Event:
-            """Samples are what is no JSON object: a text message has a type, and begins with a brace."""
+            """Return the meaning of a message. Text messages are JSON objects with a type; anything else is samples."""
             nonlocal sound, stated_format
             message = None
             if data.startswith(b"{"):
@@ -108,7 +108,7 @@ class Synthesis(Dialect):
 
 
 class Sound:
-    """The bytes of an answer's audio: samples, or a WAV, whose header says what they are."""
+    """The bytes of an answer's audio: samples, or a WAV with their format in its header."""
 
     def __init__(self) -> None:
         self._begun = b""
@@ -116,8 +116,8 @@ class Sound:
         self._plain = False
 
     def feed(self, data: bytes, format: AudioFormat) -> tuple[bytes, AudioFormat]:
-        """The samples in its next piece, and their format where the server states `format`. ValueError for a WAV whose
-        header does not end."""
+        """Return the samples in its next piece, and their format where the server states `format`. ValueError for a WAV
+        whose header does not end."""
         if self._plain:
             return data, format
         if self._wav is None:
@@ -140,7 +140,7 @@ _CONTAINERS = {b"ID3": "mp3", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3":
 
 
 def _of_container(data: bytes, format: AudioFormat) -> AudioFormat:
-    """`format`, or that of the file that `data` begins as."""
+    """Return `format`, or the file format by which `data` begins."""
     name = next((name for begin, name in _CONTAINERS.items() if data.startswith(begin)), None)
     return AudioFormat(name) if name else format
 

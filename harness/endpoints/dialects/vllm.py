@@ -16,7 +16,7 @@ from workloads.trace import Turn
 
 @dataclass(frozen=True)
 class VLLM(Dialect):
-    """16 kHz in; text out, with vLLM-Omni also audio."""
+    """vLLM's protocol: 16 kHz in; text out, with vLLM-Omni also audio."""
 
     name: ClassVar[str] = "vllm"
     input_rate: ClassVar[int] = 16_000
@@ -47,7 +47,7 @@ class VLLM(Dialect):
 
 @dataclass(frozen=True)
 class VLLMOmni(Dialect):
-    """16 kHz in. The server says hello after the client, and is told how far its replies were played."""
+    """vLLM-Omni's protocol: 16 kHz in. The server says hello after the client, and gets reports of playback."""
 
     name: ClassVar[str] = "vllm_omni"
     input_rate: ClassVar[int] = 16_000
@@ -85,7 +85,7 @@ class VLLMOmni(Dialect):
         return {"type": "server_vad", **about}
 
     def append(self, pcm: bytes) -> bytes:
-        """Says its rate, as its server takes several."""
+        """Return the messages of audio with its rate, since its server accepts several."""
         return super().append(pcm)[:-1] + b',"format":"pcm16","sample_rate_hz":%d}' % self.input_rate
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:

@@ -26,7 +26,7 @@ class StreamReceiver(Protocol):
     def status(self, code: int, at_s: float) -> None: ...
 
     def data(self, chunk: bytes, at_s: float) -> None:
-        """A piece of the body, cut anywhere. `at_s`: when the socket was read (s), before any parsing."""
+        """Take a piece of the body, cut anywhere. `at_s`: when the socket was read (s), before any parsing."""
         ...
 
     def done(self, at_s: float) -> None: ...
@@ -35,7 +35,7 @@ class StreamReceiver(Protocol):
 
 
 class Exchange:
-    """One request under way."""
+    """A running request."""
 
     def __init__(self, request: bytes, receiver: StreamReceiver) -> None:
         self.request = request
@@ -50,7 +50,7 @@ class Exchange:
         self._connection: _Connection | None = None
 
     def abort(self) -> None:
-        """Want no more of it: the connection closes, which tells the server. The receiver hears nothing more."""
+        """Abort: the connection closes, which tells the server. The receiver gets nothing more."""
         if not self.over:
             self.over = True
             if self._connection is not None:
@@ -84,22 +84,18 @@ class HttpPool:
 
     @property
     def idle(self) -> int:
-        """Connections that wait for a request."""
+        """Number of connections that wait for a request."""
         return len(self._idle)
 
     async def open(self, n: int) -> None:
-        """Have `n` connections idle.
-
-        Raises:
-            OSError: when the server cannot be reached.
-        """
+        """Open connections until `n` are idle. OSError when the server cannot be reached."""
         while (missing := n - len(self._idle)) > 0:
             self._idle += await asyncio.gather(
                 *(self._connect() for _ in range(min(missing, CONNECT_AT_ONCE)))
             )
 
     def post(self, body: bytes, receiver: StreamReceiver) -> Exchange:
-        """Send a request with this JSON `body`: at once, or when a connection has been made if none is idle."""
+        """Send a request with this JSON `body`: at once, or when a new connection is open if none is idle."""
         exchange = Exchange(b"%s%d\r\n\r\n%s" % (self._head, len(body), body), receiver)
         if self._idle:
             self._idle.pop().send(
@@ -110,7 +106,7 @@ class HttpPool:
         return exchange
 
     async def aclose(self) -> None:
-        """Close every connection. Requests under way fail."""
+        """Close every connection. Running requests fail."""
         for task in self._connecting:
             task.cancel()
         for connection in list(self._open):
@@ -143,7 +139,7 @@ class HttpPool:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; httptools calls the `on_` methods."""
+    """A connection; httptools calls the `on_` methods."""
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool

@@ -8,7 +8,7 @@ Event = tuple[bytes, bytes]
 
 
 class EventStream:
-    """Reads one stream. Names and data alone are kept: `id` and `retry` are for browsers that connect again."""
+    """Reads one stream. Only names and data are kept: `id` and `retry` are for browsers that connect again."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -18,15 +18,15 @@ class EventStream:
         self._begun = self._after_cr = self._between = False
 
     def single(self, chunk: bytes) -> bytes | None:
-        """Returns the data of `chunk` where it is one event of one line without a name, as most are, and nothing else;
-        if it is None, `feed` reads it."""
+        """Return the data of `chunk` where it is exactly one event of one line without a name, as most are. None:
+        `feed` reads it."""
         line, end, rest = chunk.partition(b"\n\n")
         if rest or not end or not self._between or line[:6] != b"data: " or LF in line or CR in line:
             return None
         return line[6:]
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Returns the events that end in `chunk`."""
+        """Return the events that end in `chunk`."""
         if self._after_cr and chunk:
             chunk, self._after_cr = chunk.removeprefix(b"\n"), False
         if b"\r" in chunk:
@@ -53,5 +53,5 @@ class EventStream:
         return events
 
     def end(self) -> list[Event]:
-        """Returns the event that the end of the stream cuts off. The standard drops it, but servers end with it."""
+        """Return the event that the end of the stream cuts off. The standard drops it, but servers end with it."""
         return self.feed(b"\n\n\n")

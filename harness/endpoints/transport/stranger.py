@@ -21,7 +21,7 @@ PLAIN = {secure: plain for plain, secure in SECURE.items()}
 
 
 class Answer(NamedTuple):
-    """The answer of a web server. `software`: its own name for itself."""
+    """The answer of a web server. `software`: its name for itself."""
 
     status: int
     software: str
@@ -77,7 +77,7 @@ def described(url: str) -> str | None:
 
 
 def _listens(url: str) -> bool:
-    """Whether anybody takes a connection there."""
+    """Return whether the address takes a connection."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
     try:

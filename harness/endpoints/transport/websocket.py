@@ -21,19 +21,20 @@ class Receiver(Protocol):
     """The owner of a connection, which calls it in the order in which messages were read."""
 
     def message(self, data: bytes, at_s: float) -> None:
-        """One whole message. `at_s`: the loop's time at the read of the socket that completed it, before parsing.
+        """Take one whole message. `at_s`: the loop's time when the socket read that completed it, before parsing.
 
         May come before `connect` returns: a server's hello can arrive with its answer to the handshake.
         """
         ...
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """The connection is gone; called once. `code`: of the peer's close frame, 1006 when there was none."""
+        """Note the end of the connection; called once. `code`: of the peer's close frame, 1006 when there was none."""
         ...
 
 
 class ConnectFailed(Exception):
-    """No connection. `status`: of the HTTP answer that refused the handshake; None when there was none."""
+    """A connection that could not be made. `status`: of the HTTP answer that rejected the handshake; None when there
+    was none."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
@@ -50,9 +51,9 @@ class WebSocket:
         self._under = transport.underlying_transport
 
     def send(self, message: bytes) -> None:
-        """Send one message. Never blocks: on return the kernel has it, or it is `buffered`.
+        """Send one message.
 
-        Does nothing once the connection is closing.
+        Never blocks: on return the kernel has it, or it is `buffered`. Does nothing once the connection is closing.
         """
         self._transport.send(self._kind, message)
 
@@ -166,5 +167,5 @@ class _Listener(picows.WSListener):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """One for all connections: loading the certificates takes longer than a handshake."""
+    """Return one context for all connections: loading the certificates takes longer than a handshake."""
     return ssl.create_default_context()
