@@ -26,18 +26,18 @@ LONGEST_DRAIN_S = 300.0
 
 
 def batch_target(target: TargetParams) -> TargetParams:
-    """Where documents go: to chat completions, with one process."""
+    """Return the target of documents: chat completions, with one process."""
     changes = {"url": target.batch_url or target.url, "dialect": "text", "shards": 1, "scrape": None}
     return TargetParams.model_validate({**target.model_dump(), **changes, "batch_url": None})
 
 
 def batch_client(target: TargetParams) -> ClientParams:
-    """A closed loop, until it is stopped."""
+    """Return a closed loop that runs until it is stopped."""
     return ClientParams.model_validate({"c": target.batch, "playback": "none"})
 
 
 def batch_trace(target: TargetParams, client: ClientParams, seed: int) -> Trace:
-    """Documents enough for the users' run; the same ones, whatever else differs, for the same seed."""
+    """Return documents enough for the users' run; the same ones for the same seed, whatever else differs."""
     assert target.batch and client.stop_after_s is not None
     count = target.batch * math.ceil((client.stop_after_s + LONGEST_DRAIN_S) / SHORTEST_S)
     params = {"requests": count, "shape": target.document_shape, "network_ms": 0}
@@ -54,7 +54,7 @@ def batch_trace(target: TargetParams, client: ClientParams, seed: int) -> Trace:
 
 
 def in_class(turns: Mapping[str, Any]) -> dict[str, Any]:
-    """The users' turns as those of their class."""
+    """Return the users' turns as turns of their class."""
     return {**turns, "request_class": ONLINE, "priority": 0.0}
 
 
@@ -64,10 +64,10 @@ fast as it refuses, which its users would feel. [chosen]"""
 
 
 class BatchEndpoint(TextEndpoint):
-    """Chat completions of documents, which nobody waits for: one follows the other for as long as the run lasts.
+    """Chat completions of batch documents: one follows the other for as long as the run lasts.
 
-    Nobody knows before how many documents there will be, so requests are made while others are answered: one ahead
-    for each that is in flight, in the order in which they come.
+    The number of documents is not known in advance, so requests are made while others are answered: one ahead for each
+    document in flight, in order.
     """
 
     async def prepare(self) -> None:
@@ -86,7 +86,7 @@ class BatchEndpoint(TextEndpoint):
         self.failed.add(turn.session)
 
     async def aclose(self) -> None:
-        """Documents under way are cut: nobody has failed them."""
+        """Cut the running documents, without counting them as failed."""
         for asking in self._asking.values():
             asking.stop()
         await super().aclose()
@@ -100,7 +100,7 @@ class BatchEndpoint(TextEndpoint):
 async def work_off(trace: Trace, endpoint: BatchEndpoint, log: EventLog, params: ClientParams) -> None:
     """Keep `params.c` documents in flight from time 0 on, until there are no more.
 
-    Not as users of a closed loop, who are all there from the start: to wake so many takes tens of ms. [measured]
+    They do not all start at once, as users of a closed loop do: waking that many takes tens of ms. [measured]
     """
     loop, coming = asyncio.get_running_loop(), iter(trace.sessions)
 

@@ -45,11 +45,12 @@ def live_experiment(
     batch: Sequence[int] = (),
     label: str = "",
 ) -> Experiment:
-    """`sessions`: concurrent calls, a closed loop for each number. `rates`: new calls per second, an open loop each.
-    `duration_s`: of all of them, or of each. `settings`: of `--set`, over everything else. `batch`: documents in
-    flight at the same time; several are an axis, as the users are the same with each. `label`: the server's build.
+    """Return the experiment of a live run.
 
-    UserError for what does not fit together. The users of a load depend on it and on its duration alone.
+    `sessions`: concurrent calls, a closed loop for each number. `rates`: new calls per second, an open loop each.
+    `duration_s`: of all of them, or of each. `settings`: of `--set`, over everything else. `batch`: documents in flight
+    at the same time; several are an axis, with the same users. `label`: the server's build. UserError for settings that
+    cannot be combined. The users of a load depend on it and on its duration alone.
     """
     for name in ("url", "batch_url"):
         check_secrets(str(target.get(name, "")))
@@ -120,8 +121,8 @@ def live_experiment(
 
 
 def asked(experiment: Experiment) -> str:
-    """A live experiment in the words of the command line: `--sessions 4,16 --duration 30 --set p=0.5`, without what the
-    command adds of its own, such as the sessions that a closed loop needs in reserve."""
+    """Return a live experiment in the words of the command line: `--sessions 4,16 --duration 30 --set p=0.5`, without
+    settings that the command adds itself, such as the spare sessions of a closed loop."""
     workload = WORKLOADS[experiment.workload]
     known, url = workload.Params.model_fields, str(experiment.set.get("url", ""))
     text = TargetParams.model_validate({"url": url}).is_text

@@ -65,12 +65,12 @@ def counted_as(what: str | None, axis: str | None = None) -> str:
 
 
 def default_targets(what: str | None) -> tuple[Target, ...]:
-    """Returns the default targets of what is served; none for a kind of another package."""
+    """Return the default targets of a service; none for a kind of another package."""
     return parse_targets(DEFAULTS[what], "--slo") if what is not None else ()
 
 
 def check_targets(experiment: Experiment, targets: Sequence[Target], option: str) -> None:
-    """UserError, before anything is measured, for a metric that no such run can have."""
+    """Raise UserError, before anything is measured, for a metric that no such run can have."""
     what = served(experiment)
     for target in targets:
         if what is not None and target.metric not in _METRICS[what] and split(target.metric) is None:

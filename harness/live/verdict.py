@@ -73,7 +73,7 @@ _HINTS = (
 
 
 class FailedPoint(RuntimeError):
-    """The server failed most of what it was asked. `measurement`: what was measured all the same."""
+    """A point whose server failed most requests. `measurement`: the values measured all the same."""
 
     def __init__(self, reason: str, measurement: Measurement) -> None:
         super().__init__(reason)
@@ -83,21 +83,21 @@ class FailedPoint(RuntimeError):
 def check_machines(
     measurement: Measurement, merged: Merged, target: TargetParams, batch: Merged | None = None
 ) -> None:
-    """InvalidPoint when what was measured is the doing of a machine. `batch`: of the documents beside."""
+    """Raise InvalidPoint when a machine, not the server, determined the result. `batch`: of the batch documents."""
     reason = _why_invalid(measurement, merged, target) or _why_no_batch(batch, target)
     if reason is not None:
         raise InvalidPoint(reason, measurement)
 
 
 def check_server(kind: LiveKind[Any], measurement: Measurement) -> None:
-    """FailedPoint when the server failed most turns, those that it turned away aside, or answered nothing at all."""
+    """Raise FailedPoint when the server failed most turns, apart from rejected ones, or answered nothing at all."""
     reason = _why_failed(kind, measurement)
     if reason is not None:
         raise FailedPoint(reason, measurement)
 
 
 def check_window(measurement: Measurement) -> None:
-    """InvalidPoint when no turn was asked while the load was the planned one."""
+    """Raise InvalidPoint when no turn was asked under the planned load."""
     begin_s, end_s = (measurement.metrics[name]["value"] for name in ("steady_begin", "steady_end"))
     if PHASE in measurement.requests and not len(counted(measurement.requests)):
         there = "never" if begin_s is None else f"{begin_s:.1f} s"
@@ -133,7 +133,7 @@ def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams)
 
 
 def _why_no_batch(batch: Merged | None, target: TargetParams) -> str | None:
-    """Why the users were not beside the batch that the point is named after."""
+    """Return why the users did not run with the batch that the point names."""
     if batch is None:
         return None
     if batch.lost:
@@ -152,7 +152,7 @@ def _why_no_batch(batch: Merged | None, target: TargetParams) -> str | None:
 
 
 def late_share(merged: Merged, target: TargetParams) -> float:
-    """Share of the sends that were later than `send_delay_limit_ms` allows; 0 of none."""
+    """Return the share of the sends that were later than `send_delay_limit_ms` allows; 0 of none."""
     delays_s = merged.sends["send_delay_s"].to_numpy()
     delays_s = delays_s[~np.isnan(delays_s)]
     return float((1e3 * delays_s > target.send_delay_limit_ms).mean()) if delays_s.size else 0.0
@@ -196,7 +196,7 @@ class Observed:
     """Sends of a live run in which some send was later than its `send_delay_limit_ms`."""
 
     def without_delay(self) -> "Observed":
-        """The same with each turn's own send delay taken off its latencies."""
+        """Return the run with each turn's own send delay taken off its latencies."""
         if self.sends is None or "turn_end_s" not in self.requests:
             return self
         delay_s = send_delays(self.requests, self.sends)
@@ -215,7 +215,7 @@ _LAST_SENDS = ("commit", "request", "text")
 
 
 def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
-    """How much later than due the send that ended each turn went, s; 0 where it is not known."""
+    """Return how much later than due the send that ended each turn went, s; 0 where it is not known."""
     last = sends.loc[sends["kind"].isin(_LAST_SENDS)]
     last = (
         (last if len(last) else sends)
@@ -256,7 +256,7 @@ class Judgement:
     """Factor on the number of turns that would decide it; None where it is conclusive, or no number would."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; infinite values are the string "inf", an end that is not there is null."""
+        """Return it for JSON; infinite values are the string "inf", a missing end is null."""
         low, high = self.interval or (-math.inf, math.inf)
         return {
             "metric": self.target.metric,
@@ -275,7 +275,7 @@ class Judgement:
 
 
 def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
-    """The target at one load, over all that was observed of it; INCONCLUSIVE where nothing was, or where the client's
+    """Judge the target at one load, over all its observations. INCONCLUSIVE where there are none, or where the client's
     own send delays decide."""
     found = _judge(target, observed)
     if all(each.sends is None for each in observed):
@@ -297,7 +297,8 @@ def verdict_of(judgements: Iterable[Judgement]) -> Verdict:
 
 
 def needed(target: Target) -> int | None:
-    """The fewest turns, replies or events that show a target to be met if all of them meet it; None: no number does."""
+    """Return the fewest turns, replies or events that show a target to be met if all of them meet it; None: no number
+    does."""
     metric, bound = target.metric, target.bound
     if is_sampled(metric):
         if (quantile := _quantile(metric)) is None:
@@ -331,7 +332,7 @@ _Sampled = tuple[float | None, tuple[float, float], int]
 
 
 def _sample(metric: str, observed: Sequence[Observed]) -> Any:
-    """A function of k: value, interval and n of k times the turns that were observed; None where the metric has no
+    """Return a function of k: value, interval and n of k times the observed turns; None where the metric has no
     interval."""
     tables = [turn_values(metric, each.requests) for each in observed]
     known = [values for values in tables if values is not None]
@@ -361,7 +362,7 @@ def _quantile(metric: str) -> float | None:
 
 
 def _counts_events(metric: str) -> bool:
-    """Whether it is a share of turns, replies or events, each a draw, and not of time, tokens or blocks."""
+    """Return whether it is a share of turns, replies or events, each a draw, and not of time, tokens or blocks."""
     said = definition(metric).definition
     return said.startswith(("share of ", "the same share")) and not said.startswith(
         ("share of the time", "share of the user's speech")
@@ -393,7 +394,7 @@ def _why(target: Target, interval: tuple[float, float], n: int) -> str:
 
 
 def span(metric: str, interval: tuple[float, float]) -> str:
-    """An interval in words, with its unit: `720 to 850 ms`; an end that is not there is ∞ or, below, left out."""
+    """Return an interval in words, with its unit: `720 to 850 ms`. A missing end is ∞ or, below, left out."""
     low, high = interval
     if math.isinf(low) and low < 0:
         return f"up to {number(metric, high)}"
@@ -410,7 +411,7 @@ def _json(value: float | None) -> float | str | None:
 
 
 class LoadVerdict(NamedTuple):
-    """What all runs of one load say together."""
+    """The verdict of all runs of one load together."""
 
     verdict: Verdict
     judgements: tuple[Judgement, ...]
@@ -431,8 +432,8 @@ class LoadVerdict(NamedTuple):
 
 
 def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVerdict:
-    """The one rule for a load, in a run and in a search. Of a load without a run that counts the values are shown all
-    the same."""
+    """Judge a load by the one rule of runs and searches. The values of a load without a counting run are shown all the
+    same."""
     there = [record for record in records if record.metrics and record.has("requests")]
     measured = [record for record in there if not record.invalid]
     late = [record for record in records if record.invalid]
@@ -452,13 +453,13 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
 def load_step(
     value: float, records: Sequence[Record], repeats: Sequence[Repeat], targets: Sequence[Target]
 ) -> Step:
-    """The same as a step of a search; `repeats`: of the records."""
+    """Return the same as a step of a search; `repeats`: of the records."""
     shown = load_verdict(records, targets).shown
     return Step(value, tuple(repeats), next(outcome for outcome, word in SHOWN.items() if word == shown))
 
 
 def _observed(record: Record) -> Observed:
-    """With its sends, where some were late."""
+    """Return a record's run with its sends, if some were late."""
     late = record.metrics.get("sends_late", {}).get("value") and record.has("sends")
     return Observed(record.metrics, record.table("requests"), record.table("sends") if late else None)
 

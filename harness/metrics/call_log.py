@@ -46,7 +46,7 @@ class Call:
     """When requests arrived at the stage that they come to first, started and produced."""
 
     def replies(self) -> dict[str, Stretch]:
-        """Each reply from its first sound to its last."""
+        """Yield each reply from its first sound to its last."""
         spans: dict[str, Stretch] = {}
         for one in self.agent:
             first = spans.get(one.label, one)
@@ -58,7 +58,7 @@ class Call:
     def told_s(
         self, label: str, reply: str | None = None, since_s: float = -inf, by_s: float = inf
     ) -> list[float]:
-        """When the server told so, of that reply where one is named."""
+        """Return when the server reported it, of that reply where one is named."""
         return [
             t
             for t, said, value in self.told
@@ -101,5 +101,5 @@ def _note(call: Call, t: float, kind: str, session: int, turn: int, stage: str, 
 
 
 def overlap_s(ones: Iterable[Stretch], others: Sequence[Stretch]) -> float:
-    """How long somebody of both sounds; stretches of one side do not overlap each other."""
+    """Return how long both sides sound at once, s. Stretches of one side do not overlap."""
     return sum(max(0.0, min(a.end_s, b.end_s) - max(a.begin_s, b.begin_s)) for a in ones for b in others)

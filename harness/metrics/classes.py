@@ -29,7 +29,8 @@ Turns = Mapping[str, np.ndarray]
 
 
 def summarise_classes(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Metric]:
-    """The metrics of every class that its requests tell, by name; the most urgent class first. Empty without classes.
+    """Return the metrics of every class that its requests give, by name; the most urgent class first. Empty without
+    classes.
 
     `warm`: the turns that count for latencies; `run_end_s`: end of the run after its drain.
     """
@@ -59,8 +60,8 @@ def _named(measured: Mapping[str, Measured]) -> dict[str, Metric]:
 def passing(
     events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, read: list[pd.DataFrame]
 ) -> Iterator[pd.DataFrame]:
-    """The events, whole or in pieces, for somebody else; of each piece what `of_log` reads is left in `read`: of a
-    trace without classes nothing."""
+    """Yield the events, whole or in pieces, for another reader. The rows that `of_log` reads are kept in `read`;
+    nothing for a trace without classes."""
     kinds = READ if class_of({str(name): trace[name] for name in trace}) is not None else ()
     for piece in [events] if isinstance(events, pd.DataFrame) else events:
         read.append(piece.loc[piece["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]])
@@ -68,9 +69,9 @@ def passing(
 
 
 def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
-    """The metrics of every class, by name; empty for a trace without classes.
+    """Return the metrics of every class that the log gives, by name; empty for a trace without classes.
 
-    `events` and `trace` as `harness.metrics.request_table` takes them, `requests` the part of its table that counts.
+    `events` and `trace` as for `harness.metrics.request_table`, `requests` the counting part of its table.
     """
     if "request_class" not in requests or requests.empty:
         return {}
@@ -127,7 +128,8 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
 
 
 def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
-    """First start of one of the turns and last completion, s; the end of the run where one never ended."""
+    """Return the first start of one of the turns and the last completion, s; the end of the run where one never
+    ended."""
     last_s = run_end_s
     if not np.isin(turns["status"], [UNFINISHED, ABORTED]).any():
         # Failed requests have no completion, but waited at least to the end of their user's turn.
@@ -138,9 +140,12 @@ def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
 
 
 def steady(starts_s: np.ndarray) -> tuple[float, float]:
-    """Between which times what is processed per second is that of a service under way, s: from when a tenth of the
-    requests has come, `starts_s` their starts, to the last arrival. Before it nothing is half done yet; after it the
-    machine has ever fewer of them to serve, the longer the slower it is."""
+    """Return the window, s, in which tokens per second are those of a running service: from when a tenth of the
+    requests has come, `starts_s` their starts, to the last arrival.
+
+    Before it no request is half done; after it the machine has ever fewer requests to serve, for longer if it is
+    slower.
+    """
     ordered = np.sort(starts_s)
     return float(ordered[ordered.size // 10]), float(ordered[-1])
 
@@ -161,8 +166,8 @@ def _ended(turns: Turns) -> np.ndarray:
 
 
 def _in_time(turns: Turns) -> np.ndarray:
-    """By `Slo.first_due_s` of a turn's scheduled end, from which ttft_s counts. To the microsecond, as times of a trace
-    are: a difference of two times has an error in its last bits."""
+    """Return which turns met the first deadline: `Slo.first_due_s` of a turn's scheduled end, from which ttft_s counts.
+    Rounded to the microsecond, as times of a trace are: a difference of two times has an error in its last bits."""
     return np.round(turns["ttft_s"], 6) <= turns["ttft_deadline_s"]
 
 
@@ -171,13 +176,13 @@ def _late(turns: Turns, column: str) -> np.ndarray:
 
 
 def _met(turns: Turns) -> np.ndarray:
-    """Which requests ended and met what deadlines they have."""
+    """Return which requests ended and met their deadlines."""
     return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, "tbt_max_s")
 
 
 def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -> float | None:
-    """The share of a class's requests whose TTFT keeps a limit that is known only afterwards, such as a multiple of
-    another run's P99; None where there are none.
+    """Return the share of a class's requests whose TTFT is within a limit that is known only afterwards, such as a
+    multiple of another run's P99; None where there are none.
 
     `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their
     backlog do not count.
@@ -192,8 +197,8 @@ def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -
 def tbt_attainment(
     events: pd.DataFrame, requests: pd.DataFrame, request_class: str, tbt_s: float
 ) -> float | None:
-    """The share of all times between tokens of a class's requests that keep such a limit; None where there are none.
-    `events`: those of the record, of the kinds `first_text` and `text` at least."""
+    """Return the share of all times between tokens of a class's requests within such a limit; None where there are
+    none. `events`: those of the record, of the kinds `first_text` and `text` at least."""
     text = _texts(events, requests)
     gaps_s = text.loc[text["request_class"].eq(request_class), "gap_s"].dropna().to_numpy(float)
     return float((np.round(gaps_s, 6) <= tbt_s).mean()) if gaps_s.size else None
@@ -205,7 +210,7 @@ def _share(met: np.ndarray, due: np.ndarray, unknown: np.ndarray) -> Measured:
 
 
 def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
-    """The tokens of the requests in their order; `gap_s`: the time since the one before, NaN of a first one."""
+    """Return the tokens of the requests in their order; `gap_s`: the time since the previous one, NaN for the first."""
     text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
     # What follows in the table is of the same request.
     text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
@@ -213,7 +218,7 @@ def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:
-    """The events of these kinds that are of the requests, with class and status."""
+    """Return the events of these kinds of the requests, with class and status."""
     found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
     return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
 
@@ -329,6 +334,6 @@ def in_class(name: str, metric: str) -> str:
 
 
 def split(metric: str) -> tuple[str, str] | None:
-    """Class and metric of such a name; None for any other."""
+    """Return class and metric of such a name; None for any other."""
     name, dot, own = metric.partition(SEPARATOR)
     return (name, own) if name and dot and own in CLASS_DEFINITIONS else None

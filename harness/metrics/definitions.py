@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of one number."""
+    """The definition of one metric."""
 
     unit: str
     """s, 1 (share or count), 1/s, 1/min, token, W or J."""

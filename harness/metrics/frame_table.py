@@ -56,16 +56,16 @@ class Beat:
     replicas: int = 1
 
     def next_s(self, session: np.ndarray, at_s: np.ndarray) -> np.ndarray:
-        """The first tick of each session at `at_s` or later, in s."""
+        """Return the first tick of each session at `at_s` or later, in s."""
         offset = session % self.slots / self.slots
         return (np.ceil(at_s / self.budget_s - offset - 1e-9) + offset) * self.budget_s
 
 
 def frame_table(events: pd.DataFrame, trace: pd.DataFrame, beat: Beat) -> pd.DataFrame:
-    """One row per frame that was sent, or that a failed session still owed; by session and frame.
+    """Return one row per frame that was sent, or that a failed session still owed; by session and frame.
 
-    `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the trace.
-    Sessions that were shed have no rows. ValueError when the log has a frame that the trace lacks.
+    `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the trace. Rejected
+    sessions have no rows. ValueError when the log has a frame that the trace lacks.
     """
     log = Kinds(events)
     sent_keys, _, lags_s = _by_frame(log, "turn_end")
@@ -119,7 +119,7 @@ def frame_table(events: pd.DataFrame, trace: pd.DataFrame, beat: Beat) -> pd.Dat
 
 
 class Kinds:
-    """An event log by kind, in the order in which things happened."""
+    """An event log by kind, in the order of events."""
 
     def __init__(self, events: pd.DataFrame) -> None:
         kinds = pd.Categorical(events["kind"])
@@ -129,19 +129,19 @@ class Kinds:
         self._edges = np.searchsorted(kinds.codes[order], np.arange(len(kinds.categories) + 1))
 
     def of(self, kind: str) -> dict[str, np.ndarray]:
-        """The columns t (s), session, turn and value of its events; empty ones where there are none."""
+        """Return the columns t (s), session, turn and value of its events; empty ones where there are none."""
         code = self._codes.get(kind)
         rows = slice(0) if code is None else slice(self._edges[code], self._edges[code + 1])
         return {name: values[rows] for name, values in self._columns.items()}
 
 
 def _keys(session: np.ndarray, frame: np.ndarray) -> np.ndarray:
-    """One integer per (session, frame), in their order."""
+    """Return one integer per (session, frame), in their order."""
     return (session.astype(np.int64) << 32) + frame.astype(np.int64)
 
 
 def _by_frame(log: Kinds, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys, ascending, times and values of the events of a kind that is about frames."""
+    """Return keys, ascending, times and values of the events of a kind that is about frames."""
     found = log.of(kind)
     keys = _keys(found["session"], found["turn"])
     order = np.argsort(keys, kind="stable")
@@ -149,26 +149,26 @@ def _by_frame(log: Kinds, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _exactly(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where each key stands in `among`, ascending; -1 where it does not."""
+    """Return where each key is in `among`, ascending; -1 where it is not."""
     place = _covering(keys, among)
     place[(place >= 0) & (_at(place, among) != keys)] = -1
     return place
 
 
 def _covering(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where the first key of the same session and the same or a later frame stands in `among`; -1 without one."""
+    """Return where the first key of the same session and the same or a later frame is in `among`; -1 without one."""
     place = np.searchsorted(among, keys)
     found = np.append(among, -1)[place] >> 32 == keys >> 32
     return np.where(found, place, -1)
 
 
 def _at(place: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """`values` at these places; NaN at -1."""
+    """Return `values` at these places; NaN at -1."""
     return np.append(values, np.nan)[place]
 
 
 def _ticks(log: Kinds, session: np.ndarray, dispatch_s: np.ndarray, replicas: int) -> np.ndarray:
-    """The number of the tick at which each frame was dispatched; NaN where it was not."""
+    """Return the number of the tick at which each frame was dispatched; NaN where it was not."""
     ticks = log.of("tick")
     times = np.unique(ticks["t"])
     known = np.searchsorted(times, ticks["t"]) * replicas + ticks["turn"] % replicas

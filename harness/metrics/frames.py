@@ -36,9 +36,9 @@ class _Run:
 def summarise_frames(
     frames: pd.DataFrame, steps: pd.DataFrame, events: pd.DataFrame, run_end_s: float, beat: Beat
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of `FRAME_DEFINITIONS`.
+    """Return all metrics of one run, by the names and in the order of `FRAME_DEFINITIONS`.
 
-    `frames` is a frame table, `steps` and `events` the logs of the run (the former may be empty: then the pool's
+    `frames` is a frame table, `steps` and `events` the logs of the run (the former may be empty: then the KV pool's
     metrics are missing), `run_end_s` its end in s. ValueError when more or fewer sessions were answered than asked.
     """
     return metrics_of(_Run(frames, steps, Kinds(events), run_end_s, beat), FRAME_DEFINITIONS, _MEASURES)
@@ -127,7 +127,7 @@ def _pool(run: _Run) -> dict[str, Measured]:
 
 
 def _on_line(log: Kinds, times_s: np.ndarray) -> np.ndarray:
-    """How many sessions were let in and had not ended, at each time."""
+    """Return how many sessions were admitted and had not ended, at each time."""
     came = log.of("admitted")
     ended = log.of("session_end")
     left_s = np.sort(ended["t"][np.isin(ended["session"], came["session"])])

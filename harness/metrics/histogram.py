@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], q: float) -> float | None:
-    """Interpolated within its bucket, as Prometheus does; beyond the last bound it is that bound; None of nothing.
-
-    `bounds`: the upper ones, ascending; `counts` has one more.
-    """
+    """Return the quantile, interpolated within its bucket, as Prometheus does; beyond the last bound it is that bound;
+    None of nothing. `bounds`: the upper ones, ascending; `counts` has one more."""
     wanted, below = q * sum(counts), 0.0
     if not any(counts):
         return None

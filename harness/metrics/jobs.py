@@ -20,7 +20,7 @@ from workloads.columns.jobs import Waits, job_of
 
 
 def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
-    """The metrics of `JOB_DEFINITIONS`; none where `turns`, the columns of the trace, have no job."""
+    """Return the metrics of `JOB_DEFINITIONS`; none where `turns`, the columns of the trace, have no job."""
     columns = {str(name): turns[name].to_numpy() for name in turns}
     if "recorded_s" not in columns or np.isnan(columns["recorded_s"]).all():
         return {}
@@ -28,7 +28,7 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
 
 
 def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> dict[str, Measured]:
-    """`run`: values of each whole job by the names of `_JOB`, and how many jobs began."""
+    """Return the metrics. `run`: values of each whole job by the names of `_JOB`, and how many jobs began."""
     values, begun = run
     n = len(values["job_time"])
     found: dict[str, Measured] = {"jobs": (float(n), n, begun - n)}
@@ -64,7 +64,7 @@ def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np.ndarray:
-    """A column of the request table for each turn of the trace; NaN for those that were not answered."""
+    """Return a column of the request table for each turn of the trace; NaN for turns without an answer."""
     place = {key: row for row, key in enumerate(zip(columns["session"], columns["turn"], strict=True))}
     found = np.full(len(place), np.nan)
     answered = (requests["status"] == COMPLETED).to_numpy() | (name == "turn_start_s")

@@ -24,18 +24,18 @@ SETTLED = 1e-4
 
 
 class Line(NamedTuple):
-    """occupancy = at_0 + slope * t; `slope` in 1/s."""
+    """A line: occupancy = at_0 + slope * t; `slope` in 1/s."""
 
     at_0: float
     slope: float
 
 
 def occupancy(steps: pd.DataFrame, end_s: float) -> pd.Series:
-    """Share of the KV blocks in use at 0, 1, 2, ... s up to `end_s`, by that time.
+    """Return the share of the KV blocks in use at 0, 1, 2, ... s up to `end_s`, by that time.
 
-    `steps` is the step table, whose rows say what is in use when they end. A stalled engine makes no steps, and
-    what it holds stays; before the first step nothing is held. In use means referenced: a session that waits for its
-    user keeps its blocks.
+    `steps` is the step table, whose rows state the use at their end. A stalled engine makes no steps, and keeps its
+    blocks; before the first step none are in use. In use means referenced: a session that waits for its user keeps its
+    blocks.
     """
     times = np.arange(0.0, end_s + 1e-9, PERIOD_S)
     used, blocks = np.zeros(times.size), np.zeros(times.size)
@@ -50,21 +50,20 @@ def occupancy(steps: pd.DataFrame, end_s: float) -> pd.Series:
 
 
 def filling(pool: pd.Series) -> Line | None:
-    """The least-squares line through the samples of an occupancy in 10 to 60 s and below 0.6; None below 3 samples."""
+    """Return the least-squares line through the samples of an occupancy in 10 to 60 s and below 0.6; None below 3
+    samples."""
     t, rho = _samples(pool)
     return _line(t, rho, (t >= FIT_S[0]) & (t <= FIT_S[1]) & (rho < FIT_BELOW))
 
 
 def saturation(line: Line) -> float | None:
-    """When the line is at 1, in s; None when it does not rise."""
+    """Return when the line is at 1, in s; None when it does not rise."""
     return (1 - line.at_0) / line.slope if line.slope > 0 else None
 
 
 def saturated_s(pool: pd.Series, alloc_fails: pd.DataFrame) -> float | None:
-    """When the pool was full: the first sample at 0.995 or more, or the first refusal of blocks to a waiting request.
-
-    `alloc_fails`: the `alloc_fail` events (columns t and value; 0: waiting). None when it never was.
-    """
+    """Return when the pool was full: the first sample at 0.995 or more, or the first refusal of blocks to a waiting
+    request. `alloc_fails`: the `alloc_fail` events (columns t and value; 0: waiting). None when it never was."""
     t, rho = _samples(pool)
     refused_s = np.asarray(alloc_fails["t"])[np.asarray(alloc_fails["value"]) == 0]
     times = np.concatenate([refused_s, t[rho >= FULL]])
@@ -72,18 +71,18 @@ def saturated_s(pool: pd.Series, alloc_fails: pd.DataFrame) -> float | None:
 
 
 def last_third(pool: pd.Series) -> pd.Series:
-    """The samples over whose mean and slope a plateau is read (specification part 4)."""
+    """Return the samples over whose mean and slope a plateau is read (specification part 4)."""
     return pool.loc[2 / 3 * pool.index[-1] :]
 
 
 def slope(pool: pd.Series) -> float | None:
-    """Least-squares slope of an occupancy, 1/s; None below 3 samples."""
+    """Return the least-squares slope of an occupancy, 1/s; None below 3 samples."""
     line = _line(*_samples(pool), np.ones(len(pool), bool))
     return None if line is None else line.slope
 
 
 def _samples(pool: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Times in s and occupancies."""
+    """Return times in s and occupancies."""
     return np.asarray(pool.index, float), np.asarray(pool)
 
 

@@ -46,11 +46,11 @@ def summarise_live(
     lost_sessions: int = 0,
     batch: Mapping[str, Measured] | None = None,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
+    """Return all metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
-    `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
-    empty. `late_s`: the send delay above which a send is late. `window`: that metrics of turns are over. `scrape`: what
-    the server said of itself (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
+    `requests`: of turns; None for frames, which have no audio. `floor`: the result against the null server, in s; may
+    be empty. `late_s`: the send delay above which a send is late. `window`: of the metrics of turns. `scrape`: the
+    server's own metrics (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -146,7 +146,7 @@ def _continuity(requests: pd.DataFrame | None) -> dict[str, Measured]:
 
 
 def _benchmark(requests: pd.DataFrame | None) -> dict[str, Measured]:
-    """What vLLM-Omni's own benchmark would say of these replies. Its times count from the send."""
+    """Return the values that vLLM-Omni's own benchmark would report of these replies. Its times count from the send."""
     if requests is None:
         values = [np.empty(0)] * len(BENCHMARK)
     else:
@@ -190,12 +190,11 @@ _MOST = "rehearsal_loop_lag_most_seconds"
 
 @dataclass(frozen=True)
 class LoopLag:
-    """How late a server of ours ran its own timers, by its scraped metrics (`engines.endpoint.metrics`).
+    """The lag of a server's own timers, by its scraped metrics (`engines.endpoint.metrics`).
 
-    Its loop serves sockets and engines alike; a lag that is long beside a packet says that the machine starved the
-    server, so what users felt was not the engine's doing. Other servers do not say.
-
-    Over `n` timers, in s. `p99_s`: interpolated in the server's histogram; `max_s`: the largest that it told.
+    Its loop serves sockets and engines alike. A lag that is long compared with a packet says that the machine starved
+    the server, so the latencies are not the engine's. Other servers do not report it. Over `n` timers, in s. `p99_s`:
+    interpolated in the server's histogram; `max_s`: the largest reported.
     """
 
     p99_s: float
@@ -204,10 +203,8 @@ class LoopLag:
 
 
 def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
-    """From the last poll before `window` to the first after it; None where the server does not tell it twice.
-
-    `scrape`: columns t_s, name, labels, value, as `harness.live.run.scrape` leaves them.
-    """
+    """Return the lag from the last poll before `window` to the first after it; None unless the server reports it twice.
+    `scrape`: columns t_s, name, labels, value, as `harness.live.run.scrape` leaves them."""
     timers = observed(scrape, LAG, window.begin_s, window.end_s)
     p99_s = None if timers is None else timers.quantile(0.99)
     if timers is None or p99_s is None:
@@ -221,9 +218,7 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
 
 
 def without_batch(asked: int | None) -> dict[str, Measured]:
-    """Returns the metrics of a run that had no documents beside. `asked`: 0 where it is the reference of those that
-    had.
-    """
+    """Return the metrics of a run without a batch. `asked`: 0 where it is the reference of runs with one."""
     if asked is None:
         return dict.fromkeys(BATCH_NAMES, (None, 0, 0))
     return {**dict.fromkeys(BATCH_NAMES, (0.0, 0, 0)), "batch_send_delay_p99": (None, 0, 0)}
@@ -233,7 +228,7 @@ def batch_metrics(events: pd.DataFrame, delays_s: np.ndarray, window: Window) ->
     """Return the metrics of a batch that ran at the same time as the users, by name.
 
     A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
-    whichever document, and not by documents that ended. `events`: of the documents; `delays_s`: of their sends.
+    any document, and not by documents that ended. `events`: of the documents; `delays_s`: of their sends.
     """
     kinds, t = events["kind"].astype(str).to_numpy(), events["t"].to_numpy(float)
     inside = (t >= window.begin_s) & (t <= window.end_s)
@@ -254,8 +249,8 @@ def batch_metrics(events: pd.DataFrame, delays_s: np.ndarray, window: Window) ->
 
 
 def _tokens_a_message(events: pd.DataFrame) -> float:
-    """By the usage that servers state at the end of a reply, for each token that its messages were counted as; 1 where
-    none was stated."""
+    """Return the usage that servers state at the end of a reply over the tokens counted for its messages; 1 where none
+    was stated."""
     kinds = events["kind"].astype(str).to_numpy()
     stated = events.loc[kinds == "usage"]
     messages = events.loc[

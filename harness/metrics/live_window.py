@@ -21,8 +21,8 @@ RAMP, STEADY, DRAIN = "ramp", "steady", "drain"
 
 @dataclass(frozen=True)
 class Window:
-    """s of the run; empty where it ends before it begins. `entry`: what the steps of the run call the stage that
-    requests come to first."""
+    """The steady window, s of the run; empty where it ends before it begins. `entry`: name, in the steps of the run, of
+    the stage that requests come to first."""
 
     begin_s: float
     end_s: float
@@ -30,7 +30,7 @@ class Window:
 
     @property
     def whole(self) -> bool:
-        """Whether it leaves nothing out."""
+        """True where it leaves nothing out."""
         return self.begin_s == -np.inf and self.end_s == np.inf
 
 
@@ -47,12 +47,12 @@ def steady_window(
     stop_after_s: float | None,
     sessions: int,
 ) -> Window:
-    """Finds the steady window of a run with these client events, by what its clients were asked for; `sessions`: that
+    """Find the steady window of a run with these client events, by the load asked of its clients; `sessions`: that
     could come at all.
 
-    In an open loop (`c` None) users come as scheduled, so it begins at 0. In a closed one it begins when the users, or
-    requests, that c limits have all been there, never if they have not; and it ends early if none is left to take the
-    place of one that goes.
+    In an open loop (`c` None) users come as scheduled, so it begins at 0. In a closed one it begins when all the users,
+    or requests, that c allows have been there, and is empty if they never were. It ends early if no session remains to
+    take the place of one that goes.
     """
     end_s = run_end_s if stop_after_s is None else min(stop_after_s, run_end_s)
     if c is None:
@@ -69,7 +69,7 @@ def steady_window(
 
 
 def on_line_mean(events: pd.DataFrame, window: Window) -> float | None:
-    """Sessions on line, on average over the window; None where it is empty."""
+    """Return the mean of concurrent sessions over the window; None where it is empty."""
     if window.end_s <= window.begin_s:
         return None
     kinds, t = np.asarray(events["kind"], str), events["t"].to_numpy(float)
@@ -79,7 +79,7 @@ def on_line_mean(events: pd.DataFrame, window: Window) -> float | None:
 
 
 def sessions_rps(events: pd.DataFrame, window: Window) -> float | None:
-    """Sessions that came, per s of the window; None where it is empty."""
+    """Return the sessions that came, per s of the window; None where it is empty."""
     if window.end_s <= window.begin_s:
         return None
     came_s = events.loc[np.asarray(events["kind"], str) == "session_start", "t"].to_numpy(float)
@@ -88,11 +88,11 @@ def sessions_rps(events: pd.DataFrame, window: Window) -> float | None:
 
 
 def phases(requests: pd.DataFrame, window: Window) -> np.ndarray:
-    """The phase of each turn of a request table."""
+    """Return the phase of each turn of a request table."""
     at_s = requests["turn_end_s"].fillna(requests["turn_start_s"]).to_numpy(float)
     return np.select([at_s < window.begin_s, at_s <= window.end_s], [RAMP, STEADY], DRAIN)
 
 
 def counted(requests: pd.DataFrame) -> pd.DataFrame:
-    """The turns that metrics are over: those of the steady window; all, where the table names no phases."""
+    """Return the turns that metrics are over: those of the steady window; all, where the table names no phases."""
     return requests.loc[requests[PHASE] == STEADY] if PHASE in requests else requests

@@ -29,8 +29,11 @@ class Metric:
 def metrics_of(
     run: Any, vocabulary: Mapping[str, Definition], measures: Iterable[Measure]
 ) -> dict[str, Metric]:
-    """Every metric of a vocabulary in its order, each with its unit. `measures` take `run`, which may be the values by
-    name, with `dict` to take them. KeyError for a metric that none of them measures."""
+    """Return every metric of a vocabulary in its order, each with its unit.
+
+    `measures` take `run`, which may be the values by name, with `dict` to take them. KeyError for a metric that none of
+    them measures.
+    """
     measured = {name: value for measure in measures for name, value in measure(run).items()}
     return {
         name: Metric(value, definition.unit, n, missing)
@@ -44,7 +47,7 @@ def known(values: np.ndarray) -> np.ndarray:
 
 
 def statistic(values: np.ndarray, name: str) -> Measured:
-    """`mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the values that are known."""
+    """Return `mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the known values."""
     found, value = known(values), None
     if found.size:
         whole = {"mean": np.mean, "sum": np.sum, "max": np.max}.get(name)
@@ -53,5 +56,5 @@ def statistic(values: np.ndarray, name: str) -> Measured:
 
 
 def share(flags: np.ndarray) -> Measured:
-    """Share of True; a missing flag is one that does not apply."""
+    """Return the share of True; a missing flag does not apply."""
     return statistic(known(flags.astype(float)), "mean")

@@ -23,7 +23,7 @@ _ROUNDING_S = 1e-9  # a gap of exactly the bound must not fail through the last 
 
 
 def is_continuous(interruption_s: float) -> bool:
-    """Whether an interruption of this length (s; largest gap or fixed-timeline underrun) goes unnoticed."""
+    """Return whether an interruption of this length (s; largest gap or fixed-timeline underrun) goes unnoticed."""
     return interruption_s <= CONTINUITY_GAP_S + _ROUNDING_S
 
 
@@ -73,7 +73,7 @@ class Playback:
         return gap_s
 
     def played(self, t: float) -> float:
-        """Seconds heard by `t`, which must not be before the latest packet (ValueError)."""
+        """Return the seconds heard by `t`, which must not be before the latest packet (ValueError)."""
         if t < self.last_packet_s:
             raise ValueError(
                 f"asked what was heard by {t} s, before the latest packet at {self.last_packet_s} s"

@@ -82,7 +82,7 @@ class Quality:
 
 
 def decoder_of(checkpoint: str) -> Decode:
-    """Token ids to text with the tokenizer of a checkpoint's folder; UserError when it has none."""
+    """Return token ids to text with the tokenizer of a checkpoint's folder; UserError when it has none."""
     from transformers import AutoTokenizer
 
     try:
@@ -96,13 +96,13 @@ def decoder_of(checkpoint: str) -> Decode:
 
 
 def states(text: str, keywords: Iterable[str]) -> bool:
-    """Whether one of the keywords stands in the text as whole words."""
+    """Return whether one of the keywords is in the text as whole words."""
     within = f" {_plain(text)} "
     return any(f" {_plain(word)} " in within for word in keywords)
 
 
 def judge(trace: Trace, said: Said, decode: Decode) -> Quality:
-    """Score what was said in a run of workload `questions`, whose folder must be as it was."""
+    """Score the answers in a run of workload `questions`, whose folder must be as it was."""
     params = params_of(trace)
     assert params is not None, "only workload questions says what is right"
     expected = asked(params, trace.header.seed, read_questions(params.questions))
@@ -128,7 +128,7 @@ def judge(trace: Trace, said: Said, decode: Decode) -> Quality:
 
 
 def shares(answers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Segments in their order, and the share of sessions that answered in each; `answers` as in ANSWERS."""
+    """Return the segments in their order, and the share of sessions that answered in each; `answers` as in ANSWERS."""
     segment, answered = (np.asarray(answers[name]) for name in ("segment", "answered"))
     segments, of_row = np.unique(segment, return_inverse=True)
     return segments, np.bincount(of_row, answered.astype(float)) / np.bincount(of_row)
@@ -167,7 +167,7 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _plain(text: str) -> str:
-    """Lower case without accents; everything but letters and digits is a space."""
+    """Return lower case without accents; everything but letters and digits is a space."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     kept = (c if c.isalnum() else " " for c in letters if not unicodedata.combining(c))
     return " ".join("".join(kept).split())

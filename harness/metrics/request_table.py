@@ -129,10 +129,8 @@ def request_table(
 
 
 class _Turns:
-    """The started turns, ordered by session and turn, and what their events come to. Arrays have one element per turn.
-
-    Events are read once, in the order of the log; while that goes on, arrays have one element per turn of the trace.
-    """
+    """The started turns, ordered by session and turn, with values from their events. Arrays have one element per turn.
+    Events are read once, in the order of the log; until then, arrays have one element per turn of the trace."""
 
     def __init__(
         self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None, by_class: bool
@@ -175,7 +173,7 @@ class _Turns:
         return _name(self.keys[row])
 
     def reduce(self, column: str, how: str, kind: str, stage: str = "") -> np.ndarray:
-        """Such events reduced, as `_REDUCED` has it, to a float per turn; NaN for a turn that has none."""
+        """Return such events reduced, as `_REDUCED` has it, to a float per turn; NaN for a turn without one."""
         assert (column, how) in _REDUCED[kind]
         if (kind, stage) not in self._seen:
             return np.full(len(self), np.nan)
@@ -184,17 +182,17 @@ class _Turns:
         )
 
     def has(self, kind: str, stage: str = "") -> np.ndarray:
-        """Whether each turn has such an event."""
+        """Return whether each turn has such an event."""
         assert kind in _REDUCED
         seen = self._seen.get((kind, stage))
         return np.zeros(len(self), bool) if seen is None else self.of_started(seen)
 
     def of_started(self, values: np.ndarray) -> np.ndarray:
-        """Selects from values per turn of the trace those of the started turns."""
+        """Select the values of started turns from values per turn of the trace."""
         return values[self._started]
 
     def players(self) -> dict[int, Playback]:
-        """Every spoken reply played up to its barge-in. A turn without a non-empty packet has no player."""
+        """Return every spoken reply played up to its barge-in. A turn without a non-empty packet has no player."""
         places = ((int(self.place[row]), player) for row, player in self._players.items())
         return {row: player for row, player in places if row >= 0}
 
@@ -268,8 +266,8 @@ _Events = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class _Text:
-    """The times between a turn's text messages, for each turn of the trace. `gaps`: those of each piece, and whose they
-    are, where they are kept."""
+    """The times between a turn's text messages, for each turn of the trace. `gaps`: those of each piece, with their
+    turns, where they are kept."""
 
     def __init__(self, turns: int, keep: bool) -> None:
         self.longest_s, self._last_s = (np.full(turns, np.nan) for _ in range(2))
@@ -299,12 +297,12 @@ def _name(key: int) -> str:
 
 
 def turn_keys(rows: pd.DataFrame) -> np.ndarray:
-    """One integer per (session, turn), in their order."""
+    """Return one integer per (session, turn), in their order."""
     return (rows["session"].to_numpy(np.int64) << 16) + rows["turn"].to_numpy(np.int64)
 
 
 def _by_turn(row: np.ndarray, t: np.ndarray, value: np.ndarray) -> _Events:
-    """By turn and then time; at equal times in the order given."""
+    """Return the rows by turn and then time; at equal times in the order given."""
     order = np.lexsort((t, row))
     return row[order], t[order], value[order]
 
@@ -330,7 +328,7 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _select(turns: _Turns, completed: np.ndarray, barged_in: np.ndarray) -> np.ndarray:
-    """The one for completed turns, the other for barged-in ones, else missing."""
+    """Return the first for completed turns, the second for barged-in ones, else missing."""
     return np.select([turns.completed, turns.barged_in], [completed, barged_in], np.nan)
 
 
@@ -346,7 +344,7 @@ def _text(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _arrived(turns: _Turns) -> np.ndarray:
-    """Text tokens that reached the client, by the server's count where it states one."""
+    """Return the text tokens that reached the client, by the server's count where it states one."""
     counted = np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
     stated = turns.reduce("value", "sum", "usage", ENTRY)
     return np.where(np.isnan(stated), counted, stated)
@@ -400,16 +398,17 @@ def _audio(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _continuous(turns: _Turns, interruption_s: np.ndarray) -> np.ndarray:
-    """Missing where no whole reply was to be heard; False where one was and cannot be judged (NaN)."""
+    """Return whether replies were continuous. Missing where no whole reply was to be heard; False where one was and
+    cannot be judged (NaN)."""
     judged = turns.spoken & ~turns.barged_in
     return np.where(judged, np.fromiter(map(is_continuous, interruption_s), bool), np.nan)
 
 
 def _tokens(turns: _Turns) -> dict[str, np.ndarray]:
-    """Production tokens generated and heard at each stage.
+    """Return the production tokens generated and heard at each stage.
 
-    A reply that ended by itself was heard in full; of a reply cut short, the gateway logged what was heard;
-    of a text reply, what reached the client was read.
+    A reply that ended by itself was heard in full; for a reply cut short, the gateway logged the heard tokens; of a
+    text reply, the tokens that reached the client were read.
     """
     arrived = _arrived(turns)
     columns = {}
@@ -447,7 +446,8 @@ def _service(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _reloads(turns: _Turns) -> dict[str, np.ndarray]:
-    """0 for a turn that the first stage reported and that waited for nothing; missing for a wait without an end."""
+    """Return the waits for KV. 0 for a turn that the first stage reported and that waited for nothing; missing for a
+    wait without an end."""
     started = turns.has("start", ENTRY)
     wait_s = turns.reduce("t", "max", "load_end", ENTRY) - turns.reduce("t", "min", "load_start", ENTRY)
     blocks = turns.reduce("value", "sum", "load_end", ENTRY)

@@ -12,8 +12,9 @@ from harness.metrics.histogram import quantile
 
 @dataclass(frozen=True)
 class Observed:
-    """`counts` of observations up to each of `bounds` (ascending, in the histogram's unit), and beyond the last.
-    `total`: their sum; None where the server does not tell it. `first_s` and `last_s`: times of the two answers."""
+    """A histogram between two answers. `counts` of observations up to each of `bounds` (ascending, in the histogram's
+    unit), and beyond the last. `total`: their sum; None where the server does not report it. `first_s` and `last_s`:
+    times of the two answers."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -27,15 +28,15 @@ class Observed:
 
     @property
     def mean(self) -> float | None:
-        """Exact, as the sum is no histogram."""
+        """The exact mean, as the sum does not come from buckets."""
         return self.total / self.n if self.n and self.total is not None else None
 
     def quantile(self, q: float) -> float | None:
-        """Interpolated within its bucket; None of nothing."""
+        """Return the quantile, interpolated within its bucket; None of nothing."""
         return quantile(self.bounds, self.counts, q)
 
     def bucket(self, q: float) -> tuple[float, float] | None:
-        """The bounds of the bucket that holds the quantile, between which it is not known; None of nothing."""
+        """Return the bounds of the quantile's bucket, between which it is not known; None of nothing."""
         if not self.n:
             return None
         at = int(np.searchsorted(np.cumsum(self.counts), q * sum(self.counts) - 1e-9))
@@ -44,11 +45,9 @@ class Observed:
 
 
 def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf) -> Observed | None:
-    """From the last answer before `begin_s` to the first after `end_s`, over all labels of histogram `name` together.
-
-    None where the server did not tell it twice, or began anew in between. `scrape`: columns t_s, name, labels, value,
-    as `harness.live.run.scrape` leaves them.
-    """
+    """Return the observations from the last answer before `begin_s` to the first after `end_s`, over all labels of
+    histogram `name` together. None unless the server reported it twice without a restart in between. `scrape`: columns
+    t_s, name, labels, value, as `harness.live.run.scrape` leaves them."""
     names = np.asarray(scrape["name"], str)
     told = scrape.loc[names == f"{name}_bucket"]
     bounds = [float(json.loads(labels)["le"]) for labels in told["labels"].astype(str)]

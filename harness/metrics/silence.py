@@ -22,9 +22,9 @@ RISING_BEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """`t_s`: begins of the run's beats of B, and of each: `silent` sessions, judged frames that were `due` and
-    of these `spoken`. `at_end`: `silent` at the last beat that was over before the sessions that stay to the
-    end of the run began to leave, as those who leave give their blocks to others."""
+    """Silent sessions by beat. `t_s`: begins of the run's beats of B, and of each: `silent` sessions, judged frames
+    that were `due`, and the `spoken` ones among them. `at_end`: `silent` at the last beat that was over before the
+    sessions that stay to the end of the run began to leave, as leaving sessions give their blocks to others."""
 
     t_s: np.ndarray
     silent: np.ndarray
@@ -34,7 +34,7 @@ class Silence:
 
 
 def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
-    """Silent sessions, by the beat at which their frames were due; `frames` is a frame table in its order."""
+    """Return silent sessions, by the beat at which their frames were due; `frames` is a frame table in its order."""
     judged = np.asarray(frames["judged"])
     session, beat_s, status = (np.asarray(frames[name])[judged] for name in ("session", "beat_s", "status"))
     spoke = status == DELIVERED
@@ -53,7 +53,7 @@ def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
 
 
 def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
-    """Whether for three beats in a row nobody who was due got speech and the engine ran no request at all."""
+    """Return whether for three beats in a row no due session got speech and the engine ran no request at all."""
     mute = (found.due > 0) & (found.spoken == 0)
     worked = np.zeros(mute.size, bool)
     begins_s = np.asarray(steps["t_s"])
@@ -65,13 +65,13 @@ def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
 
 
 def progressive(found: Silence) -> bool:
-    """Whether at three beats or more the number of silent sessions rose while others got speech."""
+    """Return whether at three beats or more the number of silent sessions rose while others got speech."""
     rose = np.diff(found.silent, prepend=0) > 0
     return int((rose & (found.spoken > 0)).sum()) >= RISING_BEATS
 
 
 def _last_full(frames: pd.DataFrame, beat: Beat, count: int) -> int:
-    """The last beat whose Step had returned before the first of those who stay to the end hung up."""
+    """Return the last beat whose Step had returned before the first of the sessions that stay to the end hung up."""
     session, due_s = np.asarray(frames["session"]), np.asarray(frames["due_s"])
     last_s = due_s[np.append(session[1:] != session[:-1], True)]
     leaves_s = last_s[last_s > last_s.max() - beat.budget_s].min() + beat.budget_s
@@ -84,7 +84,7 @@ def _periods(times_s: np.ndarray, beat: Beat, count: int) -> np.ndarray:
 
 
 def _run_lengths(flags: np.ndarray, session: np.ndarray) -> np.ndarray:
-    """How many flags in a row there are up to each row, within its session."""
+    """Return how many flags in a row there are up to each row, within its session."""
     index = np.arange(flags.size)
     starts = np.diff(session, prepend=session[0] - 1 if session.size else 0) != 0
     broken = np.maximum.accumulate(np.where(~flags, index, np.where(starts, index - 1, -1)))

@@ -24,7 +24,7 @@ _BEFORE = re.compile("_thinker(?=_|$)")
 
 
 def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
-    """A table whose column `stage` says `ENTRY` where a log says what the deployment calls that stage."""
+    """Return a table whose column `stage` says `ENTRY` where a log has the deployment's name of that stage."""
     if entry == ENTRY:
         return table
     stages = table["stage"].astype(object)

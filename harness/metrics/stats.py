@@ -42,7 +42,7 @@ class Paired:
 
 
 def across_seeds(values: Mapping[int, float | None]) -> Spread:
-    """Median, range and bootstrap 95 % interval (percentile method) of one metric, by seed."""
+    """Return median, range and bootstrap 95 % interval (percentile method) of one metric, by seed."""
     known = np.array(sorted(value for value in values.values() if value is not None), dtype=float)
     missing = len(values) - known.size
     if not known.size:
@@ -52,7 +52,7 @@ def across_seeds(values: Mapping[int, float | None]) -> Spread:
 
 
 def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | None]) -> Paired:
-    """Differences and ratios of two variants over the seeds of either; a seed needs both to have a value."""
+    """Return differences and ratios of two variants over the seeds of either; a seed needs both to have a value."""
     differences: dict[int, float | None] = {}
     ratios: dict[int, float | None] = {}
     for seed in sorted(baseline.keys() | variant.keys()):
@@ -63,7 +63,7 @@ def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | N
 
 
 def wilson(k: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share that k of n runs have; ValueError without a run."""
+    """Return Wilson's 95 % interval of a share that k of n runs have; ValueError without a run."""
     if not 0 <= k <= n or n < 1:
         raise ValueError(f"{k} of {n} is no share of runs")
     z, share = 1.959964, k / n
@@ -73,8 +73,9 @@ def wilson(k: int, n: int) -> tuple[float, float]:
 
 
 def quantile_interval(values: np.ndarray, q: float) -> tuple[float, float]:
-    """95 % interval of the q-quantile by order statistics, whatever the distribution; an end for which there are too
-    few values is infinite. Infinite values count as such. Source: Conover, Practical Nonparametric Statistics, 3.2."""
+    """Return the 95 % interval of the q-quantile by order statistics, whatever the distribution. An end for which there
+    are too few values is infinite. Infinite values count as such. Source: Conover, Practical Nonparametric Statistics,
+    3.2."""
     from scipy.stats import quantile_test
 
     if not values.size:
@@ -85,19 +86,19 @@ def quantile_interval(values: np.ndarray, q: float) -> tuple[float, float]:
 
 
 def least_for_quantile(q: float) -> int:
-    """So many values it takes until that interval has an upper end: 36 for P90, 72 for P95, 368 for P99."""
+    """Return the fewest values for which that interval has an upper end: 36 for P90, 72 for P95, 368 for P99."""
     return ceil(log(0.025) / log(q))
 
 
 def least_for_share(rest: float) -> int:
-    """So many runs it takes until Wilson's interval of a share that all of them have leaves at most `rest` above 0 to
-    chance: 73 for 95 %."""
+    """Return the fewest runs for which Wilson's interval of a share that all of them have leaves at most `rest` above 0
+    to chance: 73 for 95 %."""
     z = 1.959964
     return ceil(z * z * (1 - rest) / rest - 1e-9)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """Student's 95 % interval of the mean: without ends for fewer than two values, infinite where one is."""
+    """Return Student's 95 % interval of the mean: without ends for fewer than two values, infinite where one is."""
     from scipy.stats import t
 
     if not np.isfinite(values).all():
@@ -110,8 +111,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
-    """Fisher's exact test, two-sided: the chance of counts as unlike as k of n and other_k of other_n, or more so,
-    where both have the same share. ValueError for a count that is none."""
+    """Return the p-value of Fisher's exact test, two-sided: the chance of counts as unlike as k of n and other_k of
+    other_n, or more so, where both have the same share. ValueError for an impossible count."""
     if not (0 <= k <= n and 0 <= other_k <= other_n):
         raise ValueError(f"{k} of {n} against {other_k} of {other_n} are no counts")
     both = k + other_k
@@ -121,10 +122,8 @@ def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
 
 
 def share(flags: Mapping[Any, float | None]) -> Spread:
-    """Over runs that have something (1) or have it not (0): their share as `median`, with Wilson's interval.
-
-    One run has an interval too, and a wide one. None is a run of which it is not known.
-    """
+    """Return the share of runs that have something (1) or not (0), as `median`, with Wilson's interval. One run has an
+    interval too, and a wide one. None: not known for a run."""
     known = [value for value in flags.values() if value is not None]
     k, n = sum(value > 0 for value in known), len(known)
     if not n:

@@ -133,7 +133,8 @@ def _row(
 
 
 def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s: float) -> dict[str, float]:
-    """Return the parts of the delay to an answer, s; {} unless the server has told when it took this turn as over."""
+    """Return the parts of the delay to an answer, s; {} unless the server has reported when it took this turn as
+    over."""
     packets_s = call.told_s("first_packet", answer.label)
     begun_s = min(call.told_s("reply_begun", answer.label), default=packets_s[0] if packets_s else nan)
     committed_s = max(call.told_s("committed", since_s=begin_s, by_s=begun_s), default=nan)
@@ -188,7 +189,7 @@ _TEXTS = ("said", "event")
 
 
 def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
-    """All metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
+    """Return all metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
     return metrics_of(_columns(table), TURN_TAKING_DEFINITIONS, [_statistics, _rates])
 
 
@@ -197,7 +198,7 @@ def _statistics(turns: _Columns) -> dict[str, Measured]:
 
 
 def delays(table: pd.DataFrame, name: str) -> np.ndarray:
-    """Such a delay of every turn that should have one, s; NaN where it has none."""
+    """Return such a delay of every turn that should have one, s; NaN where it has none."""
     return _delays(_columns(table), name)
 
 
@@ -210,7 +211,7 @@ def _delays(turns: _Columns, name: str) -> np.ndarray:
 
 
 def _concerned(turns: _Columns, name: str) -> np.ndarray:
-    """The turns that should have such a delay."""
+    """Return the turns that should have such a delay."""
     if name in ("stop", "stop_server"):
         return (turns["event"] == "interruption") & (turns["happened"] > 0)
     if name == "talk_over":

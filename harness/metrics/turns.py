@@ -63,14 +63,14 @@ def summarise(
     warmup_turns: int = 0,
     entry: str = ENTRY,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other names and
-    of each class if it has any.
+    """Return all metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other
+    names and of each class if it has any.
 
-    `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing),
-    `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
-    by which those never started are counted, `planned_sessions` the session of each of them. The first
-    `warmup_turns` turns by start time are left out of the distributions of latencies, as their n shows, and of nothing
-    else. `entry`: what the steps call the stage that requests come to first.
+    `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing), `run_end_s`
+    the end of the run after its drain in s, `planned_turns` the number of turns in the trace, which gives the number
+    never started, `planned_sessions` the session of each. The first `warmup_turns` turns by start time are left out of
+    the distributions of latencies, as their n shows, and of nothing else. `entry`: name, in the steps, of the stage
+    that requests come to first.
     """
     turns: Turns = {
         name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
@@ -90,7 +90,7 @@ def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
 
 
 def _warm(turns: Turns, warmup_turns: int) -> np.ndarray:
-    """Which turns are not among the first `warmup_turns` to start."""
+    """Return which turns are not among the first `warmup_turns` to start."""
     by_start = np.lexsort((turns["turn"], turns["session"], turns["turn_start_s"]))
     warm = np.ones(by_start.size, bool)
     warm[by_start[:warmup_turns]] = False
@@ -116,7 +116,7 @@ _BODY = ("p50", "p90")
 
 
 def from_turn_end(distribution: Distribution) -> bool:
-    """Whether it is a time that counts from the scheduled end of the user's turn."""
+    """Return whether it is a time that counts from the scheduled end of the user's turn."""
     return distribution.meaning.unit == "s" and distribution.meaning.origin == TURN_END
 
 
@@ -322,10 +322,8 @@ def _kv_occupancy(run: TurnRun) -> dict[str, Measured]:
 
 
 def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
-    """Completions per second of the window, those inside it, those outside, and those without a time.
-
-    The rate is None where the last user's turn ended before the window begins.
-    """
+    """Return completions per second of the window, those inside it, those outside, and those without a time. The rate
+    is None where the last user's turn ended before the window begins."""
     completion_s = _completion_s(turns)
     found, ended = _window(completion_s, turns), ~np.isnan(completion_s)
     inside = int(_within(completion_s, found).sum())
@@ -334,11 +332,9 @@ def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
 
 
 def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]:
-    """Spoken turns that completed, or were cut short, without a pause in playback and began within `ttfp_s` seconds;
-    per second of the window. And how many spoken turns ended inside it.
-
-    The rate is None without a window, and where nothing is spoken.
-    """
+    """Return the spoken turns per second of the window that completed, or were cut short, without a pause in playback
+    and began within `ttfp_s` seconds, and the number of spoken turns that ended inside it. The rate is None without a
+    window, and where nothing is spoken."""
     completion_s = _completion_s(turns)
     found, spoken = _window(completion_s, turns), turns["spoken"] > 0
     inside = _within(completion_s, found) & spoken
@@ -354,7 +350,8 @@ def _completion_s(turns: Turns) -> np.ndarray:
 
 
 def _window(completion_s: np.ndarray, turns: Turns) -> tuple[float, float] | None:
-    """From the completion that makes up the first tenth to the last end of a user's turn, after which load falls."""
+    """Return the window from the completion that completes the first tenth to the last end of a user's turn, after
+    which load falls."""
     known = np.sort(completion_s[~np.isnan(completion_s)])
     if not known.size:
         return None
@@ -370,10 +367,8 @@ def _within(completion_s: np.ndarray, found: tuple[float, float] | None) -> np.n
 
 
 def _stage_use(run: TurnRun) -> dict[str, Measured]:
-    """The metrics of `stage_use_definitions` for the stages of a spoken reply, and for each other one that ran a step.
-
-    Steps of a replica follow one another, so that their lengths within the span add up to the time it was busy.
-    """
+    """Return the metrics of `stage_use_definitions` for the stages of a spoken reply, and for each other one that ran a
+    step. Steps of a replica follow one another, so the sum of their lengths within the span is the time it was busy."""
     steps, begin_s, end_s = run.steps, run.turns["turn_start_s"].min(initial=inf), run.run_end_s
     stages = np.asarray(steps["stage"], str)
     t_s, dt_s = (steps[name].to_numpy(float) for name in ("t_s", "dt_s"))
@@ -394,7 +389,8 @@ def _stage_use(run: TurnRun) -> dict[str, Measured]:
 
 
 def _of_sessions(run: TurnRun) -> dict[str, Measured]:
-    """Sessions of one turn are requests, so a trace that has no others has no such metric."""
+    """Return the metrics of sessions. Sessions of one turn are requests, so a trace without longer ones has no such
+    metric."""
     turns = run.turns
     time_s, pace = _whole(turns, turns["session"] if run.planned_sessions is None else run.planned_sessions)
     return {
@@ -405,7 +401,7 @@ def _of_sessions(run: TurnRun) -> dict[str, Measured]:
 
 
 def _whole(turns: Turns, planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of each started session and its turns per minute; NaN where not every turn of its has ended."""
+    """Return the seconds of each started session and its turns per minute; NaN where one of its turns has not ended."""
     ids, counts = np.unique(planned, return_counts=True)
     if not counts.size or counts.max() == 1:
         return np.empty(0), np.empty(0)

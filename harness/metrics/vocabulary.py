@@ -20,7 +20,7 @@ VOCABULARIES = (OWN_DEFINITIONS, QUALITY_DEFINITIONS, FRAME_DEFINITIONS, DEFINIT
 
 
 def definition(name: str) -> Definition:
-    """The meaning of a metric of any vocabulary, a class's included; KeyError for an unknown name."""
+    """Return the definition of a metric of any vocabulary, a class's included; KeyError for an unknown name."""
     if of_class := split(name):
         return CLASS_DEFINITIONS[of_class[1]]
     found = next((each[name] for each in VOCABULARIES if name in each), None)

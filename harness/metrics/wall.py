@@ -18,10 +18,11 @@ PERCENTILES = (50, 90, 99)
 
 
 def bucket_latencies(frames: pd.DataFrame) -> pd.DataFrame:
-    """Latency by elapsed time: columns t_s (begin of the bucket), n, p50, p90 and p99 in s; first frames included.
+    """Return latency by elapsed time: columns t_s (begin of the bucket), n, p50, p90 and p99 in s; first frames
+    included.
 
     `frames` is a frame table. A frame belongs to the bucket in which its Step was dispatched. Buckets without frames
-    are left out, and a last one of which less than half has frames is part of the one before.
+    are left out, and a last bucket with frames in less than half of it is part of the one before.
     """
     dispatch_s, latency_s = np.asarray(frames["dispatch_s"]), np.asarray(frames["latency_s"])
     order = np.argsort(dispatch_s, kind="stable")
@@ -37,7 +38,7 @@ def bucket_latencies(frames: pd.DataFrame) -> pd.DataFrame:
 
 
 def time_of_wall(frames: pd.DataFrame, beat: Beat) -> float | None:
-    """When the run hit the wall, in s; None when it did not.
+    """Return when the run hit the wall, in s; None when it did not.
 
     A run walls iff the median latency of some 10 s bucket and of all later ones, to the last, is at least 0.95 of the
     longest wait. The time is that of the first Step in the first such bucket which took as long.
@@ -54,7 +55,7 @@ def time_of_wall(frames: pd.DataFrame, beat: Beat) -> float | None:
 
 
 def _buckets(dispatch_s: np.ndarray, bucket_s: float) -> np.ndarray:
-    """The bucket of each frame, by ascending time."""
+    """Return the bucket of each frame, by ascending time."""
     buckets = (dispatch_s // bucket_s).astype(np.int64)
     if buckets.size and dispatch_s[-1] - buckets[-1] * bucket_s < bucket_s / 2 and buckets[0] < buckets[-1]:
         buckets[buckets == buckets[-1]] -= 1

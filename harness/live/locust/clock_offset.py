@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Exchange(NamedTuple):
-    """One question, s: sent and answer received by the clock here, answered by the one there."""
+    """One question, s: sent and answer received by the local clock, answered by the remote one."""
 
     asked_s: float
     answered_s: float
@@ -25,15 +25,15 @@ class Offset(NamedTuple):
     rtt_s: float
 
     def here(self, there_s: float) -> float:
-        """The instant by the clock here that is `there_s` there."""
+        """Return the instant by the local clock that is `there_s` by the remote one."""
         return there_s - self.offset_s
 
 
 def offset_of(exchanges: Sequence[Exchange]) -> Offset:
-    """The middle of what all exchanges allow; ValueError without one.
+    """Return the middle of the range that all exchanges allow; ValueError without one.
 
-    Clocks that drift apart while they are compared can make the bounds contradict each other; then the shortest
-    exchange alone is believed.
+    Clocks that drift apart during the comparison can make the bounds contradict each other; then the shortest exchange
+    alone counts.
     """
     if not exchanges:
         raise ValueError("no exchange, so nothing is known of the offset")

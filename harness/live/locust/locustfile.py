@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Session(User):
-    """Locust runs nothing without a user class; the calls are in the shard's process."""
+    """A user class, without which Locust runs nothing; the calls are in the shard's process."""
 
     @task
     def idle(self) -> None:
@@ -59,7 +59,7 @@ class Run:
             self._working = gevent.spawn(self._measure)
 
     def stop(self, **_: Any) -> None:
-        """By a person, or because there is nobody left: what was measured so far is written, then Locust goes on."""
+        """Stop, by a person or because no worker remains: the results so far are written, then Locust goes on."""
         if self._working and gevent.getcurrent() is not self._working:
             self._master.stop()
             self._working.join()
@@ -89,7 +89,7 @@ class Run:
             self._end(status)
 
     def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> bool:
-        """Whether any failed."""
+        """Run the points. Return whether any failed."""
         failed = False
         with closing(executor.run(todo)) as outcomes:
             for outcome in outcomes:

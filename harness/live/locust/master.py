@@ -43,7 +43,7 @@ LOOK_S = 0.1
 
 @dataclass
 class _Shard:
-    """A shard and what its worker has said of it so far."""
+    """A shard and the latest messages of its worker."""
 
     index: int
     worker: str
@@ -57,12 +57,12 @@ class _Shard:
 
     @property
     def prepared(self) -> bool:
-        """It can start, or cannot and has said so."""
+        """True where it can start, or has said that it cannot."""
         return bool(self.clocks or self.refused)
 
     @property
     def clock(self) -> dict[str, Any]:
-        """How far the clock here is ahead of its worker's, how well that is known, and how much it moved, all s."""
+        """Offset of the master's clock ahead of its worker's, its error, and its change, all s."""
         if not self.clocks:
             return {"worker": self.worker, "offset_s": None, "error_s": None, "drift_s": None}
         first, last = self.clocks[0], self.clocks[-1]
@@ -76,7 +76,7 @@ class _Shard:
 
 
 class Master:
-    """The master's side of a run; `measure` is what `harness.live.run.live_executor` calls for a point."""
+    """The master's side of a run. `harness.live.run.live_executor` calls `measure` for a point."""
 
     def __init__(self, environment: Environment) -> None:
         assert isinstance(environment.runner, MasterRunner)
@@ -98,7 +98,7 @@ class Master:
     def measure(
         self, point: Point, show: Show | None, timeout_s: float, say: Callable[[str], None]
     ) -> Measurement:
-        """Measures as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
+        """Measure as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
         setup, trace = point.setup, point.trace()
@@ -127,8 +127,8 @@ class Master:
         client: ClientParams,
         timeout_s: float,
     ) -> RunOutput:
-        """`floor`: the load on the null server. UserError when a worker cannot play its part, or goes away before the
-        start."""
+        """Play the run. `floor`: the load on the null server. UserError when a worker cannot play its part, or goes
+        away before the start."""
         self._deal(folder, floor, trace, target, client)
         try:
             self._wait(lambda shard: shard.prepared, PREPARE_S)
@@ -152,7 +152,7 @@ class Master:
     def _deal(
         self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams
     ) -> None:
-        """Write the plan for the workers that are there, and send each of them its part."""
+        """Write the plan for the present workers, and send each its part."""
         workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
         if not workers:
             raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
@@ -174,17 +174,17 @@ class Master:
             self._send("part", shard.worker, floor=floor, **pack_shard(folder, shard.index, recorded))
 
     def _floor(self) -> dict[str, Any]:
-        """Return the floor of the host that adds most delay. Each host has measured its own, with as many sessions as
-        it has now."""
+        """Return the floor of the host that adds most delay. Each host has measured its own, with its present number of
+        sessions."""
         known = [shard.floor for shard in self._shards if shard.floor is not None]
         return max(known, key=lambda floor: floor["send_delay_p99_s"] or 0.0, default={})
 
     def stop(self) -> None:
-        """End the run under way: who has not finished is lost."""
+        """End the current run: unfinished shards are lost."""
         self.stopped = True
 
     def _wait(self, there: Callable[[_Shard], bool], limit_s: float) -> None:
-        """Until every shard is `there`, gone or stopped."""
+        """Wait until every shard is `there`, gone or stopped."""
         until_s = time.monotonic() + limit_s
         while time.monotonic() < until_s and not self.stopped:
             if all(there(shard) or self._gone(shard.worker) for shard in self._shards):
@@ -222,7 +222,7 @@ class Master:
         self._runner.send_message(f"rehearsal_{kind}", {"run": self._run, **data}, client_id=worker)
 
     def _of(self, msg: Any) -> _Shard | None:
-        """The shard that a message is about; None when it is of an earlier run."""
+        """Return the shard of a message; None when it is of an earlier run."""
         for shard in self._shards:
             if shard.worker == msg.node_id and msg.data["run"] == self._run:
                 shard.last_message_s = time.monotonic()

@@ -77,7 +77,7 @@ class Worker:
         return self._part.on_line if self._part is not None else 0
 
     def stop(self) -> None:
-        """End the shard under way, if there is one."""
+        """End the running shard, if there is one."""
         part, self._part = self._part, None
         if part is not None:
             part.kill()
@@ -107,7 +107,7 @@ class Worker:
         self._runner.send_message(f"rehearsal_{kind}", {"run": run, **data})
 
     def clock(self, run: str) -> Offset | None:
-        """How far the master's clock is ahead of this host's; None when it answers nothing."""
+        """Return the offset of the master's clock ahead of this host's; None when it does not answer."""
         exchanges = []
         for _ in range(EXCHANGES):
             self._questions += 1
@@ -130,7 +130,7 @@ class Worker:
             waiting.set((msg.data["at_s"], received_s))
 
     def request(self, kind: str, name: str, seconds: float | None, error: str = "") -> None:
-        """One entry of Locust's statistics. `seconds` None: nothing was timed."""
+        """Add an entry to Locust's statistics. `seconds` None: nothing was timed."""
         self._environment.events.request.fire(
             request_type=kind,
             name=name,
@@ -161,7 +161,7 @@ class _Part:
         unpack_shard(folder, data)
 
     def play(self) -> None:
-        """Until its process ends; everything it has written is with the master then."""
+        """Play until its process ends; then the master has everything that it wrote."""
         self._measure_floor()
         child = self._begin(command(self._folder, self._index))
         reading = gevent.spawn(self._read_status, child)
@@ -175,7 +175,7 @@ class _Part:
         self._worker.send("done", self.run, status=child.returncode, error=self._error, clock=clock)
 
     def _begin(self, command: list[str]) -> subprocess.Popen[str]:
-        """A process whose errors go into the shard's log."""
+        """Start a process whose errors go into the shard's log."""
         pipe = subprocess.PIPE
         with (self._results / LOG).open("ab") as log:
             child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
@@ -193,7 +193,7 @@ class _Part:
             self._worker.floors[self._load] = json.loads(said)
 
     def start(self, at_s: float) -> None:
-        """Time 0 is `at_s` by the master's clock."""
+        """Start the run: time 0 is `at_s` by the master's clock."""
         assert self._clock and self._child and self._child.stdin, "it said that it is ready"
         self._child.stdin.write(f"start {self._clock.here(at_s)!r}\n")
         self._child.stdin.flush()
@@ -222,7 +222,7 @@ class _Part:
                 self._count(status)
 
     def _count(self, status: dict[str, Any]) -> None:
-        """Into Locust's statistics, from a status of `harness.live.run.run_progress`."""
+        """Add a status of `harness.live.run.run_progress` to Locust's statistics."""
         self.on_line = status["sessions"]
         for seconds in status["ttfp_s"]:
             self._worker.request("turn", "time to first packet", seconds)

@@ -30,8 +30,7 @@ Users = Callable[[float], tuple[Trace, ClientParams]]
 
 @dataclass(frozen=True)
 class Duration:
-    """The length of each run of one load, s. `wanted_s`: the length at which every target that can be decided is
-    decided."""
+    """The length of each run of one load, s. `wanted_s`: the length at which every decidable target is decided."""
 
     seconds: float
     wanted_s: float
@@ -49,7 +48,7 @@ class Duration:
 
 
 def planned(users: Users, targets: Sequence[Target], runs: int) -> Duration:
-    """The shortest length with turns enough for every target, at most `LONGEST_S`."""
+    """Return the shortest length with turns enough for every target, at most `LONGEST_S`."""
     wanted_s = _enough(users, targets, runs)
     seconds = min(max(wanted_s, SHORTEST_S), LONGEST_S)
     return _at(seconds, wanted_s, users, targets, runs)
@@ -71,7 +70,8 @@ def _at(seconds: float, wanted_s: float, users: Users, targets: Sequence[Target]
 
 
 def _enough(users: Users, targets: Sequence[Target], runs: int) -> float:
-    """The shortest multiple of `STEP_S` that decides every target that can be; found by trying, as users differ."""
+    """Return the shortest multiple of `STEP_S` that decides every decidable target; found by trying, as users
+    differ."""
     seconds = SHORTEST_S
     for _ in range(TRIES):
         counts = _counts(users, seconds, targets)
@@ -105,7 +105,7 @@ def _steady_s(users: Users, seconds: float) -> float:
 
 
 def _of(target: Target, counts: Counts) -> int:
-    """How many of these a target is about."""
+    """Return how many of these counts a target is about."""
     said = definition(target.metric)
     text = f"{said.definition} {said.origin}"
     if "interruptions" in text and "false" not in text:

@@ -28,19 +28,18 @@ Speaks = Callable[[TargetParams], Dialect]
 
 
 def _quietly(waited_s: float) -> None:
-    """Tells nobody."""
+    """Report nothing."""
 
 
 def first_look(
     target: TargetParams, speaks: Speaks, serves: str = "turns", waits: Callable[[float], None] = _quietly
 ) -> TargetParams:
-    """`target` with its dialect for auto, and of a server of ours with its metrics, by which it is judged.
+    """Return `target` with its dialect for auto, and for a server of ours with its metrics, which its verdict needs.
 
     `speaks`: the dialect that users will speak to a realtime target; `serves`: turns or frames, which they need. A
-    server of ours that still loads is waited for; `waits` is told for how long, s.
-
-    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called; when no
-    session of the dialect begins; and when the batch beside has nowhere to go, or not with its priority.
+    loading server of ours is waited for; `waits` gets the time, s. UserError when no server listens, the token is
+    rejected, or the address has nothing of the needed kind; when no session of the dialect begins; and when the batch
+    has no target, or none that takes its priority.
     """
     begun_s, loading = time.monotonic(), False
     while True:
@@ -79,7 +78,7 @@ async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> Targe
 
 
 def _loads(url: str) -> bool:
-    """Whether a server of ours answers there that its models load."""
+    """Return whether a server of ours answers there that its models load."""
     from harness.serving.starting import BODY
 
     found = asked(url, urlsplit(url).scheme in PLAIN, "/health")
@@ -87,7 +86,7 @@ def _loads(url: str) -> bool:
 
 
 def check_answers(target: TargetParams) -> None:
-    """UserError when nobody listens there."""
+    """Raise UserError when no server listens there."""
     parts = urlsplit(target.url)
     port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
     try:

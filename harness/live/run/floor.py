@@ -78,7 +78,8 @@ class Floor:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One run against the null server: what the clients left, its truth (`null_pace.Truth`), its own quality."""
+    """One run against the null server: the output of the clients, the server's log (`null_pace.Truth`), its own
+    quality."""
 
     merged: Merged
     truth: pa.Table
@@ -88,10 +89,8 @@ class Exchange:
 def measure_floor(
     kind: str, sessions: int, shards: int, seconds: float, params: Mapping[str, Any] | None = None
 ) -> Floor:
-    """Floor of `sessions` on line in `shards` processes, begun for `seconds`.
-
-    `kind`: voice, text or frames. `params`: of `TargetParams`.
-    """
+    """Measure the floor of `sessions` concurrent sessions in `shards` processes, begun for `seconds`. `kind`: voice,
+    text or frames. `params`: of `TargetParams`."""
     if kind == "frames":
         trace, args = frames_trace(sessions, seconds), ("--frame-s", str(FRAME_S))
     elif kind == "text":
@@ -110,7 +109,7 @@ def play(
     *server_args: str,
     core: int | None = None,
 ) -> Exchange:
-    """Play `trace` against a null server, no turn beginning after `seconds`.
+    """Play `trace` against a null server; no turn begins after `seconds`.
 
     The server runs on `core` where that is given; clients run where this process may. RuntimeError when a load
     generator is lost.
@@ -131,7 +130,7 @@ def play(
 
 
 def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor:
-    """The generator's error in one run against the null server."""
+    """Return the generator's error in one run against the null server."""
     merged, truth = exchange.merged, exchange.truth.to_pandas()
     answers = answered(merged.events.to_pandas(), PACKETS[kind])
     first, gap = (answers[name].to_numpy() for name in ("first_s", "gap_s"))
@@ -176,10 +175,8 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
 
 
 def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
-    """Turns with an answer, in the order of their first packets.
-
-    Columns: first_s from the scheduled end of the turn, gap_s the mean time between packets; NaN of a single one.
-    """
+    """Return the turns with an answer, in the order of their first packets. Columns: first_s from the scheduled end of
+    the turn, gap_s the mean time between packets; NaN for a single one."""
     keys = ["session", "turn"]
     ends = events[events["kind"] == "turn_end"].set_index(keys)["t"]
     arrived = (
@@ -198,10 +195,8 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
 
 
 def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Trace:
-    """Calls of synthetic speech that all come within `ARRIVE_S` and go on, without pause, beyond `seconds`.
-
-    `up_to_s`: of the utterances those no longer.
-    """
+    """Return calls of synthetic speech that all arrive within `ARRIVE_S` and go on, without pause, beyond `seconds`.
+    `up_to_s`: longest utterance."""
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
     said = [Utterance(clip, 0.0, clip.seconds) for clip in synthetic_clips() if clip.seconds <= up_to_s]
@@ -215,14 +210,14 @@ def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Tra
 
 
 def text_trace(sessions: int, seconds: float) -> Trace:
-    """Chats that all come within `ARRIVE_S` and ask again at once, for longer than `seconds`."""
+    """Return chats that all arrive within `ARRIVE_S` and ask again at once, for longer than `seconds`."""
     turns = 1 + int(seconds / (TOKENS * TOKEN_S))
     session, turn = np.divmod(np.arange(sessions * turns), turns)
     return Trace.from_columns(_back_to_back(session, turn) | {"modality": "text"}, generator="floor")
 
 
 def _back_to_back(session: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
-    """Columns of turns that follow one another at once, in sessions that all come within `ARRIVE_S`."""
+    """Return columns of turns that follow one another at once, in sessions that all arrive within `ARRIVE_S`."""
     return {
         "session": session,
         "turn": turn,
@@ -235,19 +230,19 @@ def _back_to_back(session: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
 
 
 def frames_trace(sessions: int, seconds: float) -> Trace:
-    """Calls without pause that all come within `ARRIVE_S`."""
+    """Return calls without pause that all arrive within `ARRIVE_S`."""
     until_s = max(seconds, ARRIVE_S + FRAME_S)
     offered = {"sessions": sessions, "rate": sessions / ARRIVE_S, "duration_s": until_s, "frame_s": FRAME_S}
     return make_trace("metronome", {**offered, "network_ms": 0.0}, 0)
 
 
 def _spread(session: np.ndarray) -> np.ndarray:
-    """Arrivals of sessions 0.., as even as they can be for any number of them: multiples of the golden ratio."""
+    """Return arrivals of sessions 0.., as even as possible for any number of them: multiples of the golden ratio."""
     return ARRIVE_S * ((session * (np.sqrt(5) - 1) / 2) % 1)
 
 
 def _busiest(due_s: np.ndarray) -> float | None:
-    """Sends in the second that has most of them."""
+    """Return the sends in the second with most of them."""
     return float(np.unique(np.floor(due_s), return_counts=True)[1].max()) if len(due_s) else None
 
 

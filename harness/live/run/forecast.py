@@ -25,7 +25,8 @@ FLOOR_S, START_S = 10.0, 7.0
 
 @dataclass(frozen=True)
 class Phases:
-    """s of each: the run against the null server, the start of the load generators, and then the run's own."""
+    """Length of each phase, s: the run against the null server, the start of the load generators, and the phases of the
+    run."""
 
     floor_s: float
     start_s: float
@@ -49,7 +50,7 @@ class Phases:
 
 
 def expected_phases(trace: Trace, client: ClientParams) -> Phases:
-    """Before the run."""
+    """Return the expected phases, before the run."""
     arrivals_s = np.sort([_arrival_s(session) for session in _users(trace)])
     ends_s = _ends_s(trace, client)
     run_end_s = max(ends_s, default=0.0)
@@ -68,8 +69,8 @@ class Counts:
 
 
 def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts:
-    """Return the expected counts for a server that begins each answer `wait_s` after its turn. A workload of calls in
-    frames has no pauses, and counts all its frames."""
+    """Return the expected counts for a server that begins each answer `wait_s` after its turn. Calls in frames have no
+    pauses, and all their frames count."""
     columns = trace.columns()
     if serves(trace) == "frames":
         return Counts(len(columns["session"]), len(columns["session"]), 0)
@@ -97,12 +98,12 @@ def phases_of(window: Window, floor_s: float, run_end_s: float, wall_s: float) -
 
 
 def coming(trace: Trace, client: ClientParams) -> int:
-    """The sessions that begin before the duration of an open loop is over."""
+    """Return the sessions that begin before the duration of an open loop is over."""
     return sum(client.begins(_arrival_s(session)) for session in trace.sessions)
 
 
 def on_line(trace: Trace) -> int:
-    """About the most sessions of an open loop that are on line at once; at least 1."""
+    """Return the approximate maximum of concurrent sessions of an open loop; at least 1."""
     begins = np.sort([_arrival_s(session) for session in _users(trace)])
     ends = np.sort(_ends_s(trace, ClientParams.model_validate({})))
     in_background = sum(size for _, size in by_backlog(trace))
@@ -110,14 +111,14 @@ def on_line(trace: Trace) -> int:
 
 
 def _users(trace: Trace) -> Sequence[Session]:
-    """The sessions with which a run ends: those of no backlog, where there are any."""
+    """Return the sessions with which a run ends: those of no backlog, if there are any."""
     return [
         session for session in trace.sessions if session.turns[0].request.backlog is None
     ] or trace.sessions
 
 
 def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
-    """When each session is over that comes at all; in a closed loop, whose place the next one then takes."""
+    """Return when each session that comes is over. In a closed loop the next one then takes its place."""
     users = _users(trace)
     free_s = [0.0] * (client.c or len(users))
     ends_s = []
@@ -137,7 +138,7 @@ class _Turn(NamedTuple):
 
 
 def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float) -> Iterator[_Turn]:
-    """The turns that begin, of a session that begins at `begin_s`."""
+    """Return the turns that begin, of a session that begins at `begin_s`."""
     end_s, interrupted = begin_s, True
     for turn in session.turns:
         if turn is not session.turns[0] and turn.arrival_s is not None:

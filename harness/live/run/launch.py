@@ -49,7 +49,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """The output of the load generators, and the target's own metrics where they were asked for."""
+    """The output of the load generators, and the target's own metrics if asked for."""
 
     merged: Merged
     scrape: pa.Table | None
@@ -67,11 +67,11 @@ async def play_plan(
     timeout_s: float,
     batch: Path | None = None,
 ) -> RunOutput:
-    """Play the plan in `folder` with a process for each shard, and beside it that in `batch`, which ends when the last
-    user has gone.
+    """Play the plan in `folder` with a process for each shard, and at the same time the plan in `batch`, which ends
+    when the last user has gone.
 
-    Whoever takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a generator
-    cannot begin; none is left running however this ends.
+    A process that takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a
+    generator cannot begin; none keeps running, however this ends.
     """
     shards = [await _start(folder, index) for index in range(plan.shards)]
     beside = [] if batch is None else [await _start(batch, 0)]
@@ -117,7 +117,7 @@ async def play_plan(
 
 
 def _tell(shard: _Shard, line: str) -> None:
-    """To a process that may be gone, which its end says."""
+    """Write to a process that may be gone, which its end reports."""
     assert shard.process.stdin is not None
     shard.process.stdin.write(f"{line}\n".encode())
 
@@ -139,7 +139,7 @@ async def _start(folder: Path, index: int) -> _Shard:
 async def _listen(
     shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], origin: list[float]
 ) -> None:
-    """Take the shard's messages to its end; one that ends without having said that it is done is lost."""
+    """Read the shard's messages to its end. A shard that ends without reporting that it is done is lost."""
     assert shard.process.stdout is not None
     async for text in shard.process.stdout:
         message = json.loads(text)
@@ -159,7 +159,7 @@ async def _listen(
 
 
 async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) -> None:
-    """UserError or GeneratorFailed when one ends, or does not become ready in time."""
+    """Wait until all are ready. UserError or GeneratorFailed when one ends, or is not ready in time."""
     waiting = [asyncio.create_task(shard.ready.wait()) for shard in shards]
     try:
         async with asyncio.timeout(READY_S):
@@ -183,7 +183,7 @@ async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) 
 
 
 def _ending(shard: _Shard, status: int) -> str:
-    """How a process ended that had not finished."""
+    """Return how an unfinished process ended."""
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     if shard.error:

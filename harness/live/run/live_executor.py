@@ -32,11 +32,10 @@ Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measureme
 
 
 class LiveExecutor:
-    """Runs points as the executors of `harness.executors` do, one behind the other. `show` is called with
-    the state of the run as it changes.
+    """Runs points as the executors of `harness.executors` do, one after the other.
 
-    An endpoint that cannot be used at all is the user's mistake (UserError) for as long as no point was measured; later
-    it is that point's failure.
+    `show` gets the state of the run at each change. An endpoint that cannot be used at all is the user's mistake
+    (UserError) until a point has been measured; later it is that point's failure.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class _Tables:
         self._written = dict.fromkeys(self._streams, 0)
 
     def flush(self) -> None:
-        """Write what is new; its events are `unseen`."""
+        """Write the new rows; its events are `unseen`."""
         tables = {"events": self.log.events, "sends": self.sends.table, "failures": self.failures.table}
         for name, table in tables.items():
             piece = table(self._written[name])
@@ -82,7 +82,7 @@ class _Tables:
 
 
 async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], say: Say) -> None:
-    """Shard `index` of the plan in `folder`, from `start()` on; UserError when its endpoint cannot be used."""
+    """Play shard `index` of the plan in `folder`, from `start()` on. UserError when its endpoint cannot be used."""
     plan, trace, out = read_plan(folder), shard_trace(folder, index), results_of(folder, index)
     out.mkdir(parents=True, exist_ok=True)
     loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
 
 
 async def _told_to_stop() -> None:
-    """Anything more on standard input, its end included."""
+    """Wait for anything more on standard input, its end included."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), told.set)
     try:
@@ -154,7 +154,7 @@ async def _told_to_stop() -> None:
 
 
 async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
-    """Until it is cancelled, between two pieces and never within one."""
+    """Write until cancelled, between two pieces and never within one."""
     loop = asyncio.get_running_loop()
     due_s = max(0.0, loop.time())
     while True:
@@ -170,7 +170,7 @@ async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 an error of ours, 2 the user can fix it."""
+    """Run one load generator. Exit status: 0 done, 1 an error of ours, 2 the user can fix it."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.live.run.load_generator",
         description="One load generator of a plan.",
@@ -200,7 +200,8 @@ def main() -> None:
 
 
 def end_with_starter() -> None:
-    """The kernel ends this process with its parent; Ctrl-C, which reaches the whole terminal group, is the parent's."""
+    """Let the kernel end this process with its parent. Ctrl-C reaches the whole terminal group; only the parent handles
+    it."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -48,11 +48,9 @@ FLOOR_S = 4.0
 def measure_live(
     point: Point, show: Show | None = None, timeout_s: float = 900, say: Callable[[str], None] = print
 ) -> Measurement:
-    """Measure a point of device live, whose server parameters are a `TargetParams`.
-
-    UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
-    measured, as `harness.live.verdict` says. `say` is given what the generators printed.
-    """
+    """Measure a point of device live, whose server parameters are a `TargetParams`. UserError and GeneratorFailed when
+    it could not begin. InvalidPoint and FailedPoint, with all measured values, as `harness.live.verdict` says. `say`
+    gets the output of the generators."""
     trace = point.trace()
     kind, tell = live_kind(point.setup.kind), show or (lambda progress: None)
 
@@ -69,7 +67,7 @@ def measure_live(
 
 
 def check(kind: LiveKind[Any], measurement: Measurement) -> Measurement:
-    """The measurement, unless the server failed or no turn counts: FailedPoint or InvalidPoint."""
+    """Return the measurement, unless the server failed or no turn counts: FailedPoint or InvalidPoint."""
     check_server(kind, measurement)
     check_window(measurement)
     return measurement
@@ -84,10 +82,8 @@ def measure_target(
     timing: Any = None,
     say: Callable[[str], None] = print,
 ) -> Measurement:
-    """Play the point's users against `target`; otherwise as `measure_live`, whatever the server makes of them.
-
-    `timing`: what the metrics need to know of the server (`harness.kinds`), where it is known.
-    """
+    """Play the point's users against `target`; otherwise as `measure_live`, whatever the server answers. `timing`:
+    facts that the metrics need about the server (`harness.kinds`), where known."""
     begun = time.perf_counter()
     trace, client, kind = point.trace(), point.setup.client, live_kind(point.setup.kind)
     expected = expected_phases(trace, client)
@@ -133,7 +129,7 @@ def measure_target(
 
 @cache
 def cached_floor(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
-    """Once for each load that this process puts on."""
+    """Return the floor, measured once for each load of this process."""
     return asdict(measure_floor(kind, sessions, shards, FLOOR_S, {"chunk_ms": chunk_ms}))
 
 
@@ -149,7 +145,8 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
 
 
 def saved_calls(folders: list[Path], target: TargetParams) -> dict[str, bytes]:
-    """The sound of the first calls, by the names of their files; each load generator has kept its own first ones."""
+    """Return the sound of the first calls, by the names of their files. Each load generator has kept its own first
+    ones."""
     paths = sorted((path for folder in folders for path in folder.glob(f"{CALL}*.flac")), key=session_of)
     return {path.name: path.read_bytes() for path in paths[: target.save_audio or 0]}
 
@@ -163,7 +160,7 @@ def measurement_of(
     timing: Any,
     documents: Trace | None = None,
 ) -> Measurement:
-    """The numbers of a run, whether they are valid or not. `documents`: what went beside."""
+    """Return the numbers of a run, valid or not. `documents`: of the batch."""
     merged = found.merged
     turns, events = pd.DataFrame(trace.columns()), merged.events.to_pandas()
     if target.batch is not None:
@@ -246,12 +243,12 @@ def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
 
 
 def _window(timing: Any) -> Window:
-    """Frames have none: they come whatever users do."""
+    """Return the steady window of turns. Frames have none: they come whatever users do."""
     return timing if isinstance(timing, Window) else WHOLE
 
 
 def speaks(target: TargetParams, merged: Merged) -> bool:
-    """Whether its replies were to be spoken: vLLM's own server only writes, vLLM-Omni's speaks the same dialect."""
+    """Return whether its replies are spoken: vLLM's own server only writes, vLLM-Omni's speaks the same dialect."""
     dialects = {fact["dialect"] for fact in merged.shards if "dialect" in fact}
     if target.modalities == "text" or target.is_text:
         return False
@@ -259,11 +256,11 @@ def speaks(target: TargetParams, merged: Merged) -> bool:
 
 
 def measure_sockets(point: Point) -> Measurement:
-    """Device sockets: the engines of virtual time behind real sockets. Raises as `measure_live`.
+    """Measure a point of device sockets: the engines of virtual time behind real sockets. Raises as `measure_live`.
 
-    Starts a server for `point`, plays its users against it, and stops the server, which is a process of its own with
-    the modelled devices on the wall clock. Users reach it in dialect rehearsal, which tells it how long each reply is.
-    Network delays of the trace are added by the clients, as in virtual time.
+    It starts a server for `point`, plays its users against it, and stops it. The server is a process of its own with
+    the modelled devices on the wall clock. Users reach it in dialect rehearsal, which states the length of each reply.
+    Clients add the trace's network delays, as in virtual time.
     """
     served = point.setup.served
     if served.params.runtime == "vllm-omni":
@@ -291,7 +288,7 @@ def measure_sockets(point: Point) -> Measurement:
 
 
 class CpuUse:
-    """How much of the processors is taken from now on: by the processes that `pids` names, and by the whole machine."""
+    """Use of the processors from now on: by the processes of `pids`, and by the whole machine."""
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self._pids = pids
@@ -300,7 +297,7 @@ class CpuUse:
         psutil.cpu_percent()  # the next call tells the mean since this one
 
     def share(self) -> dict[str, float]:
-        """Shares of all cores, 0 to 1: `server`, of the processes; `machine`, of everything that runs."""
+        """Return shares of all cores, 0 to 1: `server`, of the processes; `machine`, of everything that runs."""
         wall_s = (time.monotonic() - self._begun_s) * (os.cpu_count() or 1)
         return {
             "server": (self._seconds() - self._before) / wall_s,
@@ -319,8 +316,8 @@ class CpuUse:
 
 
 def measure_omni(point: Point) -> Measurement:
-    """Device sockets with vLLM-Omni's own runtime: its processes are started for `point` and end with it. Its clients
-    speak its duplex protocol, and say how long replies are where only the modelled stages look."""
+    """Measure a point of device sockets with vLLM-Omni's own runtime: its processes start for `point` and end with it.
+    Clients speak its duplex protocol, and state reply lengths where only the modelled stages read them."""
     from engines.stock.omni.omni_params import OmniParams
     from harness.serving.listener import address_of, bound
     from harness.serving.omni_server import OmniServer
@@ -347,7 +344,7 @@ def measure_omni(point: Point) -> Measurement:
 
 
 def changed(point: Point) -> dict[str, Any]:
-    """Parameters of the point's engine that differ from its defaults."""
+    """Return the parameters of the point's engine that differ from its defaults."""
     system = ENGINES[point.engine]
     defaults = system.stored(system.read({}))
     return {name: value for name, value in point.engine_params.items() if defaults.get(name) != value}

@@ -32,7 +32,7 @@ FAILURES = pa.schema(
 
 @dataclass(frozen=True)
 class Loss:
-    """When (s of the run) and why a shard ended before its time."""
+    """The time (s of the run) and reason of a shard's early end."""
 
     t_s: float
     reason: str
@@ -40,7 +40,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Merged:
-    """One run. Tables: `events` as `harness.events.log`, by time; `sends` and `failures` as SENDS and FAILURES."""
+    """The merged tables of one run: `events` as `harness.events.log`, by time; `sends` and `failures` as SENDS and
+    FAILURES."""
 
     events: pa.Table
     sends: pa.Table
@@ -54,10 +55,8 @@ class Merged:
 
 
 def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
-    """Everything that the shards of the plan in `folder` left.
-
-    `lost`: shards known to have ended early; one that left no done.json is one as well, when its tables end.
-    """
+    """Merge the output of all shards of the plan in `folder`. `lost`: shards known to have ended early; a shard without
+    done.json is one as well, from the end of its tables."""
     plan, lost = read_plan(folder), dict(lost or {})
     events, sends, failures, facts = [], [], [], []
     lost_sessions: list[int] = []
@@ -138,7 +137,7 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
 
 
 def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:
-    """Events without a value."""
+    """Return events without a value."""
     t, kind, session, turn = zip(*rows, strict=True) if rows else ((), (), (), ())
     columns = [t, kind, session, turn, [""] * len(rows), [nan] * len(rows)]
     schema = empty_events().schema
@@ -151,7 +150,7 @@ def _table(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def _in_time(tables: Sequence[pa.Table], column: str) -> pa.Table:
-    """One table by time; what is simultaneous keeps its order, that of the shards and of each one's log."""
+    """Return one table by time. Simultaneous rows keep the order of the shards and of each one's log."""
     whole = pa.concat_tables(tables)
     return whole.take(pa.array(np.argsort(np.asarray(whole[column]), kind="stable")))
 
@@ -160,10 +159,9 @@ SUFFIX = ".arrows"
 
 
 class ArrowStream:
-    """Appends tables of one schema to `path` while a process measures, so that whoever kills it loses the last piece.
+    """Appends tables of one schema to `path` while a process measures, so that killing it loses only the last piece.
 
-    Unlike Parquet, what stands in the stream is readable before it is closed: each table is in the kernel's hands when
-    `append` returns.
+    Unlike Parquet, the stream is readable before it is closed: the kernel has each table when `append` returns.
     """
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +169,7 @@ class ArrowStream:
         self._writer: ipc.RecordBatchStreamWriter | None = None
 
     def append(self, table: pa.Table) -> None:
-        """The first piece may be empty: it carries the schema."""
+        """Append a table. The first piece may be empty: it carries the schema."""
         if self._writer is None:
             self._writer = ipc.new_stream(self._file, table.schema)
         if table.num_rows:
@@ -185,7 +183,7 @@ class ArrowStream:
 
 
 def read_arrow_stream(path: Path) -> pa.Table | None:
-    """All whole pieces, whether the writer closed the file or was killed; None without even a schema."""
+    """Return all whole pieces, whether the writer closed the file or was killed; None without a schema."""
     if not path.exists():
         return None
     pieces: list[pa.RecordBatch] = []
@@ -202,7 +200,7 @@ def read_arrow_stream(path: Path) -> pa.Table | None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Dictionaries grow from piece to piece; strings are the same in all."""
+    """Return the table with plain strings: dictionaries grow from piece to piece."""
     for i, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(i, column.name, table.column(i).cast(pa.string()))
@@ -210,5 +208,5 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def empty_events() -> pa.Table:
-    """An event table without a row, for a process that died before its first piece."""
+    """Return an event table without a row, for a process that died before its first piece."""
     return _plain(EventLog().events())

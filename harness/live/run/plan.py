@@ -28,7 +28,7 @@ RECORDINGS = "recordings"
 
 
 class Plan(BaseModel):
-    """One run, dealt out. `clients` has one entry for each shard: their `c` add up to that of the run."""
+    """One run, dealt out. `clients` has one entry for each shard: the sum of their `c` is that of the run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,7 +47,7 @@ class Plan(BaseModel):
 def write_plan(
     folder: Path, trace: Trace, target: TargetParams, client: ClientParams, batch: bool = False
 ) -> Plan:
-    """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; writes into `folder`.
+    """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; write into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
     """
@@ -63,7 +63,7 @@ def write_plan(
 
 
 def read_plan(folder: Path) -> Plan:
-    """UserError where there is none."""
+    """Read a plan. UserError where there is none."""
     try:
         data = json.loads((folder / PLAN).read_text())
     except (OSError, json.JSONDecodeError):
@@ -72,29 +72,29 @@ def read_plan(folder: Path) -> Plan:
 
 
 def trace_of(folder: Path, index: int) -> Path:
-    """Where the sessions of a shard stand."""
+    """Return the file of a shard's sessions."""
     return folder / f"shard-{index}.parquet"
 
 
 def shard_trace(folder: Path, index: int) -> Trace:
-    """The sessions of one shard, with the numbers that they have in the whole trace."""
+    """Return the sessions of one shard, with their numbers in the whole trace."""
     return Trace.load(trace_of(folder, index))
 
 
 def results_of(folder: Path, index: int) -> Path:
-    """Where a shard writes."""
+    """Return the folder that a shard writes to."""
     return folder / f"shard-{index}"
 
 
 def split_concurrency(c: int | None, shards: int) -> list[int | None]:
-    """`c` as a sum of as many whole numbers as there are shards, as even as they can be; None: an open loop."""
+    """Return `c` as a sum of whole numbers, one a shard, as even as possible; None: an open loop."""
     if c is None:
         return [None] * shards
     return [c // shards + (index < c % shards) for index in range(shards)]
 
 
 def recordings_of(trace: Trace) -> dict[str, bytes]:
-    """The recordings that `trace` speaks with, by name; none where speech is synthesised or nobody speaks."""
+    """Return the recordings of `trace`, by name; none where speech is synthesised or no user speaks."""
     return {name: path.read_bytes() for name, path in recordings(trace).items()}
 
 
@@ -109,7 +109,7 @@ def pack_shard(folder: Path, index: int, recorded: dict[str, bytes]) -> dict[str
 
 
 def unpack_shard(folder: Path, data: dict[str, Any]) -> None:
-    """The plan with this one shard in `folder`, as a load generator reads it, and its recordings beside it."""
+    """Write the plan with this one shard to `folder`, as a load generator reads it, with its recordings."""
     index = data["index"]
     results_of(folder, index).mkdir(parents=True)
     (folder / PLAN).write_text(data["plan"])
@@ -134,5 +134,5 @@ def unpack_shard(folder: Path, data: dict[str, Any]) -> None:
 
 
 def command(folder: Path, index: int) -> list[str]:
-    """The command line of the load generator that plays a shard of the plan in `folder`."""
+    """Return the command line of the load generator that plays a shard of the plan in `folder`."""
     return [sys.executable, "-P", "-m", "harness.live.run.load_generator", str(folder.resolve()), str(index)]

@@ -37,7 +37,7 @@ def telling(events: pa.Table) -> pa.Table:
 
 
 class ShardProgress:
-    """Counts over a shard's log as it grows; each event is looked at once."""
+    """Counts over a growing log of a shard; each event is read once."""
 
     def __init__(self, trace: Trace) -> None:
         self._spoken = {
@@ -56,13 +56,13 @@ class ShardProgress:
         self._sent = 0
 
     def update(self, events: pa.Table) -> None:
-        """Rows of the log that are new."""
+        """Add the new rows of the log."""
         columns = (events.column(name).to_pylist() for name in ("t", "kind", "session", "turn", "value"))
         for t, kind, session, turn, value in zip(*columns, strict=True):
             self._event(t, kind, (session, turn), value)
 
     def status(self, t_s: float, delays_s: np.ndarray) -> dict[str, Any]:
-        """The status at `t_s`; `delays_s`: of the sends since the last one."""
+        """Return the status at `t_s`; `delays_s`: of the sends since the last one."""
         self._sent += delays_s.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
         reply_s, self._reply_s = self._reply_s, []
@@ -145,23 +145,23 @@ class RunProgress:
             self._recent.popleft()
 
     def lose(self, shard: int) -> None:
-        """It is gone, and the sessions that it had on line have failed."""
+        """Mark a shard as gone: its concurrent sessions have failed."""
         status = self._statuses.get(shard)
         if status is not None:
             self._statuses[shard] = {**status, "sessions": 0, "failed": status["failed"] + status["sessions"]}
 
     def total(self, name: str) -> int:
-        """A count over all shards: sessions, came, turns, failed, shed or sent."""
+        """Return a count over all shards: sessions, came, turns, failed, shed or sent."""
         return sum(status[name] for status in self._statuses.values())
 
     def ttfp(self, percentile: float) -> float | None:
-        """Returns the percentile over turns that first spoke in the last seconds, s; None without one."""
+        """Return the percentile over turns with a first packet in the last seconds, s; None without one."""
         recent = [seconds for _, seconds in self._recent]
         return float(np.percentile(recent, percentile)) if recent else None
 
     @property
     def phase(self) -> str:
-        """Return the phase that the run is in: floor, start, ramp, load or drain."""
+        """The current phase of the run: floor, start, ramp, load or drain."""
         if not self._statuses:
             return self.stage
         expected = self.expected
@@ -177,7 +177,7 @@ class RunProgress:
 
     @property
     def send_delay_p99_ms(self) -> float | None:
-        """Returns the P99 send delay of the worst shard in its last second, ms."""
+        """P99 send delay of the worst shard in its last second, ms."""
         known = [
             status["send_delay_p99_ms"]
             for status in self._statuses.values()

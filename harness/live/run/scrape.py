@@ -47,10 +47,10 @@ class _Poll:
 
 
 class Scraper:
-    """Polls `url` from `start()` (or `with`) to `stop()`; `table()` is what came.
+    """Polls `url` from `start()` (or `with`) to `stop()`; `table()` has the answers.
 
-    `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is shown to the endpoint. UserError for what is no
-    HTTP address.
+    `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint. UserError for anything
+    but an HTTP address.
     """
 
     def __init__(self, url: str, origin: float, token: str | None = None) -> None:
@@ -72,16 +72,17 @@ class Scraper:
         self.stop()
 
     def start(self) -> None:
-        """The first poll comes at once."""
+        """Start polling, at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after one last poll; an endpoint that sends its headers byte by byte is not waited for."""
+        """Stop after one last poll; an endpoint that sends its headers byte by byte is not waited for."""
         self._ended.set()
         self._thread.join(2 * TIMEOUT_S)
 
     def table(self) -> pa.Table:
-        """Columns t_s (s since `origin`, when the poll was sent), name, labels (JSON), value; in order of time."""
+        """Return columns t_s (s since `origin`, when the poll was sent), name, labels (JSON), value; in order of
+        time."""
         times, values = array("d"), array("d")
         names: list[str] = []
         labels: list[str] = []
@@ -118,12 +119,12 @@ class Scraper:
 
 
 def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
-    """For the metrics that are asked for with the target; None where there are none."""
+    """Return a scraper of the metrics that the target names; None where it names none."""
     return Scraper(target.scrape, origin, target.scrape_token()) if target.scrape else None
 
 
 def _get(url: str, headers: dict[str, str], deadline: float) -> bytes:
-    """The body, or an error; a server that trickles gets no longer than one that is silent."""
+    """Return the body, or an error. A server that trickles gets no longer than a silent one."""
     request = urllib.request.Request(url, headers=headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as the sessions connect
     body = bytearray()
@@ -157,7 +158,7 @@ def _samples(poll: _Poll) -> Iterator[Sample]:
 
 
 def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
-    """The samples of an answer, and the reason why there are none."""
+    """Return the samples of an answer, and the reason if there are none."""
     from prometheus_client.parser import text_string_to_metric_families
 
     if poll.reason:
