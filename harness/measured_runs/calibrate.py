@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`saturated`: loads that are neither fitted nor held out."""
+    """A calibration. `saturated`: loads that are neither fitted nor held out."""
 
     profile: Calibrated
     held_out: list[Row]
@@ -45,8 +45,8 @@ def calibrate(
     tp: int | None = None,
     show: Show = lambda what, done, total: None,
 ) -> Calibration:
-    """`gpu`: of runs that do not say theirs; `model`, `tp`: in the place of what they say. UserError where they are of
-    several servers, or cannot tell the factors."""
+    """Fit a profile to measured runs. `gpu`: of runs that do not name theirs; `model`, `tp`: instead of the runs' own.
+    UserError where they are of several servers, or cannot determine the factors."""
     if tp is not None:
         runs = [replace(run, server=replace(run.server, tp=tp)) for run in runs]
     if gpu is not None:

@@ -12,7 +12,7 @@ from workloads.files.packed import open_packed
 
 
 def read_json(path: str | Path) -> Any:
-    """UserError about a file that is not JSON."""
+    """Read a JSON file. UserError about a file that is not JSON."""
     path = existing_file(path)
     try:
         return parse(_unpacked(path) if path.suffix == ".gz" else read_text(path))
@@ -29,7 +29,7 @@ def _unpacked(path: Path) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Names and values; UserError about a file that is not YAML or holds something else."""
+    """Read names and values. UserError about a file that is not YAML or holds something else."""
     data = yaml_file.read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(
@@ -50,7 +50,8 @@ def get(value: Any, *names: str) -> Any:
 
 
 def number(value: Any, where: str, *names: str) -> float | None:
-    """`get` as a finite number, None where it is missing; UserError that begins with `where` for another value."""
+    """Return `get` as a finite number, None where it is missing. UserError that begins with `where` for another
+    value."""
     found = get(value, *names)
     if found is None:
         return None
@@ -64,7 +65,7 @@ def number(value: Any, where: str, *names: str) -> float | None:
 
 
 def needed(value: Any, where: str, *names: str) -> float:
-    """`number`; UserError that it is missing."""
+    """Return `number`. UserError where it is missing."""
     found = number(value, where, *names)
     if found is None:
         raise UserError(

@@ -47,7 +47,7 @@ Show = Callable[[str, int, int], None]
 
 
 def workers(log: Path) -> Executor:
-    """Fresh processes for replays, which last for a search, as each takes long to begin. `log`: what they print."""
+    """Start fresh processes for replays, which last for a search, as each takes long to begin. `log`: their output."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(os.cpu_count(), context, _begin, (log,))
 
@@ -58,8 +58,10 @@ def _begin(log: Path) -> None:
 
 
 class Search:
-    """`loads`: in order of rate. A point of it is a vector: by how many standard deviations of its prior each of NAMES
-    is off the prior's middle."""
+    """A search for factors. `loads`: in order of rate.
+
+    A point of it is a vector: by how many standard deviations of its prior each of NAMES is off the prior's middle.
+    """
 
     def __init__(self, loads: Sequence[Load], deployment: Deployment, pool: Executor, show: Show) -> None:
         self._loads, self._fitted, self._pool, self._show = loads, loads[::2], pool, show
@@ -78,7 +80,7 @@ class Search:
         self._done = 0
 
     def profile(self, label: str) -> tuple[Calibrated, list[Means], list[Means]]:
-        """And the means of all loads before and after the fit."""
+        """Return the profile, and the means of all loads before and after the fit."""
         (before,) = self._replayed([None], self._loads)
         slower = self._fitted[0].measured["itl"] / before[0]["itl"]
         draft = self._draft(label, before)
@@ -93,7 +95,8 @@ class Search:
         return draft.model_copy(update={**update, "fitted": self._compared(before, after, 0)}), before, after
 
     def _begin_at(self, slower: float, itl: float, draft: Calibrated) -> None:
-        """`itl`: by the model, at the lowest load, where the server's is `slower` times as long."""
+        """Return the begin of the search. `itl`: by the model, at the lowest load, where the server's is `slower` times
+        as long."""
         starts = [(slower, self._default)]
         if slower > 1:
             hosts = self._default.copy()
@@ -130,7 +133,7 @@ class Search:
         return np.concatenate([kernels, np.maximum(0.0, self._middle[2:] + self._widths[2:] * point[2:])])
 
     def _factors(self, point: np.ndarray, spread: np.ndarray) -> Factors:
-        """`spread`: deviations after the fit, as shares of those of the priors."""
+        """Return the factors at a point. `spread`: deviations after the fit, as shares of those of the priors."""
         count = len(self._fitted)
         told = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
         as_modelled = self._speed == 1.0 and self._middle is self._default
@@ -148,7 +151,7 @@ class Search:
         return Factors(**made)
 
     def _found(self, draft: Calibrated) -> tuple[np.ndarray, np.ndarray]:
-        """The point with the least loss that the search meets, and the spread of each factor around it."""
+        """Return the point with the least loss in the search, and the spread of each factor around it."""
         point = np.zeros(len(NAMES))
         (means,) = self._at([point], draft)
         lower = np.full(len(NAMES), -np.inf)
@@ -174,7 +177,7 @@ class Search:
         return point, np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
 
     def _at(self, points: Iterable[np.ndarray], draft: Calibrated) -> list[np.ndarray]:
-        """Means of the fitted loads, a row each."""
+        """Return the means of the fitted loads, a row each."""
         profiles = [
             draft.model_copy(update={"factors": self._factors(point, np.ones(len(NAMES)))})
             for point in points
@@ -202,7 +205,7 @@ class Search:
         return np.stack([*columns, np.concatenate([later, np.eye(len(NAMES))[-1]])], axis=1)
 
     def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
-        """Means of `loads` by each of the profiles, at once."""
+        """Return the means of `loads` by each of the profiles, at once."""
         work = [(load.deployment, load.columns, load.prefixes) for load in loads]
 
         contents = [profile.model_dump(mode="json") if profile is not None else None for profile in profiles]

@@ -30,10 +30,10 @@ KINDS = (
 
 
 def read_runs(path: str | Path) -> list[MeasuredRun | SummaryRun]:
-    """The runs in a folder and the folders within it, by name, and the experiments of its summaries.
+    """Return the runs in a folder and the folders within it, by name, and the experiments of its summaries.
 
     `path` may also be one file: of requests, with which the settings in its folder are read, or a summary. Other files
-    are passed over; UserError about one that is broken, and where there is nothing to read.
+    are skipped. UserError about a broken file, and where there is nothing to read.
     """
     path = Path(path)
     if not path.exists():
@@ -45,7 +45,7 @@ def read_runs(path: str | Path) -> list[MeasuredRun | SummaryRun]:
 
 
 def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
-    """The run that has this file, or what it is by its content."""
+    """Return the run of this file, or what it is by its content."""
     if path.suffix == ".csv":
         return [*read_summaries(path)]
     folder = path.parent.parent if path.parent.name in RESULTS else path.parent
@@ -63,7 +63,7 @@ def _stem(path: Path) -> str:
 
 
 def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
-    """`name`: of a run that the folder is; `within` begins the names of the folders in it."""
+    """Return the runs of a folder. `name`: of the folder's own run; `within` begins the names of the folders in it."""
     found: list[MeasuredRun | SummaryRun] = []
     if live.is_live(path):
         return [_live(path, name)]
@@ -80,7 +80,7 @@ def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun
 
 
 def _live(path: Path, name: str) -> MeasuredRun:
-    """A folder of `rehearse live`."""
+    """Return the run of a folder of `rehearse live`."""
     client, server = live.read_live(path)
     server = replace(server, config=_model_config(path, server.model))
     return MeasuredRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
@@ -103,7 +103,7 @@ _SHOWS = {
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a run that tell of requests; at least one."""
+    """The files of a run that state requests; at least one."""
 
     folder: Path
     traces: Path | None = None
@@ -119,8 +119,8 @@ class Files:
 
 
 def files_of(folder: Path) -> list[Files]:
-    """The runs of a folder, the folders within it aside: several where it has several results of a client, and no
-    server's file with them. UserError where it cannot be told which of them belong together."""
+    """Return the runs of a folder, without the folders within it: several where it has several results of a client, and
+    no server's file with them. UserError where it is ambiguous which of them belong together."""
     files = Files(
         folder,
         traces=there(folder, "traces.json", "traces.jsonl"),
@@ -153,19 +153,19 @@ def files_of(folder: Path) -> list[Files]:
 
 
 def there(folder: Path, *names: str) -> Path | None:
-    """The first of `names` that is in a run's folder."""
+    """Return the first of `names` that is in a run's folder."""
     places = [folder / within / name for within in RESULTS for name in names]
     return next((path for path in places if path.is_file()), None)
 
 
 def log_of(folder: Path) -> Path | None:
-    """vLLM's log: `vllm` in its name, and .log or .txt."""
+    """Return vLLM's log: `vllm` in its name, and .log or .txt."""
     logs = (path for path in sorted(folder.glob("*vllm*")) if path.suffix in (".log", ".txt"))
     return next((path for path in logs if path.is_file()), None)
 
 
 def kind_of(path: Path) -> str | None:
-    """The field of Files that a JSON file is for, by its content; None of another one."""
+    """Return the field of Files of a JSON file, by its content; None for another one."""
     if not path.is_file() or not path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
         return None
     try:
@@ -179,8 +179,8 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_run(files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
-    """A run, or the stages of one whose requests are not there. UserError about the first file that cannot be read, or
-    about requests that no file has."""
+    """Return a run, or its stages where the requests are missing. UserError about the first file that cannot be read,
+    or about requests that no file has."""
     folder, where = files.folder, str(files.folder)
     log = log_of(folder)
     profile = _profile(folder)
@@ -206,13 +206,14 @@ def _yaml(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _profile(folder: Path) -> dict[str, Any]:
-    """Return the client's settings; of inference-perf those that it made of them, where it wrote them down."""
+    """Return the client's settings; for inference-perf its resolved settings, where it wrote them."""
     made = _yaml(folder, "config.yaml")
     return made if get(made, "load.stages") else _yaml(folder, "profile.yaml")
 
 
 def _model_config(folder: Path, model: str) -> Path | None:
-    """The config.json of the model in the run's folder, in a folder of the model in it, or where the server had it."""
+    """Return the config.json of the model in the run's folder, in a folder of the model in it, or where the server had
+    it."""
     folders = (folder, folder / "model", folder / model.rpartition("/")[2], folder / model)
     for path in (each / "config.json" for each in folders):
         if path.is_file() and re.search(rb'"(model_type|architectures|text_config)"', path.read_bytes()):
@@ -242,8 +243,8 @@ def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
 
 
 def with_clients(runs: Sequence[MeasuredRun | SummaryRun]) -> list[MeasuredRun | SummaryRun]:
-    """Runs of one data set: what a client adds to a latency is known where it loaded a run that its server measured,
-    too, and holds for its other runs."""
+    """Return the runs of one data set with the client's share of latencies: it is known where the client loaded a run
+    that its server measured, too, and holds for its other runs."""
     added: dict[str, list[float]] = {}
     for run in runs:
         if isinstance(run, MeasuredRun) and run.client:
@@ -255,14 +256,14 @@ def with_clients(runs: Sequence[MeasuredRun | SummaryRun]) -> list[MeasuredRun |
 
 
 def _with_prefix(seen: Sequence[Request], tokens: int) -> list[Request]:
-    """guidellm puts the same tokens before every prompt."""
+    """Add guidellm's prefix: it puts the same tokens before every prompt."""
     if not tokens:
         return list(seen)
     return [replace(one, prefix="all", prefix_tokens=min(tokens, one.prompt_tokens)) for one in seen]
 
 
 def _parts(served: Sequence[Request], profile: dict[str, Any], where: str) -> list[Part]:
-    """Return the parts of a guidellm run by its settings, where its results are not there to tell the parts."""
+    """Return the parts of a guidellm run by its settings, where it has no results with the parts."""
     kind, rate = get(profile, "rate-type", "rate_type"), get(profile, "rate")
     most = number(profile, where, "max-requests", "max_requests")
     if kind == "sweep":
@@ -274,7 +275,7 @@ def _parts(served: Sequence[Request], profile: dict[str, Any], where: str) -> li
 
 
 def _workload(name: str) -> str:
-    """inference-sim names folders MODEL-tpN-WORKLOAD."""
+    """Return the workload of a folder: inference-sim names folders MODEL-tpN-WORKLOAD."""
     match = re.search(r"-tp\d+-(.+)$", name)
     return match.group(1) if match else name
 
@@ -284,10 +285,8 @@ Joined = tuple[tuple[Request, ...], tuple[tuple[str, int, int], ...], tuple[Requ
 
 
 def joined(served: Sequence[Request], client: Sequence[Part], unknown: Sequence[Part]) -> Joined:
-    """`served` in the order of arrival; `unknown`: its parts where the client does not tell them.
-
-    Without `served` the client's requests stand for it, without a view beside them.
-    """
+    """Join server and client. `served` in the order of arrival; `unknown`: its parts where the client does not state
+    them. Without `served` the client's requests are used, without a second view."""
     ordered = [Part(part.label, tuple(by_arrival(part.requests))) for part in client if part.requests]
     if not served:
         seen = [one for part in ordered for one in part.requests]
@@ -304,7 +303,8 @@ def joined(served: Sequence[Request], client: Sequence[Part], unknown: Sequence[
 
 
 def _asked(name: str, asked: Mapping[str, Request]) -> Request | None:
-    """The client knows `cmpl-HASH`; the server adds the number of the prompt, and newer ones a random piece."""
+    """Return the id as the client knows it, `cmpl-HASH`: the server adds the number of the prompt, and newer ones a
+    random piece."""
     while name:
         if name in asked:
             return asked[name]
@@ -313,7 +313,7 @@ def _asked(name: str, asked: Mapping[str, Request]) -> Request | None:
 
 
 def _counts(parts: Sequence[Part], pairs: Sequence[Request | None]) -> list[tuple[str, int]]:
-    """Requests that the client does not know belong to the part of the one before."""
+    """Return the requests of each part. Requests unknown to the client belong to the part of the previous one."""
     part_of = {id(one): at for at, part in enumerate(parts) for one in part.requests}
     counts, at = [0] * len(parts), 0
     for one in pairs:
@@ -327,7 +327,7 @@ def _requests(seen: Sequence[Request]) -> tuple[Request, ...]:
 
 
 def _since(request: Request, origin_s: float) -> Request:
-    """`origin_s`: the arrival of the run's first request."""
+    """Return requests with times since `origin_s`, the arrival of the run's first request."""
     return replace(request, arrival_s=request.arrival_s - origin_s)
 
 

@@ -20,7 +20,7 @@ _MS = 1e-3
 
 
 def read_parts(path: str | Path) -> list[Part]:
-    """The benchmarks of a file in order, each with its requests that succeeded; UserError says what is missing."""
+    """Return the benchmarks of a file in order, each with its successful requests. UserError names what is missing."""
     document = read_json(path)
     benchmarks = get(document, "benchmarks")
     if not isinstance(benchmarks, list) or not benchmarks:
@@ -29,7 +29,7 @@ def read_parts(path: str | Path) -> list[Part]:
 
 
 def asked(path: str | Path) -> tuple[str | None, int]:
-    """The model that was asked for, and the tokens that all prompts begin with."""
+    """Return the model asked for, and the tokens with which all prompts begin."""
     document = read_json(path)
     first = next(iter(document["benchmarks"]), None)
     name = get(document, "args.model") or get(

@@ -41,7 +41,7 @@ HEAD = 64
 
 
 def read_parts(path: str | Path, profile: Mapping[str, Any]) -> list[Part]:
-    """Requests that succeeded, a part for each stage of `profile` (what inference-perf was told; may be empty)."""
+    """Return the successful requests, a part for each stage of `profile` (inference-perf's settings; may be empty)."""
     entries = read_json(path)
     if not isinstance(entries, list) or not entries:
         raise UserError(
@@ -62,7 +62,7 @@ def read_parts(path: str | Path, profile: Mapping[str, Any]) -> list[Part]:
 
 
 def stages(profile: Mapping[str, Any], where: str) -> tuple[tuple[float, float], ...]:
-    """(requests a second, seconds) of each stage; none where `profile` has none."""
+    """Return (requests a second, seconds) of each stage; none where `profile` has none."""
     listed = get(profile, "load.stages")
     if not isinstance(listed, list):
         return ()
@@ -70,7 +70,8 @@ def stages(profile: Mapping[str, Any], where: str) -> tuple[tuple[float, float],
 
 
 def _stages(ordered: Sequence[Request], profile: Mapping[str, Any], where: str) -> list[tuple[str, int, int]]:
-    """A stage sends just rate × seconds requests; where that is not what there is, one part."""
+    """Return the requests by stage. A stage sends exactly rate × seconds requests; if the counts differ, there is one
+    part."""
     loads = stages(profile, where)
     ends = [0]
     for rate, duration in loads:
@@ -81,7 +82,7 @@ def _stages(ordered: Sequence[Request], profile: Mapping[str, Any], where: str) 
 
 
 def _payload(entry: Any) -> dict[str, Any]:
-    """Return the body that was sent to the server, where it was kept; else {}."""
+    """Return the request body, where it was kept; else {}."""
     sent = get(entry, "request")
     try:
         sent = parse(sent) if isinstance(sent, str) else sent
@@ -135,9 +136,12 @@ _TAILS = ("mean", "p90", "p99")
 def read_stages(
     path: str | Path, profile: Mapping[str, Any], name: str, workload: str, server: Server
 ) -> list[SummaryRun]:
-    """The stages of an experiment, where each has a file next to the summary, else the whole of it; the one stage whose
-    file `path` is. A stage begins when all requests of the one before have ended, so each is an experiment of its own.
-    `profile`: what inference-perf was told; UserError without its stages, or about what a file lacks."""
+    """Return the stages of an experiment, where each has a file next to the summary, else the whole of it; or the one
+    stage of the file `path`.
+
+    A stage begins when all requests of the previous one have ended, so each is an experiment of its own. `profile`:
+    inference-perf's settings. UserError without its stages, or about what a file lacks.
+    """
     path = Path(path)
     loads = stages(profile, str(path))
     if not loads:
@@ -162,10 +166,9 @@ def _experiment(
     server: Server,
     loads: tuple[tuple[float, float], ...],
 ) -> SummaryRun:
-    """The file's mean between tokens is of pieces of the stream, several of which may come at once, and its time per
-    token divides by tokens that it counted itself. So the mean here is (e2e - ttft) / (tokens asked for - 1), as
-    inference-sim's own.
-    """
+    """Return an experiment. The file's mean between tokens is over pieces of the stream, several of which may come at
+    once, and its time per token divides by its own count of tokens. So the mean here is (e2e - ttft) / (tokens asked
+    for - 1), as inference-sim's own."""
     where, document = str(path), read_json(path)
     done = get(document, "successes")
     shared = get(profile, "data.shared_prefix")

@@ -17,7 +17,7 @@ PAUSE_S = 10.0
 
 
 def is_live(folder: Path) -> bool:
-    """Whether it is a results folder of `rehearse live`."""
+    """Return whether it is a results folder of `rehearse live`."""
     try:
         stored = json.loads((folder / EXPERIMENT).read_bytes())
     except (OSError, ValueError):
@@ -26,8 +26,8 @@ def is_live(folder: Path) -> bool:
 
 
 def read_live(folder: Path) -> tuple[list[Part], Server]:
-    """The finished loads in the order in which they were measured, and what is known of the server. UserError where
-    there is none, or users spoke, or batch requests that no table has took part."""
+    """Return the finished loads in the order of their measurement, and the known facts about the server. UserError
+    where there is none, or users spoke, or batch requests without a table took part."""
     records = [load_record(path) for path in record_folders(folder / "points")]
     finished = sorted(
         (each for each in records if each.manifest["status"] == "ok"),
@@ -59,8 +59,8 @@ def _label(record: Record) -> str:
 
 
 def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
-    """Tokens of a reply are those that the server states; those of a prompt, what was asked for with all that its
-    session had said before, which the prefix cache may hold."""
+    """Return the requests. Tokens of a reply are as the server states. Tokens of a prompt are the new ones and all that
+    its session had said before, which the prefix cache may hold."""
     turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
     table = record.table("requests")
     if set(table["spoken"]) - {False} or set(turns["modality"]) - {"text"}:

@@ -21,8 +21,8 @@ Means = dict[str, float]
 
 @dataclass(frozen=True)
 class Load:
-    """`rate`: achieved, requests a second. `in_flight`: by Little's law. `counted`, by LATENCIES: the requests that
-    `measured` is the mean of."""
+    """One load. `rate`: achieved, requests a second. `in_flight`: by Little's law. `counted`, by LATENCIES: number of
+    requests behind the mean in `measured`."""
 
     label: str
     deployment: str
@@ -36,7 +36,7 @@ class Load:
 
 
 def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
-    """Each part of a run by itself, from its first request on. `folder`: in which the run was planned."""
+    """Return each part of a run by itself, from its first request on. `folder`: in which the run was planned."""
     run, path = planned.run, str(folder / planned.run.name / DEPLOYMENT)
     columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
     if isinstance(run, SummaryRun):
@@ -92,7 +92,7 @@ Replayable = tuple[str, dict[str, np.ndarray], Prefixes]
 
 
 def served(loads: Sequence[Replayable], profile: dict[str, Any] | None) -> list[pd.DataFrame]:
-    """In a fresh process: these loads in virtual time, one after the other."""
+    """Serve these loads in virtual time, one after the other, in a fresh process."""
     return [serve(*load, "measured", profile)[0] for load in loads]
 
 

@@ -22,7 +22,7 @@ Measured = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it was measured; a time that was not is None."""
+    """One measured request; None for a time that was not measured."""
 
     arrival_s: float
     """In a file, on any clock that all of it shares; in a run, after the first of the run."""
@@ -42,7 +42,7 @@ class Request:
 
     @property
     def itl_s(self) -> float | None:
-        """The mean between its tokens, (e2e - ttft) / (output tokens - 1); None below two tokens."""
+        """The mean time between its tokens, (e2e - ttft) / (output tokens - 1); None below two tokens."""
         if self.ttft_s is None or self.e2e_s is None or self.output_tokens < 2:
             return None
         return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
@@ -58,7 +58,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The server of a run; None is not known."""
+    """The server of a run; None: not known."""
 
     model: str
     """"" is not known."""
@@ -88,7 +88,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A run of which each request is known."""
+    """A run with measurements of each request."""
 
     name: str
     server: Server
@@ -109,7 +109,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class SharedPrompts:
-    """Prompts that come round and round: after the first time a prompt is in the prefix cache as a whole."""
+    """Prompts that repeat: after the first time, a whole prompt is in the prefix cache."""
 
     prefixes: int
     prefix_tokens: int
@@ -143,23 +143,23 @@ class SummaryRun:
 
 
 def by_arrival(requests: Iterable[Request]) -> list[Request]:
-    """In the order of arrival; of equal arrivals, as they stand."""
+    """Return the requests in the order of arrival; equal arrivals keep their order."""
     return sorted(requests, key=lambda one: one.arrival_s)
 
 
 def rate_label(rate: float) -> str:
-    """A part of a constant rate, requests a second."""
+    """Return the label of a part of a constant rate, requests a second."""
     return f"{rate:.3g}/s"
 
 
 def rate_of(label: str) -> float | None:
-    """The rate that a label of `rate_label` begins with; None in another one."""
+    """Return the rate with which a label of `rate_label` begins; None for another one."""
     match = re.match(r"([\d.e+-]+)/s", label)
     return float(match.group(1)) if match else None
 
 
 def achieved_rate(arrivals_s: Sequence[float]) -> float | None:
-    """Requests a second between the first and the last of `arrivals_s`; None where they are all one."""
+    """Return the requests a second between the first and the last of `arrivals_s`; None where they are all one."""
     took = max(arrivals_s) - min(arrivals_s)
     return (len(arrivals_s) - 1) / took if took else None
 

@@ -22,7 +22,7 @@ _NS = 1e9
 
 
 def read_spans(path: str | Path) -> list[Request]:
-    """The requests of a file, as they stand in it; other spans are passed over. UserError names a broken line."""
+    """Return the requests of a file, in its order; other spans are skipped. UserError names a broken line."""
     path = existing_file(path)
     found = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
@@ -68,7 +68,7 @@ def _request(span: Any) -> Request | None:
 
 
 def _value(value: dict[str, Any]) -> Any:
-    """Protobuf's JSON writes 64-bit integers as strings, some exporters as numbers."""
+    """Return a value: Protobuf's JSON writes 64-bit integers as strings, some exporters as numbers."""
     return int(value["intValue"]) if "intValue" in value else next(iter(value.values()), None)
 
 

@@ -48,9 +48,9 @@ Show = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Prediction:
-    """`requests`: for each, its number, the part of the run, `saturated`, and TTFT, inter-token latency and E2E in s,
-    `measured_*` (where they are) and `predicted_*`. `step_times`: where the replay's are from, `assumed`: of run and
-    server, a sentence each."""
+    """A predicted run. `requests`: for each, its number, the part of the run, `saturated`, and TTFT, inter-token
+    latency and E2E in s, `measured_*` (where known) and `predicted_*`. `step_times`: source of the replay's, `assumed`:
+    of run and server, a sentence each."""
 
     run: MeasuredRun | SummaryRun
     requests: pd.DataFrame
@@ -61,7 +61,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Failed:
-    """A run that was not predicted; `reason`: a sentence. `log`: what its replay printed; None: it was never begun."""
+    """A run that was not predicted. `reason`: a sentence. `log`: output of its replay; None: it was never begun."""
 
     run: str
     reason: str
@@ -70,7 +70,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run as it can be replayed; its deployment is in a file of the folder that it was planned in."""
+    """A run ready to replay; its deployment is in a file of the folder in which it was planned."""
 
     run: MeasuredRun | SummaryRun
     gpu: str
@@ -87,9 +87,12 @@ def predict(
     step_times: str = "measured",
     show: Show = lambda what, done, total: None,
 ) -> tuple[list[Prediction], list[Failed]]:
-    """Each run by itself, in a process of its own, a core each. `gpu`: of runs that do not say theirs. `model`: name or
-    file, in the place of what they say. A run that cannot be predicted is among the failed ones, with the reason; the
-    others are predicted. UserError where `gpu` or `model` is not known, or where no run can be predicted."""
+    """Predict each run in a process of its own, a core each.
+
+    `gpu`: of runs that do not name theirs. `model`: name or file, instead of the runs' own. A run that cannot be
+    predicted is among the failed ones, with the reason. UserError where `gpu` or `model` is not known, or no run can be
+    predicted.
+    """
     load_gpu(gpu)
     if model is not None:
         load_model(model)
@@ -125,7 +128,7 @@ def predict(
 
 
 def _failed(run: str, out: Path, why: str) -> Failed:
-    """Its last line is the reason; all of it is kept in the log."""
+    """Return the failure: the last line is the reason, and the log keeps all of it."""
     log = out / run / LOG
     with log.open("a") as file:
         file.write(f"\n{why}\n")
@@ -133,7 +136,7 @@ def _failed(run: str, out: Path, why: str) -> Failed:
 
 
 def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:
-    """UserError where it cannot be replayed."""
+    """Plan the replay of a run. UserError where it cannot be replayed."""
     if model is not None:
         known, name, unknown = load_model(model), model, ()
     else:
@@ -158,7 +161,7 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
 def _check_fits(
     run: MeasuredRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
 ) -> None:
-    """UserError where the model, or a request, does not fit into the server that it is said to have come from."""
+    """Raise UserError where the model, or a request, does not fit into the server of the run."""
     try:
         served = resolve(ServerParams.of({"deployment": str(deployment)}))
     except UserError:
@@ -206,8 +209,8 @@ def serve(
     step_times: str,
     profile: dict[str, Any] | None = None,
 ) -> tuple[pd.DataFrame, str]:
-    """In a fresh process: the run in virtual time, and where its step times are from. `profile`: the content of a
-    file that `--profile` takes."""
+    """Serve the run in virtual time in a fresh process. Return its requests, and the source of its step times.
+    `profile`: the content of a file that `--profile` takes."""
     from harness.experiments.expand import point_of
     from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
@@ -236,7 +239,7 @@ def serve(
 
 
 def parts_of(run: MeasuredRun | SummaryRun, count: int) -> list[str]:
-    """The part of each of its requests."""
+    """Return the part of each of its requests."""
     if isinstance(run, SummaryRun):
         return [run.workload] * count
     labels = [""] * count
@@ -246,7 +249,7 @@ def parts_of(run: MeasuredRun | SummaryRun, count: int) -> list[str]:
 
 
 def beside(run: MeasuredRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
-    """With what was measured of each; of an experiment in sum nothing is."""
+    """Return the requests with their measured latencies; an experiment known in sum has none."""
     numbered = requests.assign(request=np.arange(len(requests)))
     if isinstance(run, SummaryRun):
         return numbered.assign(saturated=False, **{f"measured_{name}": np.nan for name in LATENCIES})
@@ -278,9 +281,9 @@ FIX = (
 
 
 def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tuple[str, ...]]:
-    """The model, its name or file, and what of it is not known: by its config.json where that is with the run, else by
-    its name; in FP8 where the server made it so, by a file in `folder`. UserError where it is not known, or quantised
-    in a way that is not."""
+    """Return the model, its name or file, and its unknown facts: by its config.json where that is with the run,
+    else by its name; in FP8 where the server made it so, by a file in `folder`. UserError for an unknown model or
+    quantisation."""
     model, unknown = model_of(server.model), ()
     if server.config is not None:
         published = read_config(server.config)

@@ -35,7 +35,7 @@ Prefixes = list[tuple[str, int]]
 
 
 def batch_limits(gpu: Gpu) -> tuple[int, int]:
-    """max_num_seqs and max_num_batched_tokens of vLLM's API server where nobody sets them: vLLM 0.32.0,
+    """Return the defaults of max_num_seqs and max_num_batched_tokens of vLLM's API server: vLLM 0.32.0,
     vllm/engine/arg_utils.py, EngineArgs.get_batch_defaults, lines 2923 to 2952."""
     gib = gpu.memory_bytes / 2**30
     if gib >= 160:
@@ -48,8 +48,8 @@ def batch_limits(gpu: Gpu) -> tuple[int, int]:
 def deployment(
     server: Server, model: Model, model_name: str, gpu: str, client_s: float | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """A server's deployment, and what is assumed of it. `client_s`: what the client adds to each latency; None is not
-    known. UserError where the model cannot be what it served."""
+    """Return a server's deployment, and the assumptions about it. `client_s`: the client's share of each latency; None:
+    not known. UserError where the server cannot have served this model."""
     if len(model.stages) != 1:
         raise UserError(
             f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."
@@ -112,7 +112,7 @@ def _assumed(
 
 
 def asynchronous(server: Server) -> bool:
-    """Whether it planned ahead: as it says, or as its version does; of a version that is not known, as today's do."""
+    """Return whether it planned ahead: as it says, or as its version does; an unknown version does as today's."""
     if server.async_scheduling is not None:
         return server.async_scheduling
     numbers = re.findall(r"\d+", server.vllm or "")[:2]
@@ -120,7 +120,7 @@ def asynchronous(server: Server) -> bool:
 
 
 def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:
-    """A session for each request, in their order; a prompt has one token at least that is in no prefix."""
+    """Return a session for each request, in their order. A prompt has at least one token outside every prefix."""
     shared = [(each.prefix or "", min(each.prefix_tokens, each.prompt_tokens - 1)) for each in requests]
     return _trace(
         [request.arrival_s for request in requests],
@@ -130,8 +130,8 @@ def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:
 
 
 def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace, Prefixes]:
-    """Requests of the mean lengths, by a Poisson process of each rate in turn, for `longest_s` of it at most. Of
-    prompts that come round and round all but the last token is shared; what they share among each other is not."""
+    """Return requests of the mean lengths, by a Poisson process of each rate in turn, for at most `longest_s` of it.
+    Repeating prompts share all but their last token; the common part of different prompts is not shared."""
     random, arrivals, begin_s = stream(SEED, f"truth/{run.name}"), [], 0.0
     for rate, held_s in held(run, longest_s):
         arrivals += sorted(begin_s + random.uniform(0, held_s, round(rate * held_s)))
@@ -144,7 +144,7 @@ def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace,
 
 
 def held(run: SummaryRun, longest_s: float) -> list[tuple[float, float]]:
-    """(requests a second, seconds) of each load as it is replayed."""
+    """Return (requests a second, seconds) of each load as it is replayed."""
     return [(rate, min(seconds, longest_s)) for rate, seconds in run.rates]
 
 
@@ -153,7 +153,8 @@ GROWS = 3.0
 
 
 def queue_grows(requests: pd.DataFrame, loads: Sequence[tuple[float, float]]) -> bool:
-    """Whether more and more requests are in flight in one of `loads`. `requests`: `arrival`, `predicted_e2e`, in s."""
+    """Return whether the number of requests in flight keeps growing in one of `loads`. `requests`: `arrival`,
+    `predicted_e2e`, in s."""
     arrival, e2e = (requests[name].to_numpy(float) for name in ("arrival", "predicted_e2e"))
     begin_s = 0.0
     for rate, seconds in loads:
@@ -192,7 +193,7 @@ def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[
 
 
 def begins(prefixes: Prefixes, vocab: int) -> dict[int, list[int]]:
-    """Token ids with which each session's context begins."""
+    """Return the token ids with which each session's context begins."""
     known = {
         (name, tokens): token_ids(-1, 0, f"prefix {name}", tokens, vocab) for name, tokens in set(prefixes)
     }

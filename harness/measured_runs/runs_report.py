@@ -26,9 +26,12 @@ class _Part(BaseModel):
 
 
 class Error(_Part):
-    """One latency, in s. `measured`, `predicted`: by the names of `STATISTICS`, None where the run does not tell.
-    `absolute`: mean of |predicted / measured - 1|, of requests one by one, or of the statistics that an experiment in
-    sum tells; `signed`: of the means, predicted / measured - 1."""
+    """The error of one latency, in s.
+
+    `measured`, `predicted`: by the names of `STATISTICS`, None where the run does not state it. `absolute`: mean of
+    |predicted / measured - 1|, of requests one by one, or of the statistics of an experiment in sum; `signed`: of the
+    means, predicted / measured - 1.
+    """
 
     measured: dict[str, float | None]
     predicted: dict[str, float | None]
@@ -37,10 +40,13 @@ class Error(_Part):
 
 
 class Row(_Part):
-    """One load of a run. `intended`: requests a second that the client was told to send, one after the other of several
-    rates, none where it sent as fast as replies came; `achieved`: that it sent, None where that is not known.
-    `requests`: measured one by one, or replayed for an experiment in sum. `calibrated`: for which of our constants
-    these very numbers were used."""
+    """One load of a run.
+
+    `intended`: requests a second that the client was set to send, one after the other of several rates, none where it
+    sent as fast as replies came; `achieved`: sent requests a second, None where not known. `requests`: measured one by
+    one, or replayed for an experiment in sum. `calibrated`: the constants of ours for which these very numbers were
+    used.
+    """
 
     run: str
     part: str
@@ -58,9 +64,11 @@ class Row(_Part):
 
 
 class Total(_Part):
-    """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind. `of`: a run
-    whose requests are known, or the model and version of vLLM of experiments in sum; None: of all. `held_out`: of loads
-    that nothing was calibrated on, or of those that something was."""
+    """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind.
+
+    `of`: a run whose requests are known, or the model and version of vLLM of experiments in sum; None: of all.
+    `held_out`: True for loads that nothing was calibrated on.
+    """
 
     of: str | None = None
     kind: Kind
@@ -71,7 +79,7 @@ class Total(_Part):
 
 
 class NotReplayed(_Part):
-    """`log`: what its replay printed; None: it was never begun."""
+    """A run without a replay. `log`: output of its replay; None: it was never begun."""
 
     run: str
     reason: str
@@ -79,7 +87,8 @@ class NotReplayed(_Part):
 
 
 class Report(_Part):
-    """`totals`: of loads that nothing was calibrated on, by run and over all; then of the others."""
+    """The report of predictions. `totals`: of loads that nothing was calibrated on, by run and over all; then of the
+    others."""
 
     schema_version: int = SCHEMA_VERSION
     date: str
@@ -94,7 +103,7 @@ def report_of(
     failed: Sequence[Failed] = (),
     calibrated: Iterable[tuple[str, str, str]] = (),
 ) -> Report:
-    """`calibrated`: (run, part, constant) of loads that something was calibrated on."""
+    """Make the report. `calibrated`: (run, part, constant) of loads that something was calibrated on."""
     used = {(run, part): what for run, part, what in calibrated}
     rows = [row for each in predictions for row in _rows(each, used)]
     return Report(
@@ -110,7 +119,7 @@ def report_of(
 
 
 def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
-    """measured_runs.json, and requests.parquet with a row for each request."""
+    """Write measured_runs.json, and requests.parquet with a row for each request."""
     tables = [each.requests.assign(run=each.run.name) for each in predictions]
     pd.concat(tables, ignore_index=True).to_parquet(out / REQUESTS, index=False)
     write_json(out / REPORT, report.model_dump(mode="json"))

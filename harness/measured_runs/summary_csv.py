@@ -34,7 +34,7 @@ VLLM, MAX_MODEL_LEN, MAX_NUM_SEQS, OFFLOAD_GIB = "0.15.1", 4096, 128, 8.0
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The lengths of each request, in tokens; `system` of `prompt` are the system prompt."""
+    """The lengths of each request, in tokens; `system` tokens of `prompt` are the system prompt."""
 
     system: int
     prompt: int
@@ -84,12 +84,12 @@ _QUANTIZATION = {"FP16": None, "FP8": "fp8"}
 
 
 def is_summary(path: Path) -> bool:
-    """Whether a CSV file's header is that of such a summary."""
+    """Return whether a CSV file's header is that of such a summary."""
     return {"experiment", "metric", "measured_ms"} <= set(_header(path))
 
 
 def read_summaries(path: str | Path) -> list[SummaryRun]:
-    """The experiments of a file in its order; UserError names a missing column, or the line of a wrong value."""
+    """Return the experiments of a file in its order. UserError names a missing column, or the line of a wrong value."""
     path = existing_file(path)
     if missing := [name for name in COLUMNS if name not in _header(path)]:
         raise UserError(f"{path} lacks the columns {', '.join(missing)}; give a summary with all of them.")

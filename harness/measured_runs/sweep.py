@@ -28,9 +28,9 @@ FEWER, FEWEST = 0.5, 2.5
 
 
 def split(seen: Sequence[Request], most: int | None) -> list[Part]:
-    """Parts of requests that are in the order of arrival. `most`: requests of a part, where that is known.
+    """Split requests in the order of arrival into parts. `most`: requests of a part, where known.
 
-    One part of all of them where they are no such sweep: an end is not known, or a part would have more than `most`.
+    They are one part where they are not such a sweep: an end is not known, or a part would have more than `most`.
     """
     whole = [Part(WHOLE, tuple(seen))]
     if any(one.e2e_s is None for one in seen):
@@ -84,12 +84,12 @@ def _cost(gaps: np.ndarray) -> float:
 
 
 def _poisson(gaps: np.ndarray) -> float:
-    """Negative logarithm of the likelihood of the gaps of a Poisson process."""
+    """Return the negative log-likelihood of the gaps under a Poisson process."""
     return len(gaps) * (1 + math.log(max(float(gaps.mean()), JITTER_S)))
 
 
 def _constant(gaps: np.ndarray) -> tuple[float, float]:
-    """The same of one request a period, after a burst and a first gap of any length; and the period."""
+    """Return the same under one request a period, after a burst and a first gap of any length; and the period."""
     at_once = min(4 * JITTER_S, float(np.quantile(gaps, 0.75)) / 4)
     burst = int(np.argmax([*(gaps > at_once), True]))
     rest = gaps[burst:]

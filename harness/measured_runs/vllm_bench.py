@@ -15,7 +15,7 @@ FIX = "run `vllm bench serve` with --save-result --save-detailed"
 
 
 def read_part(path: str | Path) -> Part:
-    """The requests that succeeded; UserError without their lengths, times or arrivals."""
+    """Return the successful requests. UserError without their lengths, times or arrivals."""
     document = read_json(path)
     if not isinstance(document, dict):
         raise UserError(f"{path} is not a result of a benchmark; {FIX}.")
@@ -37,7 +37,7 @@ def read_part(path: str | Path) -> Part:
 
 
 def model(path: str | Path) -> str | None:
-    """The model that was asked for."""
+    """Return the model asked for."""
     return get(read_json(path), "model_id")
 
 
@@ -49,7 +49,7 @@ def _list(document: dict[str, Any], name: str, path: str | Path) -> list[Any]:
 
 
 def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
-    """When requests were sent. Where the file does not say, it is known of one case: no rate and no cap."""
+    """Return when requests were sent. If the file does not say, it is known in one case: no rate and no cap."""
     values = document.get("start_times")
     if isinstance(values, list) and values:
         return values

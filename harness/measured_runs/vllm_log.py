@@ -36,7 +36,8 @@ _CONSTANTS: dict[str, Any] = {"True": True, "False": False, "None": None}
 
 
 def read_log(path: str | Path) -> dict[str, Any]:
-    """Fields of Server that the log states; of several servers in it, the last one's. UserError about the file."""
+    """Return the fields of Server that the log states; of several servers in it, the last one's. UserError about the
+    file."""
     text = read_text(existing_file(path))
     text = text[max(text.rfind(_BEGIN), 0) :]
     found = {field: value for field, names in _NAMES.items() if (value := _setting(text, names)) is not None}
@@ -59,7 +60,7 @@ def read_log(path: str | Path) -> dict[str, Any]:
 
 
 def _last(pattern: str, text: str) -> str:
-    """The first group of the last match that took part; "" without one."""
+    """Return the first matching group of the last match; "" without one."""
     matches = [next(group for group in match.groups() if group) for match in re.finditer(pattern, text)]
     return matches[-1] if matches else ""
 
@@ -95,7 +96,7 @@ _WHOLE = {"tp", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "bloc
 
 
 def server_of(config: Mapping[str, Any], log: Mapping[str, Any], model: str | None, where: str) -> Server:
-    """`config` and `log` may be empty; `model` is what the client asked for, "" without any."""
+    """Return the server. `config` and `log` may be empty; `model` is the client's, "" without any."""
     stated = {field: _stated(config, field, names, where) for field, names in CONFIG.items()}
     found = {field: value for field, value in stated.items() if value is not None}
     found |= {field: value for field, value in log.items() if field != "model" and value is not None}

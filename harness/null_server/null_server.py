@@ -41,7 +41,7 @@ _BACKLOG = 4096  # connections that may come at once [chosen]
 async def listen(
     kind: str, pace: Pace, host: str, port: int, echo: bool = False, frame_s: float | None = None
 ) -> tuple[asyncio.AbstractServer, str]:
-    """Returns the listening server and its URL."""
+    """Return the listening server and its URL."""
     if kind == "voice":
         packet = packet_of(pace.interval_s)
         server = await picows.ws_create_server(
@@ -127,7 +127,7 @@ class Text(asyncio.Protocol):
 
 
 class NullServer:
-    """A null server in a process of its own, ready when made: `url`. `stop` ends it and returns its truth."""
+    """A null server in a process of its own, ready when made: `url`. `stop` ends it and returns its log."""
 
     def __init__(self, kind: str, folder: Path, *args: str, core: int | None = None) -> None:
         self._truth = folder / f"truth-{kind}.parquet"
@@ -154,7 +154,7 @@ class NullServer:
         return line
 
     def stop(self) -> tuple[pa.Table, dict[str, Any]]:
-        """Returns `Truth.table` and `Truth.summary`."""
+        """Stop it. Return `Truth.table` and `Truth.summary`."""
         self._process.terminate()
         summary = json.loads(self._line())
         self._process.wait()

@@ -17,7 +17,7 @@ _ENVELOPE = len('{"type":"input_audio_buffer.append","audio":""}')
 
 
 def packet_of(seconds: float) -> bytes:
-    """Silence of this length, as it goes into an event."""
+    """Return silence of this length, as it goes into an event."""
     return base64.b64encode(bytes(2 * round(seconds * RATE)))
 
 
@@ -31,7 +31,7 @@ def _audio_delta(response: str, base64_pcm: bytes) -> bytes:
 
 
 def _greetings(frame_s: float | None) -> tuple[bytes, bytes]:
-    """session.created and session.updated."""
+    """Return session.created and session.updated."""
     own = {
         "version": 1,
         "serves": "turns" if frame_s is None else "frames",
@@ -59,7 +59,7 @@ def _done(response: str, status: str) -> bytes:
 
 
 class Voice(picows.WSListener):
-    """One realtime session. Its responses follow one another."""
+    """A realtime session. Its responses follow one another."""
 
     def __init__(self, pace: Pace, packet: bytes, echo: bool, frame_s: float | None) -> None:
         """`packet`: the base64 PCM of one interval. `echo`: answer each piece of audio with `ECHO_S` of it.
@@ -106,7 +106,7 @@ class Voice(picows.WSListener):
             self._send(self._cancelled)
 
     def _hear(self, read_s: float, size: int, padding: int) -> None:
-        """So much base64 has come; each frame's worth is answered by one event."""
+        """Take base64 audio; each frame's worth is answered by one event."""
         assert self._frame_bytes is not None
         self._received += size // 4 * 3 - padding
         if self._received >= self._frame_bytes:
@@ -145,7 +145,7 @@ class Voice(picows.WSListener):
 
 
 def _asked_seconds(request: bytes, otherwise: float) -> float:
-    """Seconds of audio that the hint in a `response.create` asks for."""
+    """Return the seconds of audio that the hint in a `response.create` asks for."""
     metadata = (json.loads(request).get("response") or {}).get("metadata") or {}
     hint = json.loads(metadata.get("rehearsal", "{}"))
     return hint.get("reply_audio_s") or otherwise

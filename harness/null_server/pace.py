@@ -23,17 +23,20 @@ class Truth:
         self._late.append(late_s)
 
     def answered(self, *row: float) -> None:
-        """`row` as `TRUTH`."""
+        """Add `row` as `TRUTH`."""
         self._rows.extend(row)
 
     def table(self) -> pa.Table:
-        """One row per answered request. read_s: it had been read whole; first_s, last_s: its first and last packet were
-        handed to the kernel; all in s of CLOCK_MONOTONIC. packets: how many."""
+        """Return one row per answered request.
+
+        read_s: it had been read whole; first_s, last_s: the kernel got its first and last packet; all in s of
+        CLOCK_MONOTONIC. packets: their number.
+        """
         rows = np.array(self._rows).reshape(-1, len(TRUTH))
         return pa.table({name: rows[:, i] for i, name in enumerate(TRUTH)})
 
     def summary(self) -> dict[str, Any]:
-        """The server's own quality: how late its packets were (s; None without any), and what it cost (CPU s)."""
+        """Return the server's own quality: delay of its packets (s; None without any), and its cost (CPU s)."""
         late, usage = np.array(self._late), resource.getrusage(resource.RUSAGE_SELF)
         return {
             "requests": len(self._rows) // len(TRUTH),
@@ -46,7 +49,7 @@ class Truth:
 
 
 class Pace:
-    """When answers go out: the first packet `first_s` after the request was read, one more each `interval_s`."""
+    """The pace of answers: the first packet `first_s` after the request was read, one more each `interval_s`."""
 
     def __init__(self, first_s: float, interval_s: float, packets: int) -> None:
         self.first_s, self.interval_s, self.packets = first_s, interval_s, packets
@@ -55,7 +58,7 @@ class Pace:
 
 
 class Answer:
-    """One answer's packets, each at its absolute time after `read_s`. `write(k)` sends packet k of `packets`."""
+    """The packets of one answer, each at its absolute time after `read_s`. `write(k)` sends packet k of `packets`."""
 
     def __init__(self, pace: Pace, read_s: float, packets: int, write: Callable[[int], None]) -> None:
         self._pace, self._read_s, self._packets, self._write = pace, read_s, packets, write
@@ -82,7 +85,7 @@ class Answer:
             pace.truth.answered(self._read_s, self._first_s, now, k + 1)
 
     def cancel(self) -> None:
-        """Send no more; what was sent is the truth."""
+        """Send no more; the sent packets are logged."""
         self._timer.cancel()
         if self._sent and not self.over:
             self._pace.truth.answered(self._read_s, self._first_s, self._last_s, self._sent)

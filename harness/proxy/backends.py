@@ -24,11 +24,10 @@ MAX_BYTES = 4 * 32_768
 
 
 class Backend:
-    """A server as far as the proxy knows it: by what it has sent there, and whether it answers.
+    """A server as the proxy knows it: by the requests sent there, and whether it answers.
 
-    Implements `engines.core.router.Target` for prompts that are bytes: a proxy has no tokenizer.
-
-    `alive`: answers. `in_flight`: requests and sessions that it has now.
+    Implements `engines.core.router.Target` for prompts that are bytes: a proxy has no tokenizer. `alive`: it answers.
+    `in_flight`: its present requests and sessions.
     """
 
     block_size = BLOCK_BYTES
@@ -44,7 +43,7 @@ class Backend:
 
     @property
     def free(self) -> bool:
-        """Whether it may be given one more."""
+        """True where it may get one more."""
         return self.alive and (self._limit is None or self.in_flight < self._limit)
 
     def died(self) -> None:
@@ -53,7 +52,7 @@ class Backend:
         self._index.clear()
 
     def cached_prefix(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> int:
-        """Counts cached tokens as far as requests that were sent there tell."""
+        """Count cached tokens, as far as the requests sent there show."""
         return self.block_size * self._index.depth(self.block_hashes(prompt))
 
     def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
@@ -64,12 +63,12 @@ class Backend:
 
 
 class NobodyAnswers(Exception):
-    """No server that the request has not tried is alive."""
+    """No live server remains that the request has not tried."""
 
 
 @dataclass(eq=False)
 class Call:
-    """One request or session on its way. `tried`: places of servers that have lost or refused it."""
+    """A request or session on its way. `tried`: places of servers that have lost or rejected it."""
 
     session: int
     prompt: bytes
@@ -79,7 +78,7 @@ class Call:
 
 
 class Pool:
-    """The servers, and the calls that wait until one may take them."""
+    """The servers, and the calls that wait for one."""
 
     def __init__(self, backends: Sequence[Backend], rule: Routing) -> None:
         self.backends = backends
@@ -93,11 +92,11 @@ class Pool:
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits for a server or is with one."""
+        """True where anything waits for a server or is with one."""
         return bool(self._waiting) or any(each.in_flight for each in self.backends)
 
     async def acquire(self, call: Call) -> int:
-        """The place of the server that takes it; `release` it there. NobodyAnswers where there is none."""
+        """Return the place of the server that takes it; `release` it there. NobodyAnswers where there is none."""
         call.life.enter(Phase.PREFILL_WAITING, self._loop.time())
         call.given = self._loop.create_future()
         self._waiting.append(call)
@@ -112,23 +111,23 @@ class Pool:
             raise
 
     def release(self, call: Call, place: int) -> None:
-        """It is over there, one way or another."""
+        """Release a call that is over at that server."""
         self.backends[place].in_flight -= 1
         self._router.done(place, len(call.prompt))
         self._deal()
 
     def lost(self, place: int) -> None:
-        """The server does not answer."""
+        """Note that the server does not answer."""
         self.backends[place].died()
         self._deal()
 
     def found(self, place: int) -> None:
-        """It answers."""
+        """Note that the server answers."""
         self.backends[place].alive = True
         self._deal()
 
     def _deal(self) -> None:
-        """Give servers to those that wait, in order, as far as there is room."""
+        """Give servers to waiting calls, in order, within the limits."""
         now = self._loop.time()
         waiting = list(self._waiting)
         if isinstance(self._router, SortingRouter):
@@ -162,7 +161,7 @@ LOOK = aiohttp.ClientTimeout(total=5.0)
 
 
 async def look(pool: Pool, client: aiohttp.ClientSession, place: int) -> None:
-    """At one server."""
+    """Check whether one server answers."""
     backend = pool.backends[place]
     try:
         async with client.get(f"{backend.url}/health", timeout=LOOK) as answer:
@@ -176,7 +175,7 @@ async def look(pool: Pool, client: aiohttp.ClientSession, place: int) -> None:
 
 
 async def keep_looking(pool: Pool, client: aiohttp.ClientSession) -> None:
-    """At all of them, for ever."""
+    """Check all servers, for ever."""
     while True:
         await asyncio.gather(*(look(pool, client, place) for place in range(len(pool.backends))))
         await asyncio.sleep(PROBE_S)

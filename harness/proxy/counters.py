@@ -11,7 +11,7 @@ tried elsewhere; failed: lost after its answer had begun, or with nowhere else t
 
 
 class Counters:
-    """Per server, by outcome; every outcome is there from the beginning, with 0."""
+    """Counters per server, by outcome; every outcome is present from the beginning, with 0."""
 
     def __init__(self, pool: Pool) -> None:
         self._registry = CollectorRegistry()
@@ -46,7 +46,7 @@ class Counters:
         self._turned_away.inc()
 
     def lived(self, life: Lifecycle) -> None:
-        """A request is over; the phases that it has left are counted."""
+        """Count the phases that a finished request has left."""
         for phase in Phase:
             seconds = life.seconds(phase)
             if seconds is not None:

@@ -42,7 +42,7 @@ class Forward:
         self._loop = asyncio.get_running_loop()
 
     async def completion(self, request: web.Request) -> web.StreamResponse:
-        """POST: to one server after the other, until one has begun to answer."""
+        """Handle POST: ask one server after the other, until one has begun to answer."""
         life = Lifecycle(self._loop.time())
         body = await request.read()
         said = _json(body)
@@ -107,12 +107,12 @@ class Forward:
             self._pool.release(call, place)
 
     def _others(self, call: Call, place: int) -> bool:
-        """Whether a server is alive that the call has not tried."""
+        """Return whether a live server remains that the call has not tried."""
         tried = {*call.tried, place}
         return any(each.alive for i, each in enumerate(self._pool.backends) if i not in tried)
 
     async def realtime(self, request: web.Request) -> web.StreamResponse:
-        """A WebSocket session stays with one server; when that is lost the session ends with code 1011."""
+        """Keep a WebSocket session with one server; when that is lost, end the session with code 1011."""
         now = self._loop.time()
         life = Lifecycle(now)
         life.enter(Phase.APC_MATCHING, now)
@@ -145,7 +145,7 @@ class Forward:
     async def _connect(
         self, request: web.Request, place: int
     ) -> "aiohttp.ClientWebSocketResponse | web.Response | None":
-        """A session at the server, or its refusal; None where it is lost."""
+        """Return a session at the server, or its rejection; None where it is lost."""
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         url = self._pool.backends[place].url
         try:
@@ -185,7 +185,7 @@ class Forward:
 
 
 async def _talk(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse) -> str:
-    """Hand messages on both ways until one side closes; what became of it."""
+    """Pass messages both ways until one side closes. Return the outcome."""
 
     async def hand_on(source: Any, target: Any) -> None:
         async for message in source:
@@ -214,12 +214,12 @@ async def _talk(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocket
 
 
 def _code(received: int | None) -> int:
-    """A close code that may be sent: 1005 and 1006 say that there was none."""
+    """Return a close code that may be sent: 1005 and 1006 say that there was none."""
     return 1000 if received in (None, 1005, 1006) else received
 
 
 async def _broken_off(request: web.Request, out: web.StreamResponse, why: str) -> None:
-    """Tell the client that no more will come: by an event of an error in a stream of events, else by hanging up."""
+    """Tell the client that the answer ends here: by an error event in a stream of events, else by hanging up."""
     with suppress(ConnectionError):
         if out.content_type == "text/event-stream":
             event = {"error": {"message": f"{why}.", "type": "server_error", "code": HTTPStatus.BAD_GATEWAY}}
@@ -230,15 +230,15 @@ async def _broken_off(request: web.Request, out: web.StreamResponse, why: str) -
 
 
 def error(status: int, why: str) -> web.Response:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's form."""
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     said = {"error": {"message": f"{why}.", "type": kind, "code": int(status)}}
     return web.json_response(said, status=status)
 
 
 def _headers(headers: Any) -> dict[str, str]:
-    """Return the headers that are handed on, in either direction. Each connection keeps its own headers of the
-    WebSocket handshake."""
+    """Return the headers to pass on, in either direction. Each connection keeps its own headers of the WebSocket
+    handshake."""
     named = {part.strip().lower() for part in headers.get("Connection", "").split(",")}
     return {
         name: value
@@ -248,7 +248,7 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def _json(body: bytes) -> dict[str, Any]:
-    """The body's fields; none where it is no JSON object, which its server will say."""
+    """Return the body's fields; none where it is not a JSON object, which its server will report."""
     try:
         said = json.loads(body)
     except ValueError:
@@ -257,12 +257,12 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 def _prompt(said: dict[str, Any], body: bytes) -> bytes:
-    """Return the part of a request that two requests share whose prompts begin alike."""
+    """Return the part of a request that two requests with equally beginning prompts share."""
     prompt = said.get("messages", said.get("prompt"))
     return body if prompt is None else json.dumps(prompt, ensure_ascii=False).encode()
 
 
 def _session(request: web.Request, said: dict[str, Any]) -> int:
-    """A number that the requests of a session share."""
+    """Return a number that the requests of a session share."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     return crc32(str(request.headers.get(SESSION) or said.get("user") or peer).encode())

@@ -16,7 +16,7 @@ LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
 
 
 class ProxyConfig(BaseModel):
-    """`check` it before use. It holds no secrets."""
+    """The configuration of a proxy; `check` it before use. It holds no secrets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,7 +36,7 @@ class ProxyConfig(BaseModel):
 
 
 def check(config: ProxyConfig) -> None:
-    """UserError when `config` names what cannot be or would be open to everybody."""
+    """Raise UserError when `config` names something impossible, or would be open to other machines without a token."""
     check_router(config.router)
     rule(config)
     if not config.urls:
@@ -58,7 +58,7 @@ def check(config: ProxyConfig) -> None:
 
 
 def check_router(router: str) -> None:
-    """UserError for an unknown rule, or a machine without what a proxy is made with."""
+    """Raise UserError for an unknown rule, or a machine without the packages of a proxy."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"a proxy needs {', '.join(missing)}; run {install_command('live')}.")
@@ -67,7 +67,7 @@ def check_router(router: str) -> None:
 
 
 def rule(config: ProxyConfig) -> Routing:
-    """The rule with its parameters; UserError for one that it has not, or a value that it does not take."""
+    """Return the rule with its parameters. UserError for an unknown parameter or a value that it does not take."""
     routing, values = ROUTINGS[config.router], config.settings
     known = routing.Params.model_fields
     for name in values:

@@ -42,10 +42,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def serve(
     config: ProxyConfig, ready: Callable[[str], None], draining: Callable[[], None] | None = None
 ) -> int:
-    """Serve until SIGTERM or SIGINT; `ready` is told the address once clients can connect. After SIGTERM `draining` is
-    called, no connection is taken any more, and what is under way is finished for up to `config.drain_s`; after SIGINT
-    for `LEAVE_S`; a second signal waits for nothing. Must be called in the main thread. Returns the exit status, as
-    `harness.serving.serve` does. UserError when it cannot begin."""
+    """Serve until SIGTERM or SIGINT; `ready` gets the address once clients can connect.
+
+    After SIGTERM `draining` is called, no connection is accepted any more, and running requests get up to
+    `config.drain_s`; after SIGINT `LEAVE_S`; a second signal waits for nothing. Must be called in the main thread.
+    Returns the exit status, as `harness.serving.serve` does. UserError when it cannot begin.
+    """
     check(config)
     allow_descriptors()
     asked: list[int] = []
@@ -82,7 +84,7 @@ async def _serve(
 
 @contextlib.asynccontextmanager
 async def running(config: ProxyConfig, listener: socket.socket) -> AsyncIterator[tuple[web.BaseSite, Pool]]:
-    """A proxy that listens, for as long as the block lasts: where, and for whom."""
+    """Run a listening proxy for as long as the block lasts. Yields its address."""
     pool = Pool([Backend(url, config.max_in_flight) for url in config.urls], rule(config))
     counters = Counters(pool)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -121,7 +123,7 @@ def _app(
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse a request without the token, and report any other error in OpenAI's form. Without a token only this
+        """Reject a request without the token, and report any other error in OpenAI's form. Without a token only this
         machine is answered, by its own names."""
         if shown is None and local and not is_own(request.headers.get("Host", "localhost")):
             return error(HTTPStatus.FORBIDDEN, "Host is another site's name; call this proxy localhost")

@@ -41,8 +41,9 @@ class Ready(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The present state of a server. `turns`, `ttfp_p50_s`: replies ended and their median since the status before, the
-    latter interpolated in a histogram; None: there were none. `refused`: connections refused since the server began."""
+    """The present state of a server. `turns`, `ttfp_p50_s`: replies ended and their median since the last status,
+    the latter interpolated in a histogram; None: there were none. `refused`: connections rejected since the server
+    began."""
 
     sessions: int
     turns: int
@@ -84,7 +85,7 @@ def serve(
 
 
 def leave(status: int) -> NoReturn:
-    """End this process, which has served, without the interpreter's last look through all objects: vLLM has made
+    """End this process, which has served, without the interpreter's final pass over all objects: vLLM has made
     millions, and that takes 4 s of a core, or a minute of a busy one."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -148,7 +149,7 @@ async def _serve(
 
 
 def _loaded(config: ServeConfig) -> "Sessions":
-    """Engines, warm, and the sessions that clients will have of them."""
+    """Return warm engines, and the sessions that clients will have of them."""
     from engines.core import vllm_adapter
     from engines.endpoint.server_sessions import build_sessions
 
@@ -174,7 +175,7 @@ def _loaded(config: ServeConfig) -> "Sessions":
 async def _tell(
     status: Callable[[Status], None], stats: "ServerStats", endpoint: "WebSocketServer", lag: "LoopLag"
 ) -> None:
-    """A status every few seconds, for ever."""
+    """Report a status every few seconds, for ever."""
     ttfp, turns = list(stats.ttfp_s.counts), sum(stats.turns.values())
     while True:
         await asyncio.sleep(STATUS_S)

@@ -13,8 +13,8 @@ from workloads.errors import UserError
 
 @contextlib.contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that is bound and does not listen yet; taken early, because models take long to load. UserError when it
-    cannot be had."""
+    """Return a socket that is bound and does not listen yet; taken early, because models take long to load. UserError
+    when it cannot be had."""
     where = f"port {port} of {host}"
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
@@ -38,20 +38,21 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def address_of(listener: socket.socket) -> str:
-    """HOST:PORT under which this machine reaches it."""
+    """Return HOST:PORT under which this machine reaches it."""
     bound, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, str(bound))
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def allow_descriptors() -> None:
-    """Allows as many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
+    """Allow as many open sockets as the system permits this process: the usual 1,024 are fewer than a burst."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def asked_to_stop(asked: list[int]) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT, which join `asked`; a second one cancels the task that asks for it here."""
+    """Return an event that the first SIGTERM or SIGINT sets, which join `asked`; a second one cancels the calling
+    task."""
     stop, loop, main = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
     assert main is not None
 
@@ -68,7 +69,8 @@ def asked_to_stop(asked: list[int]) -> asyncio.Event:
 
 @contextlib.contextmanager
 def interruptible(asked: list[int]) -> Iterator[None]:
-    """SIGTERM and SIGINT, which join `asked`, end what runs, also while models load, when no event loop sees them."""
+    """Let SIGTERM and SIGINT, which join `asked`, end the block, also while models load, when no event loop sees
+    them."""
 
     def stop(number: int, _: object) -> None:
         asked.append(number)

@@ -36,9 +36,8 @@ END_S = 20
 class OmniServer:
     """API server and stages in a process group of their own, as a context manager. Nothing of it outlives the block.
 
-    `url`, `dialect`: where and how `rehearse live` calls it. `log`: what it writes goes to this file; None: to one that
-    is gone with it.
-    UserError on entry for what cannot be served; RuntimeError when it does not begin.
+    `url`, `dialect`: where and how `rehearse live` calls it. `log`: file of its output; None: a temporary one.
+    UserError on entry for an impossible configuration; RuntimeError when it does not begin.
     """
 
     def __init__(self, params: OmniParams, port: int, log: Path | None = None) -> None:
@@ -85,7 +84,7 @@ class OmniServer:
             return []
 
     def said(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         size = self._said.seek(0, os.SEEK_END)
         self._said.seek(max(0, size - 4000))
         return self._said.read().decode(errors="replace").strip()
@@ -107,7 +106,7 @@ class OmniServer:
         return pa.table(columns)
 
     def wait(self, until: Callable[[], bool]) -> int | None:
-        """Until that holds or the server ends; its exit status, None while it lives."""
+        """Wait until that holds or the server ends. Return its exit status, None while it lives."""
         while self._process.poll() is None and not until():
             time.sleep(0.2)
         return self._process.poll()
@@ -129,7 +128,7 @@ class OmniServer:
             return False
 
     def _end(self) -> None:
-        """Ask it to end as Ctrl-C does, and kill what has not ended in time: vLLM-Omni leaves stages to be killed."""
+        """End it as Ctrl-C does, and kill the processes that have not ended in time: vLLM-Omni leaves stages behind."""
         theirs = self.processes
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
@@ -148,7 +147,7 @@ class OmniServer:
 
 
 def say_a_word(url: str) -> None:
-    """The first text that is spoken: its server loads the tokenizer for it."""
+    """Let it speak a first text, for which its server loads the tokenizer."""
     body = json.dumps({"input": "word", "response_format": "pcm", "stream": True, "stream_format": "audio"})
     asked = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked, timeout=WARM_S) as answer:
@@ -156,7 +155,7 @@ def say_a_word(url: str) -> None:
 
 
 def take_a_turn(url: str) -> None:
-    """The first turn of a duplex session: its server loads what reads sound for it, which takes seconds."""
+    """Take the first turn of a duplex session, for which its server loads its audio reader, which takes seconds."""
     url = f"{url}?duplex=1&autostart=0&model=qwen3-omni"
     tone = base64.b64encode(TONE).decode()  # silence is no turn
     lengths = json.dumps({"output_tokens": 4, "reply_audio_s": 0.32})

@@ -26,11 +26,9 @@ READY_S = 180
 
 
 class ServerProcess:
-    """A server in a process of its own, as a context manager; it ends with the block, and with this process.
-
-    On entry UserError with the sentence of the server when it cannot begin; on exit RuntimeError when it has not lived
-    until then.
-    """
+    """A server in a process of its own, as a context manager; it ends with the block, and with this process. On entry
+    UserError with the sentence of the server when it cannot begin; on exit RuntimeError when it has not lived until
+    then."""
 
     url: str
     metrics_url: str
@@ -51,7 +49,7 @@ class ServerProcess:
         return self
 
     def begin(self) -> None:
-        """Start it, without waiting until it serves; whoever calls this calls `wait` and, at last, `end`."""
+        """Start it, without waiting until it serves; the caller then calls `wait` and, at last, `end`."""
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (`end` closes it)
         root = str(Path(__file__).absolute().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -66,15 +64,15 @@ class ServerProcess:
         self.pid = self._process.pid
 
     def wait(self) -> None:
-        """Until it serves. UserError with its sentence when it cannot begin."""
+        """Wait until it serves. UserError with its sentence when it cannot begin."""
         self.url, self.metrics_url = self._wait()
 
     def drain(self) -> None:
-        """It lets nobody in any more, finishes the replies under way and ends; nobody waits for that here."""
+        """Let it reject new clients, finish the running replies and end, without waiting for that."""
         self._process.terminate()
 
     def end(self) -> None:
-        """Whatever it does, and whether it still lives."""
+        """End it, whatever it does, and whether it still lives."""
         try:
             self._stop()
         finally:
@@ -88,13 +86,13 @@ class ServerProcess:
             raise RuntimeError(f"the server ended by itself, with status {died}: {said}")
 
     def said(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """Return the end of its standard error."""
         size = self._said.seek(0, os.SEEK_END)
         self._said.seek(max(0, size - 4000))
         return self._said.read().decode(errors="replace").strip()
 
     def _wait(self) -> Ready:
-        """Tell it what to serve and wait until it does."""
+        """Send the configuration and wait until it serves."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -124,11 +122,9 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def fleet(config: ServeConfig, count: int) -> Iterator[list[ServerProcess]]:
-    """Starts `count` servers on ports of their own of this machine for as long as the block lasts: they load side by
-    side, and what becomes of one is nothing to the others. Each draws its replies' lengths from a seed of its own.
-
-    UserError when they cannot begin.
-    """
+    """Start `count` servers on ports of their own of this machine for as long as the block lasts. They load in
+    parallel, and are independent. Each draws its replies' lengths from a seed of its own. UserError when they cannot
+    begin."""
     local = {"host": "127.0.0.1", "port": 0}
     servers = [
         ServerProcess(config.model_copy(update={**local, "seed": config.seed + place}))

@@ -52,7 +52,8 @@ class ServeConfig(BaseModel):
 
 
 def check(config: ServeConfig) -> None:
-    """UserError when `config` names what does not exist, cannot run here or would be open to everybody."""
+    """Raise UserError when `config` names something unknown, cannot run on this machine or would be open to other
+    machines without a token."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"a server needs {', '.join(missing)}; run {install_command('cpu', 'live')}.")
@@ -77,10 +78,8 @@ def check(config: ServeConfig) -> None:
 
 
 def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
-    """The engine's parameters and the server's. UserError for an unknown engine or setting.
-
-    Where nothing else is set, a real device serves `SMALL_DEPLOYMENT`.
-    """
+    """Return the engine's parameters and the server's. UserError for an unknown engine or setting. A real device serves
+    `SMALL_DEPLOYMENT` unless another is set."""
     if config.engine not in ENGINES:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
     settings = dict(config.settings)
@@ -109,7 +108,7 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
 
 
 def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
-    """UserError where everybody could come in."""
+    """Raise UserError where other machines could connect without a token."""
     if token(token_env) is None and not insecure and not is_loopback(host):
         raise UserError(
             f"host {host} lets other machines in, and there is no token; name the environment variable that "
@@ -118,7 +117,7 @@ def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
 
 
 def token(token_env: str | None) -> str | None:
-    """Return the token that clients must show; None: none. UserError when the variable that should hold it is empty."""
+    """Return the token that clients must send; None: none. UserError when the variable that should hold it is empty."""
     if token_env is None:
         return None
     found = os.environ.get(token_env, "")

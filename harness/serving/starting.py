@@ -20,7 +20,8 @@ POLL_S = 0.05
 
 @contextlib.contextmanager
 def starting(listener: socket.socket) -> Iterator[None]:
-    """Answer all who come to this bound socket with status 503, until the block ends; who comes then waits in it."""
+    """Answer every client of this bound socket with status 503, until the block ends; later clients wait in its
+    queue."""
     listener.listen()
     server = HTTPServer(("", 0), _Handler, bind_and_activate=False)
     server.socket.close()
@@ -49,4 +50,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads who came too early."""
+        """Log nothing of clients that came too early."""
