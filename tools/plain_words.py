@@ -20,7 +20,6 @@ PACKAGES = ("rehearsal", "workloads", "harness", "engines", "reports")
 EXCEPTIONS: tuple[str, ...] = (
     "docs/papers/",
     "docs/performance.md",
-    "reports/",
 )
 """Files and folders that are not read yet, as beginnings of paths. It ends empty: rewrite the text."""
 

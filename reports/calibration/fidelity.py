@@ -278,7 +278,8 @@ def _caption(report: Report) -> str:
             f"{100 * (load.canary_moved - 1):+.1f} % between the runs."
         )
     return (
-        "A dot is a request of one of the two real runs; the band is ± 10 %. Mechanics: steps charged with the real "
-        "run's own costs; prediction: with a fit to the other run. Where grey dots leave the band the machine did not "
-        "repeat, and no prediction can. Right: medians of five canaries. " + " ".join(said)
+        "A dot is a request of one of the two real runs; the band is ± 10 %. Mechanics: steps charged "
+        "with the real run's own costs; prediction: with a fit to the other run. Where grey dots "
+        "leave the band the machine did not repeat its own times, so no prediction can match. Right: "
+        "medians of five canaries. " + " ".join(said)
     )

@@ -68,7 +68,7 @@ def sentences(report: Report) -> list[str]:
         f"error, {kind}: {what}"
         for kind, what in (
             ("request by request", "mean of |predicted / measured - 1| over the requests of a load"),
-            ("in sum", "of an experiment, over the statistics that it tells; over all, of the means"),
+            ("in sum", "of an experiment, over its published statistics; over all, of the means"),
         )
         if (kinds - {"in sum"} if kind != "in sum" else "in sum" in kinds)
     ]
@@ -125,7 +125,7 @@ def _percent(share: float | None) -> str:
 
 def picture(report: Report, requests: pd.DataFrame) -> Picture:
     """`requests`: as `harness.measured_runs.runs_report.store` keeps them."""
-    title = "Virtual time held against real servers"
+    title = "Virtual time compared with real servers"
     figure, grid = sheet(3, title, 3.2)
     for axes, (name, label) in zip(grid, WORDS.items(), strict=True):
         factor, unit = UNITS[name]

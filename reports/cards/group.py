@@ -15,8 +15,7 @@ from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
 
 NO_PREVIEW = (
-    "Measured with other settings than the cards have, as --quick and --set do: what the whole run says cannot be told "
-    "from it, in which many a claim comes out on another side."
+    "Measured with other settings than the cards' (--quick or --set): the full run may have other verdicts."
 )
 
 

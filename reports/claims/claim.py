@@ -228,11 +228,11 @@ class Assessed:
             text = self.claim.chosen if inside or not text else f"{text}; {self.claim.chosen}"
         if self.verdict == INCONCLUSIVE and self.claim.count is not None:
             p = by_chance(self.spread, self.claim.count)
-            return f"counts as unlike come by chance with p = {p:.2f}" + (f"; {text}" if text else "")
+            return f"counts this different occur by chance with p = {p:.2f}" + (f"; {text}" if text else "")
         if self.verdict == INCONCLUSIVE and not self.tallied:
             return "seeds lie on both sides of the band's edge" + (f"; {text}" if text else "")
         if self.verdict == DIRECTION and self.claim.blunt and not text:
-            return "there is no number to hold it against"
+            return "the paper gives no number to compare it with"
         return text or ("" if self.verdict == FEW_SEEDS else UNEXPLAINED)
 
 
@@ -282,7 +282,9 @@ def withheld(claims: Iterable[Assessed]) -> str:
             reasons[each.verdict.removesuffix(" held")] += 1
         elif each.verdict in (DIRECTION, INCONCLUSIVE, NOT_REPRODUCED):
             reasons[
-                "no number that its band could tell from none" if claim.blunt else "interval beyond the band"
+                'no number that its band separates from "no effect"'
+                if claim.blunt
+                else "interval beyond the band"
             ] += 1
     said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     return f"Medians alone would make {reasons.total()} more reproduced: {said}." if said else ""

@@ -174,7 +174,7 @@ def _concerns_user(message: logging.LogRecord) -> bool:
 
 
 def _drop_output() -> None:
-    """Print what is left, or else nothing: Python would try again at its end, and complain."""
+    """Print the buffered output or discard it: Python would otherwise try again at exit, and complain."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -199,7 +199,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
     without = next((point.engine for point in points if over not in point.params), None)
     if without is not None:
         raise UserError(
-            f"--over {over}: engine {without} has no such parameter; set engine to those that have it."
+            f"--over {over}: engine {without} has no such parameter; set engine to engines with it."
         )
     if over == "c":
         # Of a trace no more are on line than it has sessions; and of more than half of them, hardly ever so many.

@@ -188,7 +188,7 @@ def _brief_engines() -> list[Row]:
         for system, baselines in beside_baselines().items()
         for name in (system, *baselines)
     ]
-    summary = "whatever stands behind a url, ours or anybody's: rehearse live"
+    summary = "any server behind a URL: rehearse live"
     return [*rows, {"name": ENDPOINT, "group": ENDPOINT, "summary": summary}]
 
 
@@ -356,8 +356,8 @@ def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]
 
 
 _ENGINES_ORDER = (
-    "Each system is followed by the baselines that its paper measures it against: first those that serve turns, then "
-    "calls in frames."
+    "Each system is followed by the baselines of its paper: first the systems for turns, then those "
+    "for calls in frames."
 )
 
 KINDS = {
@@ -366,11 +366,11 @@ KINDS = {
     ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workloads, True),
     "devices": Kind(
-        "what steps run on: modelled, real, or behind sockets", _brief_devices, _only(_brief_devices)
+        "devices that run steps: modelled, real, or behind sockets", _brief_devices, _only(_brief_devices)
     ),
     "deployments": Kind(
         "which model on which GPUs (deployment=NAME)", _brief_deployments, _only(_brief_deployments)
     ),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _cards),
-    "metrics": Kind("what is measured, each with its unit and meaning", _brief_metrics, _metrics),
+    "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metrics),
 }

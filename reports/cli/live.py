@@ -255,7 +255,7 @@ def _documents(batch: str | None, alone: bool) -> list[int]:
     if alone:
         return list(dict.fromkeys([0, *numbers]))
     if len(numbers) > 1:
-        raise UserError("--find searches beside one number of --batch; give one.")
+        raise UserError("--find takes one number of --batch; give one.")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""The duration of each load of a live run, and what the user is told before the calls begin."""
+"""The duration of each load of a live run, and the sentences printed before the calls begin."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _executed(
     vllm_release.check(str(each) for point in todo if (each := point.server_params.get("vllm")))
     with progress(todo, finished, jobs) as (show, watch):
         if place.local:
-            assert jobs is not None, "this machine has so many cores"
+            assert jobs is not None, "the number of cores is known"
             executor = LocalExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
             )

@@ -61,7 +61,7 @@ def run(
         str | None,
         option(
             "--vllm",
-            "Replay on the schedulers of these vLLMs: releases, whose source is fetched once, or checkouts.",
+            "Replay on the schedulers of these vLLMs: releases (source fetched once) or checkouts.",
             "RELEASE_OR_DIR,...",
         ),
     ] = None,
@@ -153,4 +153,6 @@ def _never_on_line(points: list[Point], traces: Traces) -> str | None:
     if not short:
         return None
     c, sessions = max(short)
-    return f"c={c} and {sessions} sessions: never so many are concurrent; set sessions={c}, or a smaller c."
+    return (
+        f"c={c} and {sessions} sessions: {c} sessions are never concurrent; set sessions={c}, or a smaller c."
+    )

@@ -194,7 +194,7 @@ class _Says:
 
     def status(self, now: Status) -> None:
         ttfp = "–" if now.ttfp_p50_s is None else f"{1e3 * now.ttfp_p50_s:.0f} ms"
-        line = f"{now.sessions} sessions, {now.turns} turns, TTFP P50 {ttfp}, refused {now.refused}, "
+        line = f"{now.sessions} sessions, {now.turns} turns, TTFP P50 {ttfp}, rejected {now.refused}, "
         line += f"loop lag {now.loop_lag_ms:.1f} ms"
         self.console.print(
             f"{line:<{self.console.width - 1}}"[: self.console.width - 1], end="\r", markup=False

@@ -97,7 +97,7 @@ def cost_table(
     """For a terminal: the table, and why documents failed. `rows`: of the summary of the run in `folder`."""
     headings, lines = text_rows(points, axes)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = "what documents beside cost the users", "left"
+    table.title, table.title_justify = "cost of batch jobs for the users", "left"
     for heading, unit in headings:
         table.add_column(f"{heading}\n{unit}", justify="right")
     for line in lines:
@@ -114,8 +114,8 @@ def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
             ((reason, most),) = counts.most_common(1)
             more = "" if most == counts.total() else f", {most} of them"
             said.append(
-                f"batch={documents}: {counts.total()} documents failed{more} with {reason}; the users' numbers stand, "
-                "but beside fewer documents than were asked for."
+                f"batch={documents}: {counts.total()} documents failed{more} with {reason}; the users' "
+                "numbers are valid, but with fewer documents than requested."
             )
     return said
 

@@ -23,9 +23,9 @@ NAME = "admission"
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    title = "Admission: who was let in, and the latency that decided it"
+    title = "Admission: admitted sessions, and the latency that decided it"
     if not any(controlled(point) for point in finished(run.points)):
-        return LeftOut(NAME, title, "nobody was turned away and no controller was on")
+        return LeftOut(NAME, title, "no session was rejected and no controller was on")
     where = busiest(run)
     series = {
         variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
@@ -75,10 +75,11 @@ def ramps(
     legend(figure)
     used = [point for point, _ in first.values()]
     caption = (
-        "Above, sessions that were let in and, all told, turned away; the cap is the controller's. Sessions last to "
-        "the end of the run, so a lower cap lets nobody in and puts nobody out. Below, the highest latency of each "
-        f"tick's frames, first frames included, with the latency at which the controller gives way; grey are the "
-        f"deadline (dashed) and the longest wait of a tick (dotted). {made_from(used)}"
+        "Above: admitted sessions, the total of rejected ones, and the controller's cap. Sessions "
+        "last to the end of the run, so a lower cap admits none and ends none. Below: the highest "
+        "latency of each tick's frames, first frames included, and the latency at which the "
+        "controller reduces its cap; grey: the deadline (dashed) and the longest wait of a tick "
+        f"(dotted). {made_from(used)}"
     )
     return Picture(NAME, title, figure, caption)
 

@@ -45,7 +45,7 @@ def draw(run: Run) -> Picture | LeftOut:
     shown = [point for point in points if point is not None]
     spoken = [point.kinds("user_speech") for point in shown]
     if not shown or any(one.empty for one in spoken):
-        return LeftOut(NAME, title, "no finished point has a log of who spoke when")
+        return LeftOut(NAME, title, "no finished point has a log of speech")
     kept = {session_of(path) for point in shown for path in saved_calls(point)}
     session = _chosen(spoken, kept)
     figure, axes = sheet(len(shown), title, 2.0, 1, sharex=True, sharey=True)
@@ -57,12 +57,12 @@ def draw(run: Run) -> Picture | LeftOut:
     axes[-1].set_xlabel("time since the user began to speak, s")
     legend(figure, *_legend(drawn), ncols=5)
     caption = (
-        "The user's microphone above, what is heard of the agent below; red is where the agent sounds while the user "
-        "speaks to it. A triangle is where the server told that a turn is over, a cross where it cut its reply. "
+        "Above: the user's microphone; below: the agent as heard; red: the agent sounds while the "
+        "user speaks to it. Triangle: the server reports the end of a turn; cross: it cuts its reply. "
         + ("Waveforms are of the sound that was kept. " if "waveform" in drawn else "")
-        + f"Of {'the kept calls' if kept else 'the calls of all variants'} it is the one in which most kinds of things "
-        f"happen within {LONGEST_S:g} s, of several the first: session {session}, {setting(at(run, (), c=run.top))}, "
-        f"seed {shown[0].seed}; n = 1."
+        + f"Of {'the kept calls' if kept else 'the calls of all variants'} it is the first one with the "
+        f"most kinds of events within {LONGEST_S:g} s: session {session}, "
+        f"{setting(at(run, (), c=run.top))}, seed {shown[0].seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption)
 

@@ -17,7 +17,7 @@ from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
 
 NAME = "dashboard_and_user"
-TITLE = "The dashboard's view, and the user's"
+TITLE = "The dashboard's view and the user's view"
 
 Series = Mapping[str, tuple[Sequence[Measured], Look]]
 """Label -> the runs of one policy, and how it is drawn."""
@@ -64,9 +64,10 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         return LeftOut(NAME, title, "no point of it is finished")
     legend(figure)
     caption = (
-        "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; tick dispatched to "
-        "tick returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "
-        f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)} {note}".rstrip()
+        "Above, a dashboard's metrics: the median frame latency in buckets of 10 s (log scale; tick "
+        "dispatched to tick returned, without sessions' first frames), and in green the frames that "
+        "missed their deadline. Below, the users' view: the share of due frames with speech. "
+        f"{bold(used)}{made_from(used)} {note}".rstrip()
     )
     return Picture(NAME, title, figure, caption)
 

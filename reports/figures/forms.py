@@ -56,7 +56,7 @@ Styles = Mapping[str, Look]
 Fill = Callable[["Axes", Panels], int | None]
 """Draws on axes; returns how many values it found, None where it does not count."""
 AXES = {
-    "c": "callers at once, c",
+    "c": "concurrent callers, c",
     "p": "probability of a barge-in, p",
     "rate": "offered requests, 1/s",
     "sessions": "sessions N",
@@ -121,7 +121,7 @@ def figure(
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
         counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=True)]
         if not any(count is None or count for count in counts):
-            return LeftOut("", title, "nothing of it was measured")
+            return LeftOut("", title, "no value of it was measured")
         _once(axes, columns)
         return caption if isinstance(caption, str) else caption(panels)
 

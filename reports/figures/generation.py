@@ -28,7 +28,7 @@ def draw(run: Run) -> Picture | LeftOut:
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
     if run.live:
-        return LeftOut(NAME, title, "over sockets nobody sees when a server generates")
+        return LeftOut(NAME, title, "over sockets the times of generation are unknown")
     where = at(run, (), c=run.top, p=next(iter(run.interruptions), None))
     whole = shared_turns(run, where, COMPLETED)
     if not whole:
@@ -60,12 +60,11 @@ def draw(run: Run) -> Picture | LeftOut:
     axes[0].set(ylabel="speech, s", xlim=(0, None), ylim=(0, None))
     legend(figure, *_legend(), ncols=5)
     caption = (
-        "The shaded area is speech that is generated and not yet heard: the work that an interruption would "
-        "waste. A curve above the dashed one is ahead of the listener; where it meets it, the listener "
-        "waits. Text counts as the speech it stands for. The reply is the longest that was heard to its end "
-        "in every variant: "
-        f"{chosen.name}, {_speech_s(chosen):.1f} s of speech, {setting(where)}, "
-        f"seed {chosen.seed}; n = 1."
+        "The shaded area is speech that is generated and not yet heard: an interruption would waste "
+        "it. A curve above the dashed one is ahead of the listener; where they meet, the listener "
+        "waits. Text counts as the speech it stands for. The reply is the longest that was heard to "
+        f"its end in every variant: {chosen.name}, {_speech_s(chosen):.1f} s of speech, "
+        f"{setting(where)}, seed {chosen.seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption, read_off)
 

@@ -29,7 +29,7 @@ _READS, _DECODES = 1.0, 0.45
 
 def draw(run: Run) -> Picture | LeftOut:
     if run.live:
-        return LeftOut(NAME, TITLE, "over sockets nobody sees the steps of a server")
+        return LeftOut(NAME, TITLE, "over sockets the steps of a server are unknown")
     where = at(run, (), c=run.top)
     points = _of_one_seed(run, where)
     tables = {point.variant: _on_busiest_gpu(point) for point in points}
@@ -55,10 +55,10 @@ def draw(run: Run) -> Picture | LeftOut:
         panel.set(title=f"{variant.label}, {gpu}", xlim=(0, end_s - begin_s))
     axes[-1].set_xlabel(f"time since {begin_s:.1f} s, s")
     legend(figure, *_legend(looks if divided else {}), ncols=5)
-    high = "its height is the SMs that it ran on" if divided else "steps of a stage follow one another"
+    high = "its height is the SMs that it used" if divided else "steps of a stage follow one another"
     caption = (
-        f"Each bar is one step of the engine; {high}. Shown is the GPU that the most stages share, among those the "
-        f"busiest, from the middle of the first engine's steps on. "
+        f"Each bar is one step of the engine; {high}. Shown is the busiest of the GPUs that the most "
+        "stages share, from the middle of the first engine's steps on. "
         f"{setting(where)}{', ' if where else ''}seed {points[0].seed}; n = 1."
     )
     return Picture(NAME, TITLE, figure, caption)

@@ -10,7 +10,7 @@ from reports.runs.measured import Run
 from reports.tables.labels import setting
 
 NAME = "batch_cost"
-TITLE = "What batch costs the users"
+TITLE = "Cost of batch jobs for the users"
 
 
 def draw(run: Run) -> Picture | LeftOut:
@@ -19,7 +19,7 @@ def draw(run: Run) -> Picture | LeftOut:
     axes = [axis for axis, _ in run.cells[0]]
     rows = beside(points, axes)
     if not any(row.documents for row in rows):
-        return LeftOut(NAME, TITLE, "no point with documents beside counts")
+        return LeftOut(NAME, TITLE, "no point with documents counts")
     users = user_columns(points)
     figure, panels = sheet(len(users), TITLE, 3.3, len(users))
     cells = few_loads(list(dict.fromkeys(row.cell for row in rows)))
@@ -40,7 +40,7 @@ def draw(run: Run) -> Picture | LeftOut:
         panel.set(xlabel="batch tokens per second", ylabel=f"{column.heading}, {column.unit}", ylim=(0, None))
     legend(figure)
     caption = (
-        "Numbers at the markers are documents in flight; the same users called beside each, and 0 is what they get "
-        f"alone. Medians over seeds. {all_of(counted)}"
+        "Numbers at the markers are documents in flight; the users are the same at each, and 0 is "
+        f"without documents. Medians over seeds. {all_of(counted)}"
     )
     return Picture(NAME, TITLE, figure, caption)

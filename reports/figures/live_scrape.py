@@ -64,7 +64,7 @@ _PANELS, _COLUMNS, _LINES = 9, 3, 5
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    title = "What the server said of itself"
+    title = "The server's own metrics"
     scraped = [load for load in busiest(run) if any(map(_scraped, load.points))]
     if not scraped:
         return LeftOut(NAME, title, "no endpoint was scraped (--scrape URL)")
@@ -73,7 +73,7 @@ def draw(run: Run) -> Picture | LeftOut:
     table = point.record.table("scrape")
     names = chosen(table)
     if not names:
-        return LeftOut(NAME, title, "the endpoint never answered, or nothing that it said moved")
+        return LeftOut(NAME, title, "the endpoint never answered, or its values never changed")
     where = ", ".join(filter(None, [load.variant.label, setting(dict(load.cell)), f"seed {point.seed}"]))
     figure, axes = sheet(len(names), f"{title}, {where}", 1.75, _COLUMNS, sharex=True)
     for index, name in enumerate(names):

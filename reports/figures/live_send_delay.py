@@ -33,7 +33,7 @@ _POINTS = 2000
 def draw(run: Run) -> Picture | LeftOut:
     from matplotlib.lines import Line2D
 
-    title = "Send delay: how much later than scheduled the generator sent"
+    title = "Send delay: lateness of the generator's messages"
     shown = few_loads([load for load in loads(run) if delays_s(load.points).size])
     if not shown:
         return LeftOut(NAME, title, "nothing was sent")
@@ -58,11 +58,12 @@ def draw(run: Run) -> Picture | LeftOut:
     legend(figure, Line2D([], [], **hollow, label="floor: null server"))
     used = [point for load in shown for point in load.points]
     caption = (
-        "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) that left later "
-        "than the time on the horizontal axis, both scales logarithmic; where it crosses the dotted line is its P99. "
-        "Right of the dashed line a point is INVALID: what it would say of the server would be the generator's own "
-        "doing. Hollow markers are P50 and P99 of the same generator against the null server just before, the best "
-        f"that this machine could do. Messages are pooled over seeds. {all_of(used)}"
+        "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) "
+        "that left later than the time on the horizontal axis, both scales logarithmic; where it "
+        "crosses the dotted line is its P99. Right of the dashed line a point is INVALID: its numbers "
+        "would be the generator's, not the server's. Hollow markers are P50 and P99 of the same "
+        "generator against the null server just before: this machine's best. Messages are pooled over "
+        f"seeds. {all_of(used)}"
     )
     return Picture(NAME, title, figure, caption)
 

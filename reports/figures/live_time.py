@@ -25,7 +25,7 @@ _COLUMNS = 3
 
 def draw(run: Run) -> Picture | LeftOut:
     wait = "TTFP" if run.spoken else "TTFT"
-    title = f"The run as it went: {wait}, sessions, failures"
+    title = f"The run over time: {wait}, sessions, failures"
     shown = {load: one(load.points) for load in busiest(run)[:_COLUMNS]}
     if run.frames or not any(len(point.all_requests) for point in shown.values()):
         return LeftOut(NAME, title, "no live point has turns")
@@ -49,10 +49,10 @@ def draw(run: Run) -> Picture | LeftOut:
     below[0].set_ylabel("sessions")
     legend(figure)
     caption = (
-        f"Above, a dot for each turn that was answered, at the end of its user's speech; lines are P50 and P90 over "
-        f"{BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. Below, sessions on "
-        f"line, and, counted from the start, sessions turned away and turns failed. Turns asked where it is shaded, in "
-        f"ramp or drain, are in no metric. {all_of(list(shown.values()))}"
+        "Above: a dot for each answered turn, at the end of its user's speech; lines are P50 and P90 "
+        f"over {BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. "
+        "Below: concurrent sessions, and the total of rejected sessions and failed turns. Turns in "
+        f"the shaded ramp and drain are in no metric. {all_of(list(shown.values()))}"
     )
     return Picture(NAME, title, figure, caption)
 
@@ -91,7 +91,7 @@ def _sessions(axes: Axes, point: Measured, colour: str) -> None:
     axes.step(open_.index, open_, where="post", color=colour, lw=1.6, label="concurrent sessions")
     end_s = float(np.asarray(open_.index, float).max(initial=0.0))
     for kind, name, line in (
-        ("shed", "turned away, in all", ":"),
+        ("shed", "rejected, in all", ":"),
         ("turn_failed", "failed turns, in all", "--"),
     ):
         times = np.sort(point.kinds(kind)["t"].to_numpy(float))

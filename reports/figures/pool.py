@@ -21,7 +21,7 @@ NAME = "kv_pool"
 
 def draw(run: Run) -> Picture | LeftOut:
     if run.live:
-        return LeftOut(NAME, "KV pool over time", "over sockets nobody sees a server's pool")
+        return LeftOut(NAME, "KV pool over time", "over sockets a server's pool is unknown")
     where = busiest(run)
     series = {
         variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
@@ -56,9 +56,10 @@ def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
     ]
     legend(figure, *handles)
     caption = (
-        "Above, the share of KV blocks in use, each second. The dotted line is fitted to the first minute below 60 %; "
-        "where it meets 100 % the pool was predicted to be full, and the cross says when it was. Below, requests that "
-        f"the scheduler ran (solid) and that waited (dashed). {bold(used)}{made_from(used)}"
+        "Above, the share of KV blocks in use, each second. The dotted line is fitted to the first "
+        "minute below 60 %; it meets 100 % at the predicted time of a full pool, and the cross is the "
+        "measured time. Below: running requests (solid) and waiting ones (dashed). "
+        f"{bold(used)}{made_from(used)}"
     )
     return Picture(NAME, title, figure, caption)
 

@@ -31,7 +31,7 @@ def draw(run: Run) -> Picture | LeftOut:
     if searches is None or not searches.points:
         if run.live:
             return LeftOut(NAME, "How many calls it can handle", "no search was made (rehearse live --find)")
-        return LeftOut(NAME, "What it holds", "no search was made (rehearse find)")
+        return LeftOut(NAME, "The largest passing value", "no search was made (rehearse find)")
     question, (one, *_) = searches.question, searches.searched
     tried = sum(len(each.tried) for each in searches.searched)
     if question.counts:
@@ -40,10 +40,10 @@ def draw(run: Run) -> Picture | LeftOut:
     else:
         title = f"The largest {question.over} that meets every target"
         caption = (
-            f"A marker is one seed at one {question.over}, a line joins the medians of those that were tried on every "
-            "seed; an arrow is a percentile that failed turns make infinite. The shaded side misses the target. "
-            f"Dotted, and in the legend: the largest {question.over} at which every seed meets every target. "
-            f"Made from {counted(tried, 'point')}."
+            f"A marker is one seed at one {question.over}; a line joins the medians of values tried on "
+            "every seed; an arrow is a percentile that failed turns make infinite. The shaded side "
+            f"misses the target. Dotted, and in the legend: the largest {question.over} at which every "
+            f"seed meets every target. Made from {counted(tried, 'point')}."
         )
         variants = [Variant(each.engine, tuple(each.settings.items())) for each in searches.searched]
         look = looks(variants)

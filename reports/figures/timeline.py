@@ -31,7 +31,7 @@ _HEIGHT = 0.62
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    title = "One session, moment by moment"
+    title = "One session over time"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
     where = at(run, (), c=run.top, p=next(reversed(run.interruptions), None))
@@ -48,22 +48,21 @@ def draw(run: Run) -> Picture | LeftOut:
         _lanes(panel, chosen, variant, own, _LIVE_LANES if run.live else _LANES)
     axes[-1].set_xlabel("time since the user began to speak, s")
     legend(figure, *_legend(bool(cut), run.live))
-    hatched = "Of thinker and talker, the hatched part was generated and never heard. " if cut else ""
-    between = "Between two bars of a stage the engine served others or held this request back."
+    hatched = "The hatched part of thinker and talker was generated and never heard. " if cut else ""
+    between = "Between two bars of a stage the engine served other requests or deferred this one."
     if run.live:
         hatched, between = (
             "",
-            "Audio that was received is marked as its packets came, however long each plays.",
+            "Received audio is marked at the arrival of its packets, for any length of playback.",
         )
     fate = "interrupted" if cut else "heard to its end"
     after = " and the turn after it" if chosen.followed else ""
     caption = (
-        "Each group of lanes is one engine with the same user. The wait from the end of the user's speech to "
-        f"the first audio stands in the user's lane, with its length. {hatched}{between} "
-        f"A pause above {1000 * CONTINUITY_GAP_S:.0f} ms "
-        f"is a break for the listener. Shown is {chosen.name}, {fate} in every "
-        f"variant{after}; of all such turns it is the one that the baseline's user heard for the "
-        f"median time. {setting(where)}, seed {chosen.seed}; n = 1."
+        "Each group of lanes is one engine with the same user. The wait from the end of the user's "
+        f"speech to the first audio stands in the user's lane, with its length. {hatched}{between} A "
+        f"pause above {1000 * CONTINUITY_GAP_S:.0f} ms is a break for the listener. Shown is "
+        f"{chosen.name}, {fate} in every variant{after}; of all such turns it has the median playback "
+        f"time under the baseline. {setting(where)}, seed {chosen.seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption)
 

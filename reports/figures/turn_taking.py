@@ -44,10 +44,11 @@ def draw(run: Run) -> Picture | LeftOut:
         "whole": axis == "c",
     }
     caption = (
-        "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "
-        "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a "
-        "reply began in a hesitation and how often something that was no turn cut a reply, for both of which lower "
-        "is better, and how often an interruption did, for which higher is. n is of a run, over its loads."
+        "Above: delays, lower is better: from the end of the user's turn to the first audible sound "
+        "of the reply; from the begin of an interruption to the last sound of the reply that it cuts. "
+        "Below: share of replies that began in a hesitation, and of sounds that were not turns but "
+        "cut a reply (both: lower is better); and share of interruptions that cut a reply (higher is "
+        "better). n is of a run, over its loads."
     )
     title = ", ".join(filter(None, [title, setting(where)]))
     plots = [plot(*each) for each in (DELAYS | RATES).items()]
@@ -78,8 +79,8 @@ def trade(run: Run) -> Picture | LeftOut:
         for load, series in by_load.items()
     ]
     caption = (
-        f"Nearer to the lower left corner is better. A marker is a value of {axis}, which stands beside it: who waits "
-        "longer before a silence is an end cuts into fewer hesitations and answers every turn later."
+        f"Nearer to the lower left corner is better. Each marker is labelled with its value of {axis}: "
+        "a server that waits longer interrupts fewer hesitations and answers every turn later."
     )
     title = f"{title}, by {axis}"
     shared: dict[str, Any] = {"sharex": True, "sharey": True}

@@ -104,13 +104,14 @@ GAP_HEADINGS = (
 )
 NOTES = {
     "listening": "While the agent speaks: whether its speech goes on. How it sounds is not judged.",
-    "speaking": "While the caller speaks: whether the agent lets them. A dash where nobody tried.",
+    "speaking": "While the caller speaks: whether the agent lets them. A dash means no such event.",
     "interacting": (
-        "From one to the other. As one-way delay: a gap is heard as somebody who answers after "
-        f"{1e3 * HUMAN_GAP_S:.0f} ms, as people do (Stivers et al., PNAS 106, 2009), over a line that delays by half "
-        "of the rest each way; below 0: the agent is faster than people. ITU-T G.114 (05/2003) finds most uses "
-        "unaffected up to 150 ms, and wants no network planned for more than 400 ms. A turn that failed counts as "
-        "beyond both. This is the only mapping; there is no score."
+        "From one to the other. As one-way delay: a gap is heard as a person who answers after "
+        f"{1e3 * HUMAN_GAP_S:.0f} ms, as people do (Stivers et al., PNAS 106, 2009), over a line that "
+        "delays by half of the rest each way; below 0: the agent is faster than people. ITU-T G.114 "
+        "(05/2003) finds most uses unaffected up to 150 ms, and wants no network planned for more "
+        "than 400 ms. A turn that failed counts as beyond both. This is the only mapping; there is no "
+        "score."
     ),
 }
 SOURCE = "ITU-T P.804 (10/2017), Subjective diagnostic test method for conversational speech quality analysis"

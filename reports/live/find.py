@@ -34,8 +34,8 @@ def sentences(one: Search) -> list[str]:
     return [
         f"{label(one)} {one.answer}",
         *(
-            f"{label(one)}: seed {seed} missed a target at {over}={missed:g} and met all at {held:g}, so this is not "
-            "monotone, and what it holds is where it first breaks."
+            f"{label(one)}: seed {seed} missed a target at {over}={missed:g} and met all at {held:g}. "
+            "This is not monotone, so the result is the value below the first miss."
             for seed, (missed, held) in one.surprises.items()
         ),
     ]
@@ -112,8 +112,8 @@ COLUMNS = (
     Shown("j_per_minute", "J", "a minute"),
 )
 NOTE = (
-    "over seeds: the largest that each one holds, median (lowest to highest); min: a minute of one session on line; "
-    "Mtok: a million text tokens at the clients"
+    "over seeds: the largest passing value of each, median (lowest to highest); min: a minute of one "
+    "connected session; Mtok: a million text tokens at the clients"
 )
 
 

@@ -77,7 +77,7 @@ class Load:
     """The name without its unit, `16`, if nothing else distinguishes the loads."""
     found: LoadVerdict
     on_line: float | None
-    """Sessions on line in the steady window, on average."""
+    """Mean number of concurrent sessions in the steady window."""
     price_per_minute: float | None
     """Price of one call minute, in the currency of `--price`."""
     duration_s: float | None = None

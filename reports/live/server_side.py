@@ -159,7 +159,7 @@ def sides_table(folder: Path) -> Table | None:
         return None
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = (
-        "what the server says of itself, beside what its users measured",
+        "the server's own metrics, compared with the clients'",
         "left",
     )
     for index, (heading, unit) in enumerate(headings):

@@ -172,7 +172,10 @@ def voice_errors(names: Iterable[str]) -> list[Fact]:
 
 def voice_error(deployment: Deployment) -> str:
     """Return the errors of predictions for a server with spoken replies."""
-    return deployment.known_error or f"of {deployment.name} none is known: no public run was held against it"
+    return (
+        deployment.known_error
+        or f"none is known for {deployment.name}: it was not compared with a public run"
+    )
 
 
 def _held_out(stage: StageProfile) -> str:
@@ -354,5 +357,5 @@ def known_error(model: str, gpu: str) -> str:
             return f"mean absolute error against real runs, by measured kernels: {each.sentence}"
     if of_gpu:
         others = "; ".join(f"{each.model}: {each.sentence}" for each in of_gpu)
-        return f"no real run of {model} on {gpu} was held against it; of others there: {others}"
-    return f"no real run on {gpu} was held against it"
+        return f"{model} on {gpu} was not compared with a real run; others on it: {others}"
+    return f"nothing on {gpu} was compared with a real run"

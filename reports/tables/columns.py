@@ -172,7 +172,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
     if parts:
         notes.append(
             "Replies that began before the caller had finished, so they have no TTFP: "
-            f"{', '.join(parts)}. --workload duplex measures who talks over whom."
+            f"{', '.join(parts)}. --workload duplex measures overlapping speech."
         )
     return notes
 

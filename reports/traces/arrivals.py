@@ -161,10 +161,10 @@ def _caption(times: np.ndarray, label: str, law: Any, name: str) -> str:
     correlation = lag_1(times)
     zero = np.mean(gaps == 0)
     text = (
-        f"Left: share of gaps that are at least so long. Middle: quantiles against those of {name}; equal "
-        "ones lie on the dashed line. Right: variance of the counts in a window divided by their mean; 1 for "
-        "Poisson, and where the line rises, bursts are longer than the window. "
-        f"n = {len(gaps):,} gaps, CV {gap_cv(times):.3g}, lag-1 correlation "
+        f"Left: share of gaps of at least this length. Middle: quantiles against those of {name}; "
+        "equal ones lie on the dashed line. Right: variance of the counts in a window divided by "
+        "their mean; 1 for Poisson, and where the line rises, bursts are longer than the window. n = "
+        f"{len(gaps):,} gaps, CV {gap_cv(times):.3g}, lag-1 correlation "
         f"{'unknown' if correlation is None else f'{correlation:.2f}'}; Kolmogorov–Smirnov distance "
         f"{distance:.3f} from the {label}."
     )

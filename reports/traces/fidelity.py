@@ -36,7 +36,7 @@ def write_fidelity_page(comparisons: Sequence[Comparison], folder: Path) -> Path
         folder,
         "fidelity",
         pictures,
-        title="Fitted generators beside real data",
+        title="Fitted generators compared with real data",
         rows=[row(one) for one in comparisons],
         good=GOOD,
         fair=FAIR,

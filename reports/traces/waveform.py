@@ -48,7 +48,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
         if event is not None:
             low, high = _envelope(event / peak)
             at = said + columns["event_after_s"][row] + ENVELOPE_S * np.arange(len(low))
-            panel.fill_between(at, low, high, color="#e69f00", lw=0.4, label="and beside turns")
+            panel.fill_between(at, low, high, color="#e69f00", lw=0.4, label="outside turns")
         for stretch in stretches:
             span = [begin + stretch.start_s, begin + stretch.end_s]
             panel.plot(
@@ -110,7 +110,7 @@ def _caption(trace: Trace, columns: Columns, rows: np.ndarray) -> str:
     voice = next((note for note in trace.header.notes if SYNTHETIC_SPEECH in note.lower()), "recorded speech")
     session, first, last = columns["session"][rows[0]], columns["turn"][rows[0]], columns["turn"][rows[-1]]
     return (
-        f"Session {session}, turns {first} to {last}, as its user's microphone sends them on the nominal "
-        "timeline (the server answers at once). Above: where the detector hears speech; below: the reply "
-        f"while it plays. {voice[0].upper()}{voice[1:].rstrip('.')}."
+        f"Session {session}, turns {first} to {last}, as its user's microphone sends them on the "
+        "nominal timeline (the server answers at once). Above: speech found by the detector; below: "
+        f"the reply while it plays. {voice[0].upper()}{voice[1:].rstrip('.')}."
     )

@@ -323,7 +323,7 @@ def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehear
 def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse: Rehearse) -> None:
     ask = ("run", "bench", "--set", "sessions=4", "--set", "p=0", "--seeds", "1", "--dry-run")
     status, _, err = rehearse(*ask, "--set", "c=2,16")
-    assert status == 0 and "c=16 and 4 sessions: never so many are concurrent; set sessions=16" in err
+    assert status == 0 and "c=16 and 4 sessions: 16 sessions are never concurrent; set sessions=16" in err
     assert rehearse(*ask, "--set", "c=4")[2] == ""
 
 

@@ -101,7 +101,7 @@ def test_the_same_users_are_measured_with_documents_and_without(text: str, tmp_p
     assert records[1].table("batch_events")["t"].max() >= last_s  # for as long as there were users
 
     page = Page(write_report(tmp_path / "run").read_text())
-    rows = page.section("What documents beside cost the users")
+    rows = page.section("Cost of batch jobs for the users")
     assert (tmp_path / "run" / "figures" / "batch_cost.svg").is_file()
     assert [row[:2] for row in rows if row[0] == "2"] == [["2", "0"], ["2", "3"]]
 

@@ -257,7 +257,7 @@ def test_counts_are_compared_as_counts(
 
 def test_inconclusive_counts_say_how_probable_they_are() -> None:
     found = assess(counted(5, 5, paper=0.4, count=(2, 5), explanation="they tip"), "card", RUNS)  # type: ignore[arg-type]
-    assert found.explanation == "counts as unlike come by chance with p = 0.17; they tip"
+    assert found.explanation == "counts this different occur by chance with p = 0.17; they tip"
 
 
 def test_no_run_of_twenty_still_has_an_interval() -> None:

@@ -65,7 +65,7 @@ def test_what_else_is_to_know_of_a_live_run_is_said() -> None:
     ]
     assert live_notes({"c=1: ": [{"early_replies": 2.0}, {"early_replies": 0.0}]}) == [
         "Replies that began before the caller had finished, so they have no TTFP: c=1: 2. --workload duplex measures "
-        "who talks over whom."
+        "overlapping speech."
     ]
 
 

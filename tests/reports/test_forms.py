@@ -61,7 +61,7 @@ def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> Non
     first, second = (line for line in axes.lines if line.get_label() in PAIR)
     assert list(first.get_xdata()) == LOADS and np.allclose(first.get_ydata(), [2.2, 8.8, 17.6])
     assert np.allclose(second.get_ydata(), [4.4, 17.6, 35.2])
-    assert axes.get_xlabel() == "callers at once, c" and axes.get_ylabel() == "completed, 1/s"
+    assert axes.get_xlabel() == "concurrent callers, c" and axes.get_ylabel() == "completed, 1/s"
     assert [list(line.get_xydata()[0]) for line in axes.lines if line.get_markerfacecolor() == "white"] == [
         [16, 40]
     ]
@@ -145,7 +145,7 @@ def test_there_is_no_figure_without_a_finished_point_or_a_value() -> None:
         failed = figure("t", lines("completed_rps", at), caption="")(panels("it failed"))
         unknown = figure("t", lines("unknown", at), caption="")(panels())
     assert isinstance(failed, LeftOut) and failed.reason == "no point of it is finished"
-    assert isinstance(unknown, LeftOut) and unknown.reason == "nothing of it was measured"
+    assert isinstance(unknown, LeftOut) and unknown.reason == "no value of it was measured"
 
 
 @pytest.mark.parametrize("name", [name for name in cards.index() if name not in MODELLED])

@@ -52,14 +52,14 @@ def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
     assert by_name["wall"] == "2 of 3 | 21 to 94 %" and by_name["misses"].startswith("0 |")
     assert by_name["latency P99"].startswith("1,600.0") and by_name["wall at"].startswith("70")
     assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
-    assert "user's turn" not in Page(html).section("What the metrics mean")[1][1]
+    assert "user's turn" not in Page(html).section("Meaning of the metrics")[1][1]
     assert {path.stem for path in (folder / "figures").iterdir()} == {
         "answer",
         "dashboard_and_user",
         "gpu_timeline",
         "kv_pool",
     }
-    assert "nobody was turned away" in html
+    assert "no session was rejected" in html
 
 
 def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:

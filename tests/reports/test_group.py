@@ -39,7 +39,7 @@ def broken(point: Point) -> bool:
 def test_verdicts_reach_the_page(only, tmp_path: Path) -> None:
     folder = serve_cards(tmp_path / "run", only(figure()))
     html = write_group_report(load_group(folder)).read_text()
-    rows = Page(html).section("What the paper says")[1:]
+    rows = Page(html).section("Claims of the paper")[1:]
     verdicts = {row[1].split(" | ")[0]: row[4] for row in rows}
     assert verdicts == {
         "TTFP falls <by a third>": "reproduced",
@@ -114,7 +114,7 @@ def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: 
     assert (
         "Not measured: needs the &lt;weights&gt; of X." in html and "rehearse run liveserve-twin" not in html
     )
-    assert "twin" not in {row[0] for row in Page(html).section("What the paper says")[1:]}
+    assert "twin" not in {row[0] for row in Page(html).section("Claims of the paper")[1:]}
     own = html.split('id="liveserve-twin"')[1]  # its claims stand with the card alone
     assert "not measured" in own and own.count("needs the &lt;weights&gt; of X") == 1 + len(lacking.claims)
 

@@ -89,7 +89,7 @@ def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Gr
     html = (served[0].folder / "report.html").read_text()
     probes = {card.figure.name: card.claims for card in served[0].cards if card.figure.needs}
     assert sum(map(len, probes.values())) == 26
-    named = {f"metronome-{row[0]}" for row in Page(html).section("What the paper says")[1:]}
+    named = {f"metronome-{row[0]}" for row in Page(html).section("Claims of the paper")[1:]}
     assert not named & probes.keys()
     for name, claims in probes.items():
         assert all(claim.ours == "–" and claim.verdict == "not measured" for claim in claims)

@@ -279,9 +279,11 @@ def told(points: Sequence[Measured]) -> str:
     sentences = []
     if left:
         often = (
-            f"{min(left)} to {max(left)} times a run" if max(left) else "in no run: nothing here tests that"
+            f"{min(left)} to {max(left)} times a run"
+            if max(left)
+            else "in no run, so these runs do not test it"
         )
-        sentences.append(f"With ConServe documents left a running step {often}.")
+        sentences.append(f"ConServe took documents out of a running step {often}.")
     failed = {NAMES[engine]: found for engine in NAMES if (found := _failed(finished, engine))}
     if failed:
         sentences.append(

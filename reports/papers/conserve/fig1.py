@@ -30,6 +30,6 @@ CLAIMS = {
         "load rises up to 3 × within ten minutes",
         times(3.0, within=0.75),
         value(swing, at(_LOAD, ONLINE_ONLY)),
-        "× {ours:.2f}: arrivals are those of a process that was fitted to BurstGPT's first day, not its own",
+        "× {ours:.2f}: arrivals come from a process fitted to BurstGPT's first day, not from its log",
     )
 }

@@ -39,13 +39,13 @@ CLAIMS = {
         "{percent:.0f} %",
     ),
     "fig5-ic-wasted": claim(
-        "with copies made as it is computed next to nothing is",
+        "with incremental checkpoints almost nothing is lost",
         level((0.0, 0.05), "%"),
         value(wasted, at("ic_prefetch", OURS)),
-        "{percent:.0f} %: what was computed since the last whole block, and steps that documents had to leave",
+        "{percent:.0f} %: tokens since the last whole block, and steps that documents had to leave",
     ),
     "fig5-recompute": claim(
-        "copying as it is computed beats recomputing (offline tokens/s)",
+        "incremental checkpoints beat recomputing (offline tokens/s)",
         times((1.05, 10.0), words="above 1"),
         quotient(_at("ic_prefetch"), _at("recompute")),
         "× {ours:.2f}",
@@ -54,12 +54,12 @@ CLAIMS = {
         "and swapping",
         times((1.02, 10.0), words="above 1"),
         quotient(_at("ic_prefetch"), _at("swap")),
-        "× {ours:.2f}: PCIe takes 7 ms for what 51 ms of prompt have made",
+        "× {ours:.2f}: PCIe copies in 7 ms the KV of 51 ms of prompt",
     ),
     "fig5-prefetch": claim(
-        "KV that comes back beside the steps beats waiting for it",
+        "restoring KV during steps beats waiting for it",
         times((1.01, 2.0), words="above 1"),
         quotient(_at("ic_prefetch"), _at("ic")),
-        "× {ours:.2f}: there is always another document to compute meanwhile",
+        "× {ours:.2f}: another document can always be computed meanwhile",
     ),
 }

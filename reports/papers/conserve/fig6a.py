@@ -34,7 +34,10 @@ def _over(quantity: str, engine: str, to: str, names: list[str]) -> list[Measure
     return [against(quantity, name, engine, to) for name in names]
 
 
-_AFTER = "who comes while another's prompt is read waits for the rest of a step that is as long as the target"
+_AFTER = (
+    "a request that arrives while another prompt is read waits for the rest of a step that is as long as "
+    "the target"
+)
 
 
 def _near(model: str) -> dict[str, Claim]:
@@ -85,20 +88,23 @@ CLAIMS = {
         "at low load both have over 70 % of it (Sarathi-P, Llama-3.1-8B, 2 requests/s)",
         level((0.7, 1.0), "%", within=0.05),
         of_optimal("rate 2", SARATHI),
-        "{percent:.0f} %: 2 requests/s are no low load where the bound is as high; at less no limit can be kept to",
+        "{percent:.0f} %: 2 requests/s is not a low load for such a bound; at lower rates no limit "
+        "can be met",
     ),
     "fig6a-sarathi": claim(
         "3.0 × the offline throughput of Sarathi-P on average (ratio of the mean shares of the optimum)",
         times(3.0, within=0.5),
         _by_shares(OURS, SARATHI),
-        "× {ours:.2f}: Sarathi-P has 38 % of the optimum on average here, and 27 % there by the paper's two numbers",
-        remark="the mean of the seven ratios would be that of the load at which Sarathi-P has next to nothing",
+        "× {ours:.2f}: our Sarathi-P has 38 % of the optimum on average, and the paper's has 27 % by "
+        "its two numbers",
+        remark="the mean of the seven ratios would follow the load at which Sarathi-P has almost nothing",
     ),
     "fig6a-sarathi-most": claim(
         "up to 7.48 × (largest of the three models, in the same way)",
         times(7.48, within=1.5),
         largest(*(_by_shares(OURS, SARATHI, names.values()) for names in LOADS.values())),
-        "× {ours:.2f}: the paper's is that of one point, and one near nothing here would give any number",
+        "× {ours:.2f}: the paper's is the ratio at one point, and a near-zero point of ours would "
+        "give any number",
     ),
     "fig6a-widens": claim(
         "the advantage over Sarathi-P widens with the load (4 over 2 requests/s, Llama-3.1-8B)",
@@ -122,7 +128,7 @@ CLAIMS = {
         "DistServe-P has the lowest throughput of all (its own by GPU over Sarathi-P's, in the same way)",
         times((0.0, 0.95), words="below 1"),
         _by_shares(DISTSERVE, SARATHI),
-        "× {ours:.2f}: one instance reads prompts all the time, and does not fill the pool of the other",
+        "× {ours:.2f}: one instance reads prompts all the time and does not fill the pool of the other",
     ),
     "fig6a-distserve-ttft": claim(
         "and poor latencies: P99 TTFT above ConServe's at every rate (smallest ratio)",

@@ -4,7 +4,9 @@
 from reports.figures.drawing import plain_log
 from reports.papers.conserve.common import *
 
-TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
+TITLE = (
+    "Fig. 7: Llama-3.1-70B on four H100, BurstGPT chats online and mixed documents as batch jobs, over time"
+)
 
 _LIMITS = SLO["70b chat"]
 _NO_SLACK = "mixed, s = 1"
@@ -86,6 +88,6 @@ def draw(panels: Panels, *axes: Any) -> str:
         own.set(ylabel=text, xlabel="time, s")
     axes[2].set_ylim(bottom=0)
     return (
-        "Red: ConServe's targets. Three minutes here, ten in the paper; tokens of both classes, those computed again "
-        f"too, DistServe-P's on eight GPUs. {told(list(first.values()))}"
+        "Red: ConServe's targets. Our runs last three minutes, the paper's ten; tokens of both "
+        f"classes, including recomputed ones; DistServe-P has eight GPUs. {told(list(first.values()))}"
     )

@@ -26,7 +26,7 @@ CLAIMS = {
         "offline throughput × 3.62",
         times(3.62, within=0.7),
         average(*gains(LOADS, TPS, OURS, SARATHI).values()),
-        "× {ours:.2f}: Sarathi-P loses what it computes again",
+        "× {ours:.2f}: Sarathi-P loses throughput to recomputing",
     ),
 }
 

@@ -22,7 +22,7 @@ CLAIMS = {
         "most offline throughput is gained between 2K and 16K: the gain at 4K is above that at 1K",
         times((1.02, 10.0), words="above 1"),
         quotient(gains(LOADS, TPS, OURS, SARATHI)[4096], gains(LOADS, TPS, OURS, SARATHI)[1024]),
-        "× {ours:.2f}: with neither is much recomputed",
+        "× {ours:.2f}: neither input length causes much recomputing",
     ),
 }
 

@@ -13,7 +13,7 @@ QUICK = {"requests": "40"}
 
 CLAIMS = {
     "fig8c-idle": claim(
-        "below 128 tokens little is left for the batch: its throughput at 64 over that at 256",
+        "below 128 tokens little remains for the batch: its throughput at 64 over that at 256",
         times((0.0, 0.5), words="little"),
         quotient(value(TPS, at("out 64", OURS)), value(TPS, at("rate 2", OURS))),
     ),

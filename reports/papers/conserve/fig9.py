@@ -3,7 +3,7 @@ rate."""
 
 from reports.papers.conserve.common import *
 
-TITLE = "Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents"
+TITLE = "Fig. 9: Llama-3.1-8B, BurstGPT chats online and mixed documents as batch jobs"
 
 _LOAD = "chat 5"
 EXPERIMENTS = merged(
@@ -32,7 +32,8 @@ CLAIMS = {
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=0.4),
         value(lambda point: None if (found := point.value(TPS)) is None else found / 1000, at(_LOAD, OURS)),
-        "{ours:.1f}: with as little left for the batch, Online-Only's own tails would be those of an overload",
+        "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails "
+        "of an overload",
     ),
     "fig9-sarathi": claim(
         "against Sarathi-P's 661: × 4.0",
@@ -44,7 +45,7 @@ CLAIMS = {
         "against DistServe-P's 1,034: × 2.56 (by GPU)",
         times(2645 / 1034, within=0.5),
         quotient(value(TPS, at(_LOAD, OURS)), per_gpu(_LOAD)),
-        "× {ours:.2f}: one instance reads prompts all the time, and does not fill the other's pool",
+        "× {ours:.2f}: one instance reads prompts all the time and does not fill the other's pool",
     ),
     "fig9-ttft": claim(
         "P99 TTFT close to Online-Only's",

@@ -2,7 +2,7 @@
 
 from reports.papers.conserve.common import *
 
-TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"
+TITLE = "KV checkpoints: bytes for a token, and the share of a step that copying takes"
 
 _14B = {
     **SYNTHETIC,
@@ -63,21 +63,21 @@ CLAIMS = {
         "a link of 64 GiB/s takes the checkpoints of 349,000 tokens/s of Qwen2.5-14B (in thousands)",
         level(349.0, within=10.0),
         each(value(bytes_per_token, at("14b", OURS)), lambda size: 64 * 2**30 / size / 1000),
-        "{ours:.0f}: a document's last tokens do not fill a block, and what does not is never copied",
+        "{ours:.0f}: a document's last tokens do not fill a block, and a partial block is never copied",
         check="64 GiB over the bytes of a token's KV",
     ),
     "kv-cost-longest": claim(
         "the largest copy, Llama-3.1-8B, ends within 7 ms",
         level((0.0, 0.007), "ms", within=0.001),
         value(longest_s, at("8b", OURS)),
-        "{ms:.1f} ms: steps here read more than the 2,048 tokens for which it is 7",
+        "{ms:.1f} ms: our steps read more than the 2,048 tokens for which it is 7 ms",
     ),
     "kv-cost-overlap": claim(
         "and is hidden behind its step (largest share of one)",
         level((0.0, 1.0), "%"),
         value(share_of_step, at("8b", OURS)),
         "{percent:.0f} %",
-        check="a copy that takes longer than its step would be waited for",
+        check="the next step would wait for a copy that takes longer than its own step",
     ),
 }
 
@@ -96,5 +96,5 @@ draw = figure(
         xlabel="copying, % of its step's time",
         ylabel="share of the steps that read prompts",
     ),
-    caption="Copies run beside the steps; at 100 % they would hold the next one up.",
+    caption="Copies run during the steps; at 100 % they would delay the next step.",
 )

@@ -9,7 +9,7 @@ from reports.papers.conserve.common import *
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Safepoints: how soon a batch leaves the step, and what they cost, Llama-3.1-70B on four H100"
+TITLE = "Safepoints: time until a batch leaves the step, and their cost, Llama-3.1-70B on four H100"
 
 EVERY = (1, 2, 4, 8, 20, 80)
 _LIMITS = (0.05, 0.145)
@@ -137,6 +137,6 @@ draw = figure(
         **_AXES,
     ),
     points=lambda panels: [point for own in _OVER.values() for point in finished(own.points(panels))],
-    caption="Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a step is never left before its end; at 1 "
-    "it has twice the tokens, as that then pays.",
+    caption="Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a batch never leaves a step "
+    "before its end; at 1 a step has twice the tokens, which then pays off.",
 )

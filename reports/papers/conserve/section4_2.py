@@ -2,7 +2,7 @@
 
 from reports.papers.conserve.common import *
 
-TITLE = "Section 4.2: how well five terms predict the time of a step"
+TITLE = "Section 4.2: prediction of the time of a step by five terms"
 
 _LOAD = "rate 2"
 EXPERIMENTS = {f"{_LOAD}: {BOTH}": both(_LOAD, SLO["rate 2"], engines=[OURS])}
@@ -13,6 +13,7 @@ CLAIMS = {
         "the fit's relative error on steps it has not seen is below 4 % on average",
         level((0.0, 0.04), "%", within=0.005),
         each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
-        "{percent:.1f} %: measured steps bend where reading weights ends and arithmetic begins, and the terms do not",
+        "{percent:.1f} %: measured steps bend between the regimes of reading weights and of "
+        "arithmetic, and the five terms do not",
     )
 }

@@ -3,7 +3,7 @@
 from reports.papers.conserve import fig3, fig9
 from reports.papers.conserve.common import *
 
-TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
+TITLE = "Sensitivity: calibrated and chosen constants changed one at a time"
 
 _QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
 _SCALED = {

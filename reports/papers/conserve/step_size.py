@@ -4,7 +4,7 @@ from reports.papers.conserve import ablation, fig3, kv_cost
 from reports.papers.conserve.common import *
 
 TITLE = (
-    "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: what speaks for each, and what ConServe has with it"
+    "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"
 )
 
 _LIMITS = {2048: (0.158, 0.0529), 4096: (0.153, 0.0994), 8192: (0.142, 0.1019)}
@@ -61,7 +61,7 @@ CLAIMS = {
         "(ours) with steps of 2,048 tokens strict priority's P99 TTFT would be × 3.59 of Online-Only's",
         times(3.59, within=0.65),
         _measures(2048)["ttft"],
-        "× {ours:.2f}: what an arrival waits for is too short",
+        "× {ours:.2f}: the step that an arrival waits for is too short",
     ),
     "step-size-2048-before": claim(
         "(ours) and its P99 TBT 375 ms",
@@ -79,7 +79,8 @@ CLAIMS = {
         "(ours) and with the scheduler 73 ms",
         level(0.073, "ms", within=0.012),
         _measures(8192)["after"],
-        "{ms:.0f} ms: the scheduler keeps to Online-Only's P99, a prompt's step; 73 ms take less than 4,096 tokens",
+        "{ms:.0f} ms: the scheduler keeps to Online-Only's P99, a prompt's step; 73 ms needs fewer "
+        "than 4,096 tokens",
     ),
     "step-size-2048-copy": claim(
         "(ours) with 2,048 the largest copy to the host ends within 7 ms",
@@ -98,13 +99,13 @@ CLAIMS = {
         "(ours) and P99 TTFT within 25 % of Online-Only",
         level((1.0, 1.25), "×", within=0.05),
         _measures(2048)["ours"],
-        "× {ours:.2f}: a prompt takes two steps anyway, and what is left of it a third, which documents fill",
+        "× {ours:.2f}: a prompt takes two steps anyway and its remainder a third step, which documents fill",
     ),
     "step-size-2048-interrupted": claim(
-        "(ours) and documents leave a running step for those who come (arrivals that make them)",
+        "(ours) and documents leave a running step for arrivals (number of such arrivals)",
         level((1.0, 240.0), words="some"),
         value(counted("thinker.interrupted"), at(_NAMES[2048], OURS)),
-        "{ours:.0f}: what is left of so short a step is never too long",
+        "{ours:.0f}: the rest of such a short step is never too long",
     ),
 }
 
@@ -129,6 +130,6 @@ draw = figure(
     _bars({"before": "Sarathi-P", "after": "with the scheduler"}, "P99 TBT, ms"),
     _bars(_CONSERVE, "ConServe: ratio"),
     points=lambda panels: [p for name in _NAMES.values() for p in at(name, SARATHI).points(panels)],
-    caption="Bars: tokens of a step. Three of the five numbers to the left want 8,192; 73 ms, less than 4,096; no size "
-    "gives all of them, so that the paper's systems need not have had one.",
+    caption="Bars: tokens of a step. Three of the five numbers to the left need 8,192 tokens; 73 ms needs "
+    "fewer than 4,096. No size gives all of them, so the paper's systems may have had different sizes.",
 )

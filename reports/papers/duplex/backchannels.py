@@ -6,7 +6,7 @@ loaded and protected for its turn is given back.
 
 from reports.papers.duplex.common import *
 
-TITLE = "Backchannels: what they cost LiveServe's preload, without a gate and with one"
+TITLE = "Backchannels: their cost for LiveServe's preload, without and with a gate"
 
 RATES = [0.0, 0.5, 1.0]
 GATES = {"every sound cuts": 0.0, "1 s of speech cuts": 1.0}
@@ -57,16 +57,16 @@ CLAIMS = {
         check="the gate is longer than any of them",
     ),
     "backchannels-none": claim(
-        "without backchannels no preload is for nothing",
+        "without backchannels no preload is wasted",
         level(0.0, "", within=0.5),
         value(counter("preload_false"), _at(0.0, 1.0)),
-        check="nothing else begins and comes to nothing",
+        check="no other sound begins a turn that does not come",
     ),
     "backchannels-wasted": claim(
         "with one in every reply, and the gate, some are",
         level((1, 1e6), "", words="some"),
         value(counter("preload_false"), _at(1.0, 1.0)),
-        "the KV of who murmurs was still on the GPU",
+        "the KV of callers with backchannels was still on the GPU",
     ),
 }
 
@@ -94,5 +94,5 @@ draw = figure(
     ),
     columns=3,
     height_in=2.3,
-    caption="32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then.",
+    caption="32 calls on 256 blocks of KV (4,096 tokens), so a listener's history may be on the host by then.",
 )

@@ -3,7 +3,7 @@
 from reports.figures import turn_taking
 from reports.papers.duplex.common import *
 
-TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
+TITLE = "Turn-taking over the number of calls: times of answers, interruptions and silence"
 
 ENGINES = ["vllm_omni", "liveserve"]
 CALLS = [1, 16, 64]

@@ -5,7 +5,7 @@ Beside it a detector of what was said, which is SIMULATED: it knows the truth an
 
 from reports.papers.duplex.common import *
 
-TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
+TITLE = "End of turn: delay of the answer against answers during a pause"
 
 ENGINE = "vllm_omni"
 TIMEOUTS_MS = [200, 300, 500, 700, 1000]
@@ -44,8 +44,8 @@ CLAIMS = {
             f"the median delay grows by what the time-out does, 200 to 1,000 ms, at {c} call{'s' if c > 1 else ''}",
             level(0.8, "ms", within=0.02),
             difference(LATE, _at(c, 1000), less=_at(c, 200)),
-            "a pause taken for the end brings a second prompt and a reply that is thrown away, which is work for the "
-            "server: the shorter the time-out, the busier it is",
+            "a pause taken for the end causes a second prompt and a discarded reply: the shorter the "
+            "time-out, the busier the server",
         )
         for c in CALLS
     },
@@ -62,7 +62,8 @@ CLAIMS = {
         "the simulated detector calls 9.4 % of hesitations finished, at one call, with a time-out of 8 s behind it",
         level(0.094, "%", within=0.05),
         value(EARLY, of(SEMANTIC, ENGINE, c=1, eagerness="low")),
-        "{percent:.0f} % here: a pause that ends before the reply sounds, 0.4 s after it began, costs nothing",
+        "ours {percent:.0f} %: a pause that ends before the reply sounds, 0.4 s after its begin, "
+        "costs nothing",
     ),
 }
 
@@ -105,7 +106,7 @@ draw = figure(
     ),
     height_in=3.4,
     sharey=True,
-    caption="Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
-    "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply that "
-    "begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s.",
+    caption="Down and to the left is better. Labels: the time-out, or the eagerness of the simulated semantic "
+    "detector to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a "
+    "reply that begins in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s.",
 )

@@ -39,8 +39,8 @@ EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
 QUICK = {"duration_s": "60"}
 
 _WHY = (
-    "messages wait for the event loops of server and clients, which share this machine's cores; how late the load "
-    "generator itself was stands beside each point"
+    "messages wait for the event loops of server and clients, which share this machine's cores; each "
+    "point also shows the load generator's own send delay"
 )
 _SAID: dict[str, tuple[str, Number]] = {
     "frame_latency_p50": ("median frame latency", level(0.0, "ms", within=0.005, words="the same")),

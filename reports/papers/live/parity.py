@@ -46,8 +46,8 @@ _SAID = {
     "wasted_token_ratio": "share of wasted tokens",
 }
 _WHY = (
-    "messages wait for the event loops of server and clients, which share this machine's cores; how late the load "
-    "generator itself was stands beside each point"
+    "messages wait for the event loops of server and clients, which share this machine's cores; each "
+    "point also shows the load generator's own send delay"
 )
 
 
@@ -91,8 +91,9 @@ draw = figure(
     bars("wasted_token_ratio", _BY_SIDE, style=_STYLE),
     height_in=3.2,
     caption=lambda panels: (
-        "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "
-        "covers the dotted one, sockets and virtual time agree. Right, what was generated and never heard, over all "
-        f"that was generated: pale in virtual time, full over sockets. {_delay(panels)}".rstrip()
+        "Left: share of turns with first audio within the time on the horizontal axis; if the thin "
+        "line covers the dotted one, sockets and virtual time agree. Right: tokens generated and "
+        "never heard, over all generated ones: pale in virtual time, full over sockets. "
+        f"{_delay(panels)}".rstrip()
     ),
 )

@@ -25,12 +25,12 @@ SEEDS = [0, 1, 2, 3, 4]
 PROMPT = "the length of prompts was chosen with this number in view; see liveserve-testbed"
 
 AWAITED = (
-    "await_text was added after the ready set of Algorithm 1 alone had been tried: then U2 begins a step while a first "
-    "packet's text is fetched, and the P90 TTFP falls by a tenth only"
+    "we added await_text after trying the ready set of Algorithm 1 alone: without it U2 begins a step "
+    "while a first packet's text is fetched, and the P90 TTFP falls by only a tenth"
 )
 """A choice that was made with LiveServe's TTFP in view."""
 
-PACED = "it depends on lead_cap_s, which was read off Fig. 15 right"
+PACED = "it depends on lead_cap_s, which we took from Fig. 15 right"
 """Another one."""
 
 QWEN = "qwen3_omni_8gpu"
@@ -79,8 +79,8 @@ LONG_REPLY: dict[str, Any] = {
 """One reply, served alone; workload `sharegpt`."""
 
 SHORTER = (
-    "a talker's step with one request takes 10.7 ms and with eight 17.1 ms, so steps kept short for first packets make "
-    "less audio in all, and every request keeps its slot for longer"
+    "a talker's step with one request takes 10.7 ms and with eight 17.1 ms, so short steps for first "
+    "packets make less audio in total, and every request keeps its slot longer"
 )
 """Reason why LiveServe completes fewer requests in our runs."""
 

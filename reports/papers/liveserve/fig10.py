@@ -57,8 +57,8 @@ _SPEEDUPS = [ratio("audio_ttfp_p90", baseline, to=ours) for ours, baseline in _E
 """Ratios of the offloading baseline's P90 TTFP to LiveServe's."""
 
 _PREFILL = (
-    "the latest first packets wait for prompts of up to 16,000 tokens, which the thinker computes in turn under both "
-    "systems"
+    "the slowest first packets wait for prompts of up to 16,000 tokens, which the thinker computes "
+    "one after the other under both systems"
 )
 
 
@@ -79,7 +79,7 @@ CLAIMS = {
         ratio("audio_ttfp_p90", *_pair("ShareGPT", 16)),
         "here × {ours:.2f}: " + _PREFILL,
         chosen=AWAITED,
-        remark="the paper says so of Qwen3-Omni and of Ming; at c = 8 see Fig. 11",
+        remark="the paper states it for Qwen3-Omni and Ming; for c = 8 see Fig. 11",
     ),
     "fig10-sharegpt-peak": claim(
         "ShareGPT: peak RPS comparable or higher",
@@ -100,7 +100,7 @@ CLAIMS = {
         "interactive, moderate c (8): lower P90 TTFP than with offload",
         moves(-0.398, within=0.1),
         change("audio_ttfp_p90", *_pair("interactive", 8)),
-        "P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
+        "first turns set our P90, and every system has to prefill their 16,000 tokens of context",
         chosen=AWAITED,
         remark="the same pair as in Fig. 14",
     ),
@@ -114,7 +114,7 @@ CLAIMS = {
         "P90 TTFP: speedup over offload, mean over workloads and c",
         times(1.55, within=0.25),
         average(*_SPEEDUPS),
-        "here × {ours:.2f}: first turns and videos have to be prefilled under any policy",
+        "here × {ours:.2f}: every policy has to prefill first turns and videos",
         chosen=AWAITED,
     ),
     "headline-p90-largest": claim(

@@ -21,8 +21,8 @@ def _falls(percentile: int, name: str) -> Claim:
         f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
         times(after / before, within=0.1),
         ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
-        "here to {percent:.0f} %: the latest of first packets wait for the thinker, whose prompts all come at once "
-        "in the beginning",
+        "ours to {percent:.0f} %: the slowest first packets wait for the thinker, because all prompts "
+        "arrive at once at the start",
         chosen=AWAITED,
     )
 
@@ -47,6 +47,6 @@ draw = figure(
     TITLE,
     distribution("audio_ttfp_s", {"vllm_omni": _BASELINE, "liveserve": _OURS}, marks=PAPER, xlabel="TTFP, s"),
     paper="paper: P50, P90, P95",
-    caption="Further left is better. Share of turns whose first audio came within the time on the horizontal axis, "
-    "counted from the scheduled end of the user's turn; turns are pooled over seeds.",
+    caption="Further left is better. Share of turns with first audio within the time on the horizontal axis, "
+    "from the scheduled end of the user's turn; turns pooled over seeds.",
 )

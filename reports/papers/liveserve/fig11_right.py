@@ -14,10 +14,11 @@ PAPER = {12: {"vllm_omni": 0.813, "liveserve": 0.918}, 16: {"vllm_omni": 0.703, 
 """c -> engine -> share. At c = 16 the two baselines have 76.6 and 70.3 %, and the text does not say which has which;
 single turns leave no KV behind, so that here they are one."""
 
-_WHICH = "the text leaves open which of the two baselines has 76.6 % and which 70.3 %"
+_WHICH = "the text does not say which baseline has 76.6 % and which has 70.3 %"
 _WHOLE = (
-    "no reply breaks under either system: a break takes 25 frames in more than 2.1 s, an RTF above 1 for one packet, "
-    "and both have a P90 RTF below 1, as the paper says of its own systems (Fig. 15 left)"
+    "no reply breaks under either system: a break needs 25 frames that take more than 2.1 s (an RTF "
+    "above 1 for one packet), and both systems have a P90 RTF below 1, as the paper states for its "
+    "own (Fig. 15 left)"
 )
 
 

@@ -13,8 +13,8 @@ QUICK = {"requests": "64", "p": "0,0.5"}
 PAPER = {0.5: 2.6, 0.75: 2.0}  # p -> LiveServe's effective RPS over the baseline's
 
 _REMARK = (
-    "section 7.1 says that p is 0, 0.3, 0.7 or 1; this figure quotes 0.5 and 0.75. No limit of the TTFP is stated, and "
-    "a limit between the two systems' TTFP gives any ratio: see the picture"
+    "section 7.1 says that p is 0, 0.3, 0.7 or 1; this figure quotes 0.5 and 0.75. The paper states "
+    "no TTFP limit, and a limit between the two systems' TTFP can give any ratio: see the picture"
 )
 
 
@@ -37,7 +37,7 @@ def _below_half(p: float) -> Claim:
         f"p = {p:g}: P90 TTFP cut by more than half",
         times((0.3, 0.5), words="below ½"),
         _gain("audio_ttfp_p90", p),
-        "× {ours:.2f}: the latest first packets wait for long prompts, not for the talker",
+        "× {ours:.2f}: the slowest first packets wait for long prompts, not for the talker",
         chosen=AWAITED,
         remark=_REMARK,
     )
@@ -61,8 +61,8 @@ draw = figure(
     lines("effective_rps", _OVER_P),
     lines("audio_ttfp_p90", _OVER_P),
     over_limits({e: of(_PANEL, e, p=0.5) for e in PAIR}, title="effective RPS, p = 0.5"),
-    caption="Left, higher is better: turns without a pause above 100 ms before they ended or were cut short, of any "
-    f"TTFP, per second of the steady window; the paper's LiveServe has {_RATIOS}. Middle, lower is better; the "
-    "paper's LiveServe has less than half at both. Right: the same rate of those that began within a limit, of which "
-    "the paper names none.",
+    caption="Left, higher is better: turns without a pause above 100 ms until they ended or were interrupted, "
+    f"of any TTFP, per second of the steady window; the paper's LiveServe has {_RATIOS}. Middle, lower "
+    "is better; the paper's LiveServe has less than half at both. Right: the same rate for turns that "
+    "began within a limit; the paper names no limit.",
 )

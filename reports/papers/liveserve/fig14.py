@@ -57,9 +57,9 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
             f"the whole system lowers P90 TTFP, p = {p:g}",
             moves(ttfp, within=0.08),
             change("audio_ttfp_p90", full, since=base),
-            "here {percent:.0f} %, of scheduling alone: what was said takes 2 ms to copy, so that preload and eviction "
-            "have nothing to add, and of eight callers most listen, speak or think, so that first packets meet few "
-            "others",
+            "here {percent:.0f} %, of scheduling alone: the conversation takes 2 ms to copy, so "
+            "preload and eviction add nothing; and most of the eight callers listen, speak or think, "
+            "so first packets compete with few others",
             chosen=AWAITED,
             remark=remark,
         ),
@@ -81,9 +81,9 @@ CLAIMS = {
         "with 16,000 tokens of context: returning turns, whose KV is in memory or was evicted, p = 0",
         moves(-0.298, within=0.08),
         change(returning("audio_ttfp_s", 90), _at(FULL), since=_at(BASE)),
-        "here {percent:.0f} %: waiting for talkers, and a reload of 1.6 GB, which takes 33 ms",
+        "here {percent:.0f} %: these turns wait for talkers, and for a reload of 1.6 GB (33 ms)",
         chosen=AWAITED,
-        remark="the paper does not tell first and later turns apart",
+        remark="the paper does not separate first and later turns",
     ),
     "fig14-kv-p0": claim(
         "(ours) preload and eviction add to scheduling where contexts are large: the same since scheduling alone",
@@ -118,7 +118,7 @@ draw = figure(
         for context, quantity, groups, axes in _SHOWN
     ),
     width_ratios=[2, 2, 1],
-    caption="Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: sessions remember what was "
-    "said, a few hundred tokens. Right: each came with 16,000 more, and of its turns all but the first are counted, "
-    "whose context may be on the GPU, on the host, or on its way.",
+    caption="Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: a session's "
+    "history is its conversation, a few hundred tokens. Right: each session starts with 16,000 more; "
+    "only later turns count, whose context may be on the GPU, on the host, or in transfer.",
 )

@@ -27,7 +27,7 @@ CLAIMS = {
         "c = 8: P90 TTFP falls from 1.54 to 0.91 s",
         times(PAPER["liveserve"] / PAPER["vllm_omni"], within=0.1),
         ratio("audio_ttfp_p90", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        "× {ours:.2f}: the latest first packets wait for long prompts, not for the talker",
+        "× {ours:.2f}: the slowest first packets wait for long prompts, not for the talker",
         chosen=AWAITED,
     ),
     "fig15-left-p90-rtf": _below_one("rtf_p90", "P90 RTF stays below 1 in both systems (largest over c)"),
@@ -35,7 +35,7 @@ CLAIMS = {
         "rtf_p50", "median RTF stays below 1 in both systems (largest over c)"
     ),
     "fig15-left-slower": claim(
-        "c = 8: LiveServe trades generation speed for first audio (median RTF over the baseline's)",
+        "c = 8: LiveServe gives up generation speed for earlier first audio (median RTF over the baseline's)",
         times((1.05, 3.0), words="above 1"),
         ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
         "× {ours:.2f}",
@@ -59,6 +59,6 @@ draw = figure(
         )
         for metric, label in (("rtf_p90", "P90 RTF"), ("rtf_p50", "median RTF"))
     ),
-    caption="Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a curve "
-    "joins their medians over the seeds. RTF is over replies that nobody interrupted.",
+    caption="Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a "
+    "curve joins their medians over the seeds. RTF is over uninterrupted replies.",
 )

@@ -39,15 +39,15 @@ CLAIMS = {
         "LiveServe's generation is complete 10.6 s before playback (at 55.3 of 65.9 s)",
         level(PAPER["playback"] - PAPER["liveserve"], "s", within=1.5),
         value(_lead, _OURS),
-        calibrated="lead_cap_s = 10.6 s was read off this very figure, with pacing=always, as nobody interrupts this "
-        "reply; replies wait between packets of 2 s, so ours ends up to one packet above",
+        calibrated="lead_cap_s = 10.6 s was taken from this figure, with pacing=always because this reply is not "
+        "interrupted; replies wait between packets of 2 s, so ours may end one packet above",
     ),
     "fig15-right-unbroken": claim(
         "paced, the reply still plays without a pause (the longest one)",
         level((0.0, 0.1), "s", words="below 0.10 s"),
         value("max_gap_p90", _OURS),
-        "the reply waits for {ours:.2f} s: the cap leaves too little to its last packets",
-        check="nobody else is served, and a reply alone is made six times as fast as it plays",
+        "the reply waits for {ours:.2f} s: the cap leaves too little time for its last packets",
+        check="no other request is served, and a single reply is generated six times as fast as it plays",
     ),
 }
 
@@ -89,6 +89,7 @@ draw = figure(
         marked=True,
     ),
     paper="paper: complete",
-    caption="The baseline generates as fast as it can; LiveServe waits while it is more than `lead_cap_s` = 10.6 s "
-    "ahead, which was read off this figure. The paper's reply has 65.9 s; ours is served alone.",
+    caption="The baseline generates as fast as it can; LiveServe waits while it is more than `lead_cap_s` = "
+    "10.6 s ahead, which was read off this figure. The paper's reply lasts 65.9 s; ours is served "
+    "alone.",
 )

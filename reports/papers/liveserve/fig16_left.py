@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from reports.papers.liveserve.common import *
 
-TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
+TITLE = "Fig. 16 left: generated tokens that are never heard, ShareGPT in speech, c = 8"
 
 PS = [0.0, 0.3, 0.7, 1.0]
 LENGTHS = [12, 30, 60, 120, LONG_TOKENS]
@@ -50,30 +50,30 @@ def _long(engine: str) -> Setting:
 
 
 _LEAD = (
-    "an interruption wastes the lead, and half of the replies are no longer than 17 s, so that a lead of 10.6 s as in "
-    "Fig. 15 is most of them. Text cannot be paced at all: the talker takes a token of text for each frame of 80 ms "
-    "until the text ends, so it needs text 3.5 times as fast as it is spoken"
+    "an interruption wastes the lead, and half of the replies last 17 s or less, so a lead of 10.6 s "
+    "as in Fig. 15 is most of a reply. Text cannot be paced: until the text ends the talker needs one "
+    "text token for each frame of 80 ms, which is 3.5 times the speed of speech"
 )
 _LONGER = (
-    "replies of 66 s leave more to save; a lead of 10.6 s is still wasted whole at each interruption, and the paper's "
-    "12.38 % takes a smaller one (right)"
+    "replies of 66 s leave more to save, but each interruption still wastes the lead of 10.6 s, and "
+    "the paper's 12.38 % needs a smaller lead (right)"
 )
 
-_TWO = "made of the two largest values, which the paper does not say are of one p"
+_TWO = "computed from the two largest values; the paper does not say whether they are at the same p"
 
 CLAIMS = {
     "fig16-left-none": claim(
-        "nobody interrupts: nothing is wasted (larger of both)",
+        "without interruptions nothing is wasted (larger of both)",
         level(0.0, "%", within=0.001),
         largest(*(value(_METRIC, of(_P, engine, p=0.0)) for engine in PAIR)),
-        "replies are cut short although nobody interrupts: some of the turns have failed",
+        "replies are cut short without interruptions: some turns have failed",
         check="without interruptions every reply is heard to its end",
     ),
     "fig16-left-baseline": claim(
         "largest waste of the baseline",
         level(PAPER["vllm_omni"], "%", within=0.07),
         _largest("vllm_omni"),
-        "the baseline's waste follows from the law of reply lengths, of which the paper gives no numbers",
+        "the baseline's waste follows from the distribution of reply lengths; the paper does not publish it",
     ),
     "fig16-left-liveserve": claim(
         "largest waste of LiveServe",
@@ -90,7 +90,7 @@ CLAIMS = {
         chosen=PACED,
     ),
     "fig16-left-everybody": claim(
-        "LiveServe wastes less where everybody interrupts (p = 1)",
+        "LiveServe wastes less when every reply is interrupted (p = 1)",
         moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
         _cut(1.0),
         _LEAD,
@@ -101,7 +101,8 @@ CLAIMS = {
         "the same with replies as long as in Fig. 15: waste of the baseline, p = 1",
         level(PAPER["vllm_omni"], "%", within=0.07),
         value(_METRIC, _long("vllm_omni")),
-        "{percent:.0f} %: with such replies c = 8 keeps this talker busy, so that the baseline runs less far ahead",
+        "{percent:.0f} %: with such replies c = 8 keeps this talker busy, so the baseline gets less "
+        "far ahead",
     ),
     "fig16-left-long-liveserve": claim(
         "waste of LiveServe",
@@ -179,10 +180,11 @@ draw = figure(
     sharey=True,
     paper="paper: at p = 0, and its largest",
     caption=lambda panels: (
-        "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper names "
-        "its largest values, drawn here at p = 1, and not how long replies are: middle, over their length; left 60 "
-        f"tokens, 17 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: LiveServe over how far generation may "
-        "run ahead of playback; 10.6 s is what Fig. 15 right shows. The paper's 12.38 % would take "
-        f"{_crossing(panels, BOTH)}. Of frames alone it would take {_crossing(panels, FRAMES)}."
+        "Text tokens and codec frames that were generated and not heard, over all generated ones. The "
+        "paper states its largest values, drawn at p = 1, but not the length of replies. Middle: over "
+        f"their length. Left: 60 tokens, 17 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: "
+        "LiveServe over how far generation may run ahead of playback; 10.6 s is the cap in Fig. 15 "
+        f"right. The paper's 12.38 % would need {_crossing(panels, BOTH)}. For frames alone it would "
+        f"need {_crossing(panels, FRAMES)}."
     ),
 )

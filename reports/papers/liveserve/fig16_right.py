@@ -94,14 +94,14 @@ def ttft_s(point: Measured) -> float | None:
 
 _BASE, _HIT, _WHOLE = (of(name, engine) for name, (engine, _) in BREAKDOWN.items())
 _RELOAD = part("KV reload", TARGET)
-_SIZED = "the context is 36,000 tokens because that many take 71 ms over the modelled link"
+_SIZED = "the context is 36,000 tokens because their transfer takes 71 ms over the modelled link"
 _IDLE = (
-    "here the turn meets an idle server: its TTFT is preprocessing, the reload and one short prefill, and without "
-    "the reload nothing else changes"
+    "our turn meets an idle server: its TTFT is preprocessing, the reload and one short prefill, and "
+    "without the reload nothing else changes"
 )
 _UNEXPLAINED = (
-    "the paper's turn gains 174.3 ms, but its reload is 71.0 ms; the other 103 ms are not explained there (a queue "
-    "that empties sooner would explain them)"
+    "the paper's turn gains 174.3 ms, but its reload takes 71.0 ms; the paper does not explain the "
+    "other 103 ms (a shorter queue would)"
 )
 
 CLAIMS = {
@@ -112,10 +112,10 @@ CLAIMS = {
         calibrated=_SIZED,
     ),
     "fig16-right-hidden": claim(
-        "with a preload hit none of the reload is left on the path (share of the baseline's)",
+        "with a preload hit no reload remains on the path (share of the baseline's)",
         level(0.0, "%", within=0.1, neutral=1),
         ratio(_RELOAD, _HIT, to=_BASE),
-        "{percent:.0f} % of it had not come when the turn did",
+        "{percent:.0f} % of it had not arrived when the turn did",
         check="the user speaks for longer than the modelled link takes",
     ),
     "fig16-right-ttft": claim(
@@ -129,7 +129,7 @@ CLAIMS = {
         "text TTFT falls by 174.3 ms",
         level(-0.1743, "ms", within=0.035, neutral=0),
         difference(ttft_s, _HIT, less=_BASE),
-        lambda ours: f"here it falls by the reload alone, {-1000 * ours:.1f} ms",
+        lambda ours: f"ours falls by the reload alone, {-1000 * ours:.1f} ms",
         remark=_UNEXPLAINED,
     ),
     "fig16-right-ttft-hit": claim(
@@ -150,8 +150,8 @@ CLAIMS = {
         level(0.0, "ms", within=0.007),
         value(_RELOAD, _WHOLE),
         "{ms:.1f} ms had to be loaded after the turn came",
-        check="with room for it, what is protected is not evicted",
-        remark="with next-use eviction most of this turn's KV never leaves the GPU: preload has little to do",
+        check="protected KV is not evicted if it fits",
+        remark="with next-use eviction most of this turn's KV stays on the GPU, so preload has little to do",
     ),
 }
 
@@ -160,7 +160,7 @@ _CASES: dict[str, tuple[Setting, int]] = {
     "4 s of speech, 50 GB/s": (_HIT, TARGET),
     **{name: (of(name, "liveserve"), TARGET) for name in SPEECH},
     CROWDED: (of(CROWDED, "liveserve"), 4),
-    "nobody has come back yet": (_HIT, FIRST),
+    "no caller has returned yet": (_HIT, FIRST),
 }
 _LINES = {name: name.replace(", ", ",\n") for name in BREAKDOWN}
 draw = figure(
@@ -184,17 +184,18 @@ draw = figure(
         },
         text="{:.0f}",
         rows=True,
-        title="what preload (LRU eviction) leaves",
+        title="not hidden by preload (LRU eviction)",
         xlabel="KV reload left on the turn's path, ms",
         xlim=(0, 170),
     ),
     height_in=3.4,
     paper="paper: text TTFT",
     ncols=5,
-    caption="Left: the second turn of the target, after 4 s of speech, split at its arrival at the thinker, at the end "
-    "of the load it waited for, and at its first token. “Preload hit”: LRU eviction and preload; “whole”: next-use "
-    "eviction too, which keeps this KV on the GPU. Right: what preload does not hide. A load that is not expected to "
-    "be done in time at half the link's bandwidth is not begun, so that of a short “yes” over a slow link all of it is "
-    "left, not a part; KV above the cap on protected blocks (20 % of the pool) is never loaded early; and while nobody "
-    "has come back yet, nothing tells that other callers' KV is needed later, so no blocks may be taken for it.",
+    caption="Left: the second turn of the target, after 4 s of speech, split at its arrival at the thinker, "
+    "at the end of the load it waited for, and at its first token. “Preload hit”: LRU eviction and "
+    "preload; “whole”: next-use eviction too, which keeps this KV on the GPU. Right: the reload that "
+    "preload does not hide. A load does not start if it would not finish in time at half the link's "
+    "bandwidth, so after a short “yes” over a slow link the whole reload remains. KV above the cap on "
+    "protected blocks (20 % of the pool) is never loaded early. And until a caller has returned, "
+    "other callers' KV is not known to be needed later, so no blocks may be taken for it.",
 )

@@ -38,9 +38,10 @@ def _at(pool: str, variant: str) -> Any:
 
 
 _PACED = (
-    "leads are always capped in this card (pacing=always): nobody interrupts, and the default would cap none"
+    "leads are always capped in this card (pacing=always): there are no interruptions, and by default "
+    "no lead would be capped"
 )
-_PRESSED = "requests with a large share of a full pool run on instead of waiting, and so release it sooner"
+_PRESSED = "requests with a large share of a full pool continue instead of waiting, and release it sooner"
 
 
 def resident_s(point: Measured) -> float | None:
@@ -62,11 +63,11 @@ def _smaller(what: str, quantity: Quantity, pool: str, why: str) -> Claim:
     )
 
 
-_ENDS = "the replay ends when people have listened to all they asked for; KV hardly changes that"
+_ENDS = "the replay ends when callers have heard all replies; KV hardly changes that"
 
 
 def _less(key: str, pool: str) -> dict[str, Claim]:
-    resident, held = "resident KV (block-seconds)", "time for which a request holds KV, mean"
+    resident, held = "resident KV (block-seconds)", "time that a request holds KV, mean"
     return {
         f"fig17-footprint{key}": _smaller(resident, "kv_block_seconds_entry", pool, _PRESSED),
         f"fig17-earlier{key}": _smaller(held, resident_s, pool, _PRESSED),
@@ -81,7 +82,7 @@ CLAIMS = {
         f"peak resident KV, {ON} since unaware, {_LOW}",
         moves(-0.26, within=0.06, words="about −26 %"),
         change("kv_occupancy_entry_peak", _at(_LOW, ON), since=_at(_LOW, OFF)),
-        "the peak is a moment at which many begin at once, and deferral does not lower it",
+        "the peak is a moment when many requests begin, and deferral does not lower it",
         chosen=_PACED,
         remark="the introduction credits this to cache management and names neither figure nor baseline",
     ),
@@ -133,7 +134,7 @@ draw = figure(
     *(plot for pool in POOLS for plot in (_timeline(pool), _over_unaware(pool))),
     columns=2,
     height_in=2.7,
-    caption="One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not "
-    "counted. Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV "
-    "term in eq. 1, and paused requests stay paused while others wait for blocks.",
+    caption="One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is "
+    "not counted. Lines are means over 2 s of one seed; equal lines overlap. KV-unaware: no KV term "
+    "in eq. 1, and paused requests stay paused while others wait for blocks.",
 )

@@ -56,8 +56,8 @@ def _at_first(point: Measured) -> float | None:
 
 
 _BUSY = (
-    "99 % of the replies play without a pause under either system, as even at c = 32 each talker makes speech faster "
-    "than it is heard (P90 RTF 0.47 and 0.96)"
+    "99 % of the replies play without a pause under either system, because even at c = 32 each talker "
+    "generates speech faster than it plays (P90 RTF 0.47 and 0.96)"
 )
 
 
@@ -105,6 +105,7 @@ draw = figure(
     TITLE,
     *map(_curves, PS),
     sharey=True,
-    caption="Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
-    "out. 240 requests at 12/s in the mean, at most 32 under way. Lines are medians over the seeds, areas span them.",
+    caption="Share of started replies without a pause above 100 ms so far, without interrupted ones. 240 "
+    "requests at 12/s on average, at most 32 concurrent. Lines are medians over the seeds; areas span "
+    "the seeds.",
 )

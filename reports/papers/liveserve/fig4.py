@@ -27,17 +27,17 @@ def _thinker(point: Measured) -> float | None:
 
 CLAIMS = {
     "fig4-ahead": claim(
-        "every stage is complete long before playback (time of the last one over that of playback)",
+        "every stage is complete long before playback (end of the last stage over end of playback)",
         times((0.0, 0.5), words="long before"),
         value(_last_stage, _REPLY),
-        "here at {percent:.0f} % of the time of playback",
+        "ours at {percent:.0f} % of the time of playback",
         check="stages run several times faster than playback, by the constants of the deployment",
     ),
     "fig4-thinker": claim(
         "the text is complete long before playback (the same for the thinker)",
         times((0.0, 0.5), words="long before"),
         value(_thinker, _REPLY),
-        "here at {percent:.0f} % of the time of playback",
+        "ours at {percent:.0f} % of the time of playback",
         check="stages run several times faster than playback, by the constants of the deployment",
     ),
 }
@@ -75,6 +75,6 @@ draw = figure(
         xlabel="time since the end of the user's turn, s",
         ylabel="complete",
     ),
-    caption="How much of the reply each stage has made, and how much of it has been heard. What lies between talker "
-    "and playback would be lost in an interruption. The reply is served alone.",
+    caption="Share of the reply that each stage has generated, and that has been heard. An interruption would "
+    "lose the part between talker and playback. The reply is served alone.",
 )

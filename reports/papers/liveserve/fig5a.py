@@ -36,7 +36,8 @@ CLAIMS = {
         "KV blocks evicted",
         evicted,
         lambda ours: (
-            f"here × {ours:.2f}; at c = 2 contexts of callers who have gone are evicted as well, and nobody needs those"
+            f"here × {ours:.2f}; at c = 2 contexts of callers who have left are evicted as well, and "
+            "they are not needed again"
         ),
     ),
     "fig5a-e2e": _rises(
@@ -64,7 +65,7 @@ def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str) -> Plot:
             for label, (quantity, _) in shown.items()
         },
         style={label: look[engine] for label, (_, engine) in shown.items()},
-        xlabel="c, requests under way",
+        xlabel="c, concurrent requests",
         xticks=CS,
         ylabel=ylabel,
     )
@@ -75,7 +76,7 @@ draw = figure(
     _over_load(
         {
             "evicted": (evicted, "vllm_omni"),
-            "loaded again, by a waiting turn": ("reloaded_blocks", "liveserve"),
+            "reloaded by a waiting turn": ("reloaded_blocks", "liveserve"),
         },
         "KV blocks, 1000 a run",
     ),
@@ -84,8 +85,8 @@ draw = figure(
         {"P90 TTFP, returning turns": (returning("audio_ttfp_s", 90), "vllm_omni_wo")},
         "P90 TTFP of returning turns, s",
     ),
-    caption="vllm_omni: KV goes to host memory, and LRU decides what leaves the GPU. Left: blocks whose content was "
-    "given away, those of callers who had hung up included, and blocks that a turn had to wait for. Middle and right: "
-    "tails. First turns bring a context that has to be prefilled; returning turns (not a session's first) show the "
-    "reloads.",
+    caption="vllm_omni: KV is offloaded to host memory, and LRU chooses what to evict. Left: evicted blocks, "
+    "including those of callers who had hung up, and blocks that a turn had to wait for. Middle and "
+    "right: tails. First turns have a context to prefill; returning turns (not a session's first) "
+    "show the reloads.",
 )

@@ -42,14 +42,14 @@ CLAIMS = {
         times((1.1, 100), words="grows"),
         _GROWTH,
         "the loads of this run did not grow with the context",
-        remark="the paper gives no numbers and no axis here",
+        remark="the paper gives neither numbers nor an axis",
         check="the modelled link has a fixed bandwidth",
     ),
     "fig5b-proportional": claim(
         "in proportion to its size (exponent of seconds over tokens)",
         level(1.0, within=0.15, neutral=0),
         each(_GROWTH, _exponent),
-        "here with an exponent of {ours:.2f}: something beside the transfer takes time",
+        "ours with an exponent of {ours:.2f}: something besides the transfer takes time",
         remark="the paper only says that it grows. The modelled link has a fixed bandwidth, so this checks that "
         "nothing else waits on the path, not the link itself",
         check="the modelled link has a fixed bandwidth",
@@ -83,7 +83,7 @@ _AXES: dict[str, Any] = {
 draw = figure(
     TITLE,
     lines(reload_s, _sizes, extra=_link, **_AXES),
-    caption="A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then "
-    "the first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
-    "the modelled link (PCIe 5 x16, large copies), alone and unshared.",
+    caption="A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the "
+    "pool, then the first caller again: time from the arrival of that turn at the thinker until its "
+    "KV is there. Bandwidth is that of the modelled link (PCIe 5 x16, large copies), not shared.",
 )

@@ -81,8 +81,8 @@ def footprint(point: Measured) -> float | None:
 
 _BASE, _OURS = of(NO_POLICY, "vllm_omni"), of(URGENCY, "liveserve")
 _WHY = (
-    "our thinker has slots and tokens for all, so U0 work never keeps a U2 request from a step; what puts it off is "
-    "the gate on its lead over playback"
+    "our thinker has slots and tokens for all, so U0 work never keeps a U2 request out of a step; "
+    "only the gate on its lead over playback defers it"
 )
 
 
@@ -92,8 +92,8 @@ def _longer(text: str, quantity: Any) -> Claim:
         times((1.1, 100), words="more"),
         ratio(quantity, _OURS, to=_BASE),
         "here × {ours:.2f}: " + _WHY,
-        chosen="leads are always capped in this card (pacing=always), as nobody interrupts",
-        remark=f"the paper shows bars without numbers. Here {_WHY}",
+        chosen="leads are always capped in this card (pacing=always), because there are no interruptions",
+        remark=f"the paper shows bars without numbers. Ours: {_WHY}",
     )
 
 
@@ -130,7 +130,7 @@ def _longest(axes: Any, panels: Panels) -> None:
 
 draw = figure(
     TITLE,
-    own(_longest, xlabel="time since its first step, s", ylabel="KV blocks that it holds"),
+    own(_longest, xlabel="time since its first step, s", ylabel="KV blocks held"),
     bars(
         None,
         {
@@ -140,8 +140,9 @@ draw = figure(
         style=_STYLE,
         ylabel="over no policy",
     ),
-    caption="Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks (pressure ratio "
-    "1.5). Left: the longest answer of the caller with the most turns. Right: all turns of that caller, and all "
-    "callers; between turns KV is idle and can be evicted, which is not counted. Urgency only: LiveServe's classes "
-    "without the KV term, preload, next-use eviction and relief of waiting requests.",
+    caption="Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks "
+    "(pressure ratio 1.5). Left: the longest answer of the caller with the most turns. Right: all "
+    "turns of that caller, and all callers; idle KV between turns can be evicted and is not counted. "
+    "Urgency only: LiveServe's classes without the KV term, preload, next-use eviction and relief of "
+    "waiting requests.",
 )

@@ -3,7 +3,7 @@
 from reports.claims.quantities import by_seed
 from reports.papers.liveserve.common import *
 
-TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
+TITLE = "Sections 1 and 7.1: sustained load at the same TTFP (open loop, ShareGPT)"
 
 RATES = [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0]
 TARGETS_S = {"LiveServe's": 0.84, "the baseline's": 1.38}
@@ -66,8 +66,8 @@ CLAIMS = {
         "LiveServe over offload",
         times(1.55, within=0.25),
         quotient(_sustained("liveserve", target_s), _sustained("vllm_omni", target_s)),
-        "here × {ours:.2f}: the gain is in TTFP, so larger at smaller limits (picture); the paper gives neither the "
-        "TTFP nor the workload at which it compared",
+        "here × {ours:.2f}: the gain is in TTFP, so it is larger at smaller limits (picture); the "
+        "paper gives neither the TTFP nor the workload of its comparison",
         chosen=AWAITED,
         remark="the abstract has × 1.56 for the largest gain in completed requests, section 1 55 % at the same TTFP",
     )
@@ -79,9 +79,10 @@ def _caption(panels: Panels) -> str:
     bounds = {target_s: _bound(panels, target_s) for target_s in TARGETS_S.values()}
     told = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in bounds.items() if bound is not None)
     return (
-        "Dotted: the targets that a load has to meet to count as sustained; right, over that of the P90 TTFP, where a "
-        f"load below and one above it was measured. No policy can gain more than the line over the baseline: {told}. "
-        "Eight GPUs; arrivals are Poisson and do not wait for replies, so both systems get the same ones."
+        "Dotted: the targets of a sustained load; right: over the target of the P90 TTFP, where loads "
+        "below and above it were measured. No policy can gain more than the line over the baseline: "
+        f"{told}. Eight GPUs; arrivals are Poisson and do not wait for replies, so both systems get "
+        "the same requests."
     )
 
 
@@ -94,7 +95,7 @@ draw = figure(
     lines("continuity", _OVER_RATE, across={CONTINUITY: ""}),
     lines(
         None,
-        _LIMITS | {"what the talker can make": _MOST},
+        _LIMITS | {"the talker's capacity": _MOST},
         upright=dict.fromkeys(TARGETS_S.values(), ""),
         xlim=(0, None),
         xlabel="limit of the P90 TTFP, s",

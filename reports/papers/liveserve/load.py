@@ -98,17 +98,17 @@ def _longest(p: float) -> Measure:
 
 
 _NOT_BELOW = "nowhere below"
-_STARTS = "{percent:.1f} points: the few replies that break began when others ran dry"
+_STARTS = "{percent:.1f} points: the few replies that break began when other players were out of audio"
 
 CLAIMS = {
     "load-default": claim(
-        "(ours) the default's continuity less the baseline's, at the load where that is least",
+        "(ours) the default's continuity minus the baseline's, at the load with the smallest difference",
         level((-0.01, 1.0), "%", words=_NOT_BELOW),
         _least_gain(DEFAULT),
         _STARTS,
     ),
     "load-default-any": claim(
-        "(ours) the same in the seed where that is least",
+        "(ours) the same in the seed with the smallest difference",
         level((-0.01, 1.0), "%", words=_NOT_BELOW),
         _in_any_seed(_least_gain(DEFAULT)),
         _STARTS,
@@ -121,8 +121,8 @@ CLAIMS = {
     ),
     **{
         f"load-ttfp-p{p:g}": claim(
-            f"(ours) p = {p:g}: the default's P90 TTFP over the baseline's, at the load where that is largest, "
-            "of those useful to the baseline",
+            f"(ours) p = {p:g}: the default's P90 TTFP over the baseline's, largest over the loads "
+            "useful to the baseline",
             level((0.2, 1.0), "×", words="nowhere above"),
             _longest(p),
             "here × {ours:.2f}",
@@ -130,7 +130,7 @@ CLAIMS = {
         for p in RATES
     },
     "load-waste": claim(
-        "(ours) p = 0.7: wasted tokens, the default over the baseline, at the load where that is largest",
+        "(ours) p = 0.7: wasted tokens, the default over the baseline, largest over the loads",
         level((0.1, 1.0), "×", words="everywhere less"),
         largest(
             *(
@@ -158,6 +158,6 @@ draw = figure(
     ),
     columns=len(METRICS),
     height_in=2.6,
-    caption="Eight GPUs; arrivals are Poisson and do not wait, so every system gets the same ones. keep_up delays "
-    "replies that the talker could not keep up with.",
+    caption="Eight GPUs; arrivals are Poisson and do not wait, so every system gets the same requests. "
+    "keep_up delays replies that the talker could not generate in time.",
 )

@@ -5,7 +5,7 @@ from reports.claims.sensitivity import Sensitivity
 from reports.papers.liveserve import fig11_left, fig14, fig16_left
 from reports.papers.liveserve.common import *
 
-TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
+TITLE = "Sensitivity: calibrated and chosen constants changed one at a time"
 
 _QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
 

@@ -6,7 +6,7 @@ step in which they fell. So these records differ from run to run, and only ratio
 
 from reports.papers.liveserve.common import *
 
-TITLE = "Table 1: what choosing victims costs with and without the index, from real timers"
+TITLE = "Table 1: cost of choosing victims with and without the index, by real timers"
 
 INDEX, SCAN, LRU = "LiveServe", "w/o index", "vllm_omni (LRU)"
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -64,10 +64,13 @@ def idle_blocks(point: Measured) -> float | None:
 _SETTINGS = {row: of(row, engine) for row, (engine, _) in ROWS.items()}
 _INDEX, _SCAN = _SETTINGS[INDEX], _SETTINGS[SCAN]
 _MEAN, _P90 = (ratio(quantity, _SCAN, to=_INDEX) for quantity in (mean_s, p90_s))
-_SCALE = "a scan costs what there is to look at, here an H200's whole pool of 39,000 blocks; the paper does not say its"
+_SCALE = (
+    "the cost of a scan grows with the blocks to look at, in our runs an H200's whole pool of 39,000; the "
+    "paper does not state its size"
+)
 _SELDOM = (
-    "here few steps have to evict: a step needs a new block once in 16 tokens of a request, and answers are spoken and "
-    "listened to, so a scan delays a turn by tens of ms and the replay as a whole by hardly anything"
+    "few of our steps evict: a step needs a new block once in 16 tokens of a request, and answers are "
+    "spoken and heard, so a scan delays a turn by tens of ms but hardly the whole replay"
 )
 
 CLAIMS = {
@@ -76,14 +79,14 @@ CLAIMS = {
         times(5.311 / 0.093, within=14),
         _MEAN,
         lambda ours: (
-            f"here × {ours:.0f}: {_SCALE}; our mean over index calls is set by the few that make room for 40,000 tokens"
+            f"here × {ours:.0f}: {_SCALE}; few index calls, which make room for 40,000 tokens, set our mean"
         ),
     ),
     "table1-p90": claim(
         "the same, P90",
         times(8.270 / 0.222, within=9),
         _P90,
-        lambda ours: f"here × {ours:.0f}: {_SCALE}; nine of ten calls evict a few blocks only",
+        lambda ours: f"here × {ours:.0f}: {_SCALE}; nine of ten calls evict only a few blocks",
     ),
     "table1-twenty": claim(
         "both by a factor of 20 at least",
@@ -109,7 +112,7 @@ CLAIMS = {
         times((0.5, 0.97), words="not given"),
         ratio(returning("ttft_s", 90), _INDEX, to=_SCAN),
         "here × {ours:.2f}",
-        remark="where the charged time is felt first: a returning turn allocates, evicts and then prefills",
+        remark="a returning turn shows the charged time first: it allocates, evicts and then prefills",
     ),
 }
 
@@ -133,8 +136,8 @@ def _facts(panels: Panels) -> str:
     if idle is None or not calls or blocks is None:
         return "the scan was not measured."
     return (
-        f"{calls:,.0f} of them a run, {blocks / calls:,.0f} blocks each on average. The scan looks at every idle "
-        f"block, {idle:,.0f} of them."
+        f"{calls:,.0f} of them a run, {blocks / calls:,.0f} blocks each on average. The scan looks at "
+        f"every idle block ({idle:,.0f})."
     )
 
 
@@ -156,8 +159,8 @@ draw = figure(
     sharey=True,
     paper="paper (eight GPUs, other timers)",
     caption=lambda panels: (
-        f"An eviction is a call for free blocks that had to give away content; {_facts(panels)} Overheads on a "
-        "logarithmic axis. 24 callers with 40,000 tokens of context each (pressure ratio 1.6); the measured time of "
-        "every choice is charged to its step."
+        f"An eviction is a call for free blocks that had to discard content; {_facts(panels)} "
+        "Overheads on a logarithmic axis. 24 callers with 40,000 tokens of context each (pressure "
+        "ratio 1.6); the measured time of every choice is charged to its step."
     ),
 )

@@ -2,7 +2,7 @@
 
 from reports.papers.liveserve.common import *
 
-TITLE = "Testbed: the TTFP over the length of prompts, and over what c counts"
+TITLE = "Testbed: the TTFP over the length of prompts, and over the meaning of c"
 
 TOKENS = [100, 500, 1000, 2500, 4000]
 LENGTH = "prompt length"
@@ -36,6 +36,7 @@ draw = figure(
     *(lines(f"audio_ttfp_p{p}", _OVER, marks=_MARKS[p], **_LENGTH) for p in PAPER),
     *(bars(f"audio_ttfp_p{p}", _READ, tilted=True) for p in PAPER),
     width_ratios=[3, 3, 4, 4],
-    caption="c = 8, nobody interrupts. The paper's values stand at the length that all cards have. This length was "
-    "chosen with the baseline's median in view; all else follows from public runs, settings and the paper's text.",
+    caption="c = 8, no interruptions. The paper's values are drawn at the length that all cards have. We "
+    "chose this length to match the baseline's median; everything else follows from public runs, "
+    "settings and the paper's text.",
 )

@@ -134,6 +134,6 @@ def draw(panels: Panels, *axes: Any) -> str | LeftOut:
         as_good = f", of the same cost as {', '.join(equals)}" if equals else ""
         said.append(f"{stage} {alpha:g} : {beta:g} (cost {tried[chosen].cost:.3f}{as_good})")
     return (
-        "Lower is better; the dotted line is the ratio that costs least, of equals the one nearest 1: "
-        f"{'; '.join(said)}."
+        "Lower is better; the dotted line is the ratio with the lowest cost, among equals the one "
+        f"nearest 1: {'; '.join(said)}."
     )

@@ -14,7 +14,7 @@ EXPERIMENTS = {
     _ONE: calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
 }
 
-_GROWS = "a window drops KV, not positions: the request goes on growing logically, at the same pace"
+_GROWS = "a window drops KV, not positions: the request keeps growing logically, at the same pace"
 
 
 def first_lost_s(point: Measured) -> float | None:
@@ -29,15 +29,16 @@ CLAIMS = {
         "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
         level(8.0),
         value("failed_sessions", of(_ALL, BASELINE)),
-        "an engine that ends only the session that is full loses one",
-        check="on_max_len=crash_all is what the paper saw of vLLM 0.23, taken over; finish_one ends that session alone",
+        "an engine that ends only the full session loses one",
+        check="on_max_len=crash_all copies what the paper saw in vLLM 0.23; finish_one ends only that "
+        "session",
     ),
     "appendix-b-hits": claim(
         "one session is enough (sessions that reached it)",
         level(1.0),
         value("max_len_hits", of(_ALL, BASELINE)),
         "two may reach it in the same step",
-        check="with crash_all the first session that reaches it ends the engine, so that no second one can",
+        check="with crash_all the first session that reaches it ends the engine, so a second one cannot",
     ),
     "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
@@ -48,20 +49,20 @@ CLAIMS = {
         remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
     ),
     "appendix-b-recycling": claim(
-        "(ours) a request that is replaced never gets there (recycling: sessions that reached it)",
+        "(ours) a replaced request never reaches it (recycling: sessions that reached it)",
         level(0.0, words="none"),
         value("max_len_hits", of(_ALL, RECYCLING)),
         "a request outgrew the length at which it is replaced",
-        check="a recycled request grows to 1,024 tokens and a frame at most",
+        check="a recycled request grows to at most 1,024 tokens and a frame",
         remark="what the paper's general fix would do, at the price of Fig. 10",
     ),
     "appendix-b-one": claim(
-        "(ours) where only the session ends that reaches it, the others go on to their own (sessions that reached it, "
-        "of 8)",
+        "(ours) if only the session that reaches it ends, the others continue to their own end "
+        "(sessions that reached it, of 8)",
         level(8.0, within=1.0),
         value("max_len_hits", of(_ONE, BASELINE)),
-        "those that say least outlive the run",
-        remark="what vLLM-Omni does since",
+        "the sessions that say least outlive the run",
+        remark="later vLLM-Omni does this",
     ),
 }
 

@@ -7,11 +7,11 @@ N and pool are a quarter of the paper's, which leaves every share as it is.
 
 from reports.papers.metronome.common import *
 
-TITLE = "Appendix C: a sweep over N on one worker, when calls end and when they stay behind"
+TITLE = "Appendix C: a sweep over N on one worker, with calls that end and calls that stay"
 
 NS = [8, 16, 24, 32]
 POINT_S = 90.0
-_ENDED, _LEFT = "calls end with their client", "calls stay behind"
+_ENDED, _LEFT = "calls end with their client", "calls stay"
 _SWEEP: dict[str, Any] = {
     "sessions": sum(NS),
     "sweep": NS,
@@ -29,8 +29,8 @@ PAPER = {"collapses": (POINT_S * (len(NS) - 1), POINT_S * len(NS)), "flat": (0.0
 _LAST = latency_percentile(50, since=1 - 1 / len(NS))
 """Median latency at the last N of the sweep."""
 _ADDS_UP = (
-    "48 calls of 90 s leave 48 × 45 frames × 55 tokens, 119,000 of 130,000, so that the pool is full early in the last "
-    "point, or before it where a run's frames are longer"
+    "48 calls of 90 s leave 48 × 45 frames × 55 tokens, 119,000 of 130,000, so the pool is full early "
+    "in the last point, or before it if a run's frames are longer"
 )
 
 CLAIMS = {
@@ -40,15 +40,15 @@ CLAIMS = {
         value("wall_s", of(_LEFT, BASELINE)),
         "a run's frames are shorter or longer than 55 tokens",
         check=_ADDS_UP,
-        remark="if calls stay behind: our reading of 'residual engine state'. The paper says N = 128 to 160",
+        remark="if calls stay: our reading of 'residual engine state'. The paper says N = 128 to 160",
     ),
     "appendix-c-fresh": claim(
         "which a worker without that state does not show (median latency at the last N of the sweep)",
         level(PAPER["flat"], "ms", words="flat"),
         value(_LAST, of(_ENDED, BASELINE)),
         calibrated=STEP_CALL,
-        remark="vLLM's engine itself keeps nothing that hurts: once calls are ended, a used worker is as good as a "
-        "fresh one",
+        remark="vLLM's engine itself keeps no harmful state: once calls have ended, a used worker is as good "
+        "as a fresh one",
     ),
     "appendix-c-windowed": claim(
         "(ours) bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",

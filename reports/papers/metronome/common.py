@@ -61,17 +61,17 @@ HALF = {"duration_s": "150", "kv_pool_blocks": "16250"}
 smaller window would be one for the baseline, too, which understands it as well."""
 
 NO_MISS = (
-    "the wait of a Step ends at 0.8 of a period, so that by construction no frame of a full pool can miss"
+    "the wait of a Step ends at 0.8 of a period, so by construction no frame can miss when the pool is full"
 )
 """Reason why deadline misses are not a finding."""
 
-CAPPED = "a Step waits at most 0.8 of a period of 2 s, so that every wall is at 1.60 s"
+CAPPED = "a Step waits at most 0.8 of a period of 2 s, so every wall is at 1.60 s"
 """Reason why the height of the wall is not a finding."""
 
 BELOW_THE_POOL = "a bounded call keeps about 65 blocks, and all calls together fewer than the pool's 32,500"
 """Reason why a bounded run without a wall is not a finding."""
 
-STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; that it stays flat was not"
+STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1; its constancy was not"
 """Constant that sets every latency of a healthy run."""
 
 

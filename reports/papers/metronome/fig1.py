@@ -28,9 +28,10 @@ PAPER = {"few ms": (0.002, 0.005), "wall_s": 1.6}  # Table 1: before it jumps; t
 _UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)
 
 _ONE_BY_ONE = (
-    "{percent:.0f} % of frames still come with speech on median: the more is said, the more often it is decode that "
-    "meets the full pool; it preempts, which gives the rest a while, and sessions fall silent one by one. One of them "
-    "is enough for the wall, as the batched Step waits for it"
+    "the median share of frames with speech is still {percent:.0f} %: the more is said, the more "
+    "often decode meets the full pool. It preempts, which frees blocks for the others, and sessions "
+    "fall silent one by one. One silent session is enough for the wall, because the batched Step "
+    "waits for it"
 )
 
 CLAIMS = {
@@ -48,19 +49,20 @@ CLAIMS = {
         check=CAPPED,
     ),
     "fig1-silence": claim(
-        "where the stalled engine stops producing tokens: frames with speech after the jump",
+        "the stalled engine stops producing tokens: frames with speech after the jump",
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, _UNBOUNDED),
         _ONE_BY_ONE,
-        remark="with 7 of a frame's 55 tokens said: what the layout of Table 2 leaves, and the 'few tokens' of Fig. 2; "
-        "with 3, healthy Steps take hundreds of ms, as some frames then have nothing new to return",
+        remark="with 7 of a frame's 55 tokens said: the remainder of Table 2's layout, and the 'few tokens' "
+        "of Fig. 2; with 3, healthy Steps take hundreds of ms, because some frames then have nothing "
+        "new to return",
     ),
     "fig1-silence-3": claim(
         "the same where 3 of the 55 tokens are said",
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, of(SPLITS[3], BASELINE)),
         _ONE_BY_ONE,
-        chosen="3 was chosen as a split of which all fall silent at once",
+        chosen="3 was chosen because with it all sessions fall silent at once",
     ),
     **{
         f"fig1-silence-{said}": claim(
@@ -68,7 +70,8 @@ CLAIMS = {
             level(0.0, "%", within=0.05, words="none"),
             value(speech_after_wall, of(SPLITS[said], BASELINE)),
             _ONE_BY_ONE,
-            remark="more than 'a few': the paper's words favour the split of which all fall silent at once",
+            remark="more than 'a few': the paper's words favour a split with which all sessions fall silent "
+            "at once",
         )
         for said in (12, 27)
     },
@@ -82,7 +85,7 @@ CLAIMS = {
         "deadline misses, larger of both policies",
         level(0.0, words="none"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
-        "a miss takes a Step that is late by itself",
+        "a miss needs a Step that is late by itself",
         check=NO_MISS,
     ),
 }
@@ -96,5 +99,5 @@ def draw(panels: Panels) -> Picture | LeftOut:
     settings = {"7 of 55 said": of(_PANEL, BASELINE)} | {p: of(p, BASELINE) for p in SPLITS.values()}
     own = looks([Variant(BASELINE, (("said", label),)) for label in settings])
     splits = median_runs(panels, settings, own.values())
-    note = "Each line is the run whose share of frames with speech is the median one of its seeds."
+    note = "Each line is the run with the median share of frames with speech among its seeds."
     return both_views(TITLE, {"7 of 55 said": series, "unbounded, by what is said": splits}, note)

@@ -6,7 +6,7 @@ from reports.papers.metronome.fig4b import OWN_SEEDS
 RUNS = list(OWN_SEEDS["day 2", 96])
 """The seeds of day 2 in Fig. 4b."""
 
-TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting who waits (N = 96)"
+TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting waiting calls (N = 96)"
 
 ENGINES = [BASELINE, RECYCLING, OURS, PR]
 _PANEL, _DEAR = "N = 96", "N = 96, 80 µs a chunk"
@@ -29,8 +29,9 @@ def _growth(setting: Setting) -> Measure:
 
 
 _MECHANISM = (
-    "a recycled call is fed its last 16 chunks again, so the Step in which it is takes 17 chunks' time, and everybody "
-    "in it waits; calls are first recycled together and then drift apart, until most Steps have some"
+    "a recycled call gets its last 16 chunks again, so its Step takes the time of 17 chunks, and "
+    "every call in it waits. Calls are first recycled together and then drift apart, until most Steps "
+    "have one"
 )
 
 CLAIMS = {
@@ -59,17 +60,18 @@ CLAIMS = {
         "recycling: median latency late in the call",
         level(PAPER["recycling p50"], "ms", within=0.003),
         value(_LATE[50], _DEARER),
-        calibrated="two constants were fitted to it: the time to feed a chunk, 80 µs here and 20 µs elsewhere, and how "
-        "many chunks are fed again; of 14 to 18 chunks 16 come nearest to the middle, 15.5 ms",
-        remark="80 µs would make 8 ms of every Step of 96 calls, where Table 1 has 1 to 5: no one cost of a chunk "
-        "meets both, so a chunk that is fed again costs more in the paper's stack than a new one",
+        calibrated="two constants were fitted to it: the time to feed a chunk (80 µs here, 20 µs elsewhere), and "
+        "the number of chunks fed again; of 14 to 18 chunks, 16 are nearest to the middle, 15.5 ms",
+        remark="80 µs would give 8 ms for every Step of 96 calls, where Table 1 has 1 to 5 ms. No single "
+        "cost of a chunk meets both, so in the paper's stack a chunk that is fed again costs more "
+        "than a new one",
     ),
     "fig10-recycling-p90": claim(
         "recycling: P90 latency late in the call",
         level(PAPER["recycling p90"], "ms", within=0.01),
         value(_LATE[90], _DEARER),
-        "{ms:.0f} ms where both constants were fitted to the median alone: a Step with a recycled call has 16 chunks "
-        "more, so that slow Steps are slower against the others than in the paper",
+        "{ms:.0f} ms, with both constants fitted to the median alone: a Step with a recycled call has "
+        "16 more chunks, so slow Steps differ more from the others than in the paper",
         remark="14 to 17 chunks all meet the median (14.3 to 15.7 ms), and their P90 are 40, 39, 56 and 59 ms",
     ),
     "fig10-recycling-grows": claim(
@@ -103,5 +105,5 @@ draw = views_by_engine(
     TITLE,
     EXPERIMENTS,
     ENGINES,
-    "vllm_realtime_pr49439 is our addition: what a vLLM pull request proposes, which the paper does not have.",
+    "vllm_realtime_pr49439 is our addition: the proposal of a vLLM pull request, which is not in the paper.",
 )

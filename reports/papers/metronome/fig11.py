@@ -12,8 +12,8 @@ QUICK = {"window": "512,2048"}
 PAPER = {"p50": {512: 0.005, 1024: 0.005, 2048: 0.005}, "p90": {512: 0.005, 1024: 0.005, 2048: 0.005}}
 
 _SHORT = (
-    "in 60 s a session gathers about 1,650 tokens, so windows of 2,048 and 4,096 never come to bind: this run cannot "
-    "tell them from no window"
+    "in 60 s a session gathers about 1,650 tokens, so windows of 2,048 and 4,096 never take effect: "
+    "this run cannot distinguish them from no window"
 )
 
 
@@ -35,8 +35,8 @@ CLAIMS = {
         level(1.0, "×", within=0.1, words="flat"),
         ratio("frame_latency_p50", of(_PANEL, OURS, window=2048), to=of(_PANEL, OURS, window=512)),
         "a Step waited for the frame's own work",
-        check="a Step returns what was made since the last one, before the frame's own work is done, so that attention "
-        "over any window cannot show in its latency",
+        check="a Step returns the output since the last one, before the frame's own work is done, so its "
+        "latency cannot show attention over any window",
         remark=_SHORT,
     ),
 }

@@ -23,7 +23,7 @@ CLAIMS = {
         "no run of either policy walls within 90 s",
         level(0.0, "%", words="none"),
         tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
-        "the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
+        "at these N the pool outlasts 90 s only if a frame adds few enough tokens",
     )
 }
 
@@ -40,6 +40,7 @@ draw = figure(
         for metric, name in (("frame_latency_p50", "P50"), ("steady_latency_p99", "P99 of the last half"))
     ),
     sharey=True,
-    caption="Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without "
-    "the ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N.",
+    caption="Frame latency without sessions' first frames (log scale), a run of 90 s for each marker. Right: "
+    "without the ramp-up, in which each new session delays the whole Step. At every N the pool would "
+    "fill after the end of the run.",
 )

@@ -29,7 +29,7 @@ PAPER = {  # day -> N -> walls of 5 unbounded runs
     "day 1": {96: 2, 128: 2},
     "day 2": {96: 5, 128: 5},
 }
-_SIZED = "the tokens of day 1 were chosen so that two of five runs would tip"
+_SIZED = "the tokens of day 1 were chosen to make two of five runs tip"
 _WINDOWED_MS = {96: (0.001, 0.002), 128: (0.002, 0.012)}
 
 
@@ -68,8 +68,8 @@ def _walls(day: str, n: int) -> Claim:
         f"{day}, N = {n}: unbounded runs that wall",
         runs(PAPER[day][n], 5),
         tally("wall", _at(day, n, BASELINE)),
-        "a run of 300 s survives at N = 128 if a frame adds 27.1 tokens at most and at N = 96 if it adds 36.1 (eq. 1), "
-        "so whatever share of runs tips at 96, more do at 128; the paper has 2 of 5 at both",
+        "a run of 300 s survives at N = 128 if a frame adds at most 27.1 tokens, and at N = 96 at "
+        "most 36.1 (eq. 1), so more runs tip at 128 than at 96; the paper has 2 of 5 at both",
         calibrated=_SIZED if (day, n) == ("day 1", 96) else "",
     )
 
@@ -80,7 +80,8 @@ CLAIMS = {
         runs(14, 20, neutral=0.16),
         tally("wall", *_all(BASELINE)),
         "the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
-        remark="no effect is the upper end of the interval of 0 of 20; the five runs of day 1 at N = 96 are calibrated",
+        remark='"no effect" is the upper end of the interval of 0 of 20; the five runs of day 1 at N = 96 '
+        "are calibrated",
     ),
     "fig4b-windowed": claim(
         "windowed KV hits the wall, both batches together",
@@ -100,7 +101,7 @@ CLAIMS = {
         "a run collapses if, and only if, the pool is predicted to fill before it ends (eq. 1)",
         level(1.0, "%", words="all"),
         tally(foretold, *_all(BASELINE)),
-        "where the pool is full within ten seconds of the end, the run may end before its wall",
+        "if the pool fills within the last ten seconds, the run may end before its wall",
     ),
     "fig4b-before": claim(
         "unbounded KV before a wall, or without one: median latency (largest over days and N)",
@@ -121,7 +122,7 @@ CLAIMS = {
         "runs of either policy with a deadline miss",
         level(0.0, "%", words="none"),
         tally(any_misses, *_all(BASELINE), *_all(OURS)),
-        "a miss takes a Step that is late by itself: its wait ends at 0.8 B",
+        "a miss needs a Step that is late by itself: its wait ends at 0.8 B",
         check=NO_MISS,
     ),
 }

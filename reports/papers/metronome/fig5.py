@@ -24,7 +24,7 @@ def at_the_end(count: Curve) -> Quantity:
     return quantity
 
 
-_ONE_BY_ONE = "decode meets the full pool, too, and sessions fall silent in turn (Fig. 1 by what is said)"
+_ONE_BY_ONE = "decode meets the full pool too, and sessions fall silent one by one (Fig. 1 by tokens said)"
 CLAIMS = {
     "fig5-full": claim(
         "unbounded KV climbs to the pool's capacity (peak)",
@@ -36,7 +36,7 @@ CLAIMS = {
         "windowed KV plateaus at roughly a quarter of the pool",
         level(0.25, "%", within=0.02, words="about 1/4"),
         value("pool_plateau", _WINDOWED),
-        calibrated="64 to 66 blocks for each session, of a pool whose blocks were derived from such shares (Table 2)",
+        calibrated="64 to 66 blocks for each session, in a pool whose size was derived from such shares (Table 2)",
     ),
     "fig5-running": claim(
         "nothing runs after saturation (requests running, last tenth of the run)",
@@ -48,13 +48,13 @@ CLAIMS = {
         "all 128 sessions wait (last tenth of the run)",
         level(128.0, within=6.0, neutral=0),
         value(at_the_end(waiting), _UNBOUNDED),
-        derived="from the claim before: who does not run waits",
+        derived="from the previous claim: sessions that do not run wait",
     ),
     "fig5-preempted": claim(
         "windowed KV never approaches saturation (peak of the pool)",
         level((0.2, 0.35), "%", within=0.05, words="far below 1", neutral=1),
         value("pool_peak", _WINDOWED),
-        derived="from the plateau, which is the peak: sessions that pause keep what they have",
+        derived="from the plateau, which is the peak: pausing sessions keep their blocks",
     ),
 }
 

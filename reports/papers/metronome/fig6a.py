@@ -19,7 +19,7 @@ _WHY_G = {
     _MINICPM: "N and the tokens of a frame are not stated; they were chosen for this time",
 }
 _LINEAR = (
-    "a frame adds the same tokens here but for the drawn lengths, so that a straight line cannot miss by more"
+    "our frames add the same tokens except for the drawn lengths, so a straight line cannot miss by more"
 )
 _SHORT = {_QWEN: "qwen", _MINICPM: "minicpm"}
 
@@ -46,7 +46,7 @@ def _claims(panel: str) -> dict[str, Claim]:
             level(error, "%", within=0.03),
             value("saturation_error", setting),
             check=_LINEAR if panel == _QWEN else "",
-            why="growth is as steady here as the drawn lengths of replies; the paper's bends late in the run",
+            why="our growth is as steady as the drawn lengths of replies; the paper's bends late in the run",
         ),
     }
 
@@ -73,6 +73,6 @@ draw = figure(
     TITLE,
     *map(_filling, EXPERIMENTS),
     sharey=True,
-    caption="KV pool in use. Thin lines are single runs, bold ones their medians. Seeds differ in how much people are "
-    "told, so in when their pool is full; the fit and the cross are those of one run.",
+    caption="KV pool in use. Thin lines are single runs, bold ones their medians. Seeds differ in the length "
+    "of replies, so in the time at which the pool is full; the fit and the cross are those of one run.",
 )

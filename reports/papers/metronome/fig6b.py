@@ -89,6 +89,6 @@ draw = figure(
         xlabel="sessions N",
         ylabel="KV pool in use, last third of the run",
     ),
-    caption="Each session keeps at most its window, so the pool in use settles at N times a fixed share; the line says "
-    "how many sessions memory alone would carry.",
+    caption="Each session keeps at most its window, so the pool in use settles at N times a fixed share; the "
+    "line shows the number of sessions that memory alone would carry.",
 )

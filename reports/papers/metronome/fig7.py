@@ -28,17 +28,17 @@ PAPER = {"N*": 209, "shed": 303, "steady p99": 0.012, "wall": 1.6}
 _WINDOWED, _UNBOUNDED = of(_ALL, OURS), of(_ALL, BASELINE)
 _GOES_ON, _STALLS = of(_MORE, OURS), of(_MORE, BASELINE)
 _ALIKE = (
-    "a first frame waits for its own encoding and prefill under either policy, so a signal of all frames stops both at "
-    "the same place: when admission stops, at 26 s, the oldest call has had 13 frames of 55 tokens, 715 of a window of "
-    "1,024, so that the bound has dropped nothing yet"
+    "a first frame waits for its own encoding and prefill under either policy, so a signal of all "
+    "frames stops both at the same place. When admission stops, at 26 s, the oldest call has had 13 "
+    "frames of 55 tokens, 715 of a window of 1,024, so the bound has not dropped anything yet"
 )
 _BLIND = (
-    "while calls arrive, every Step holds a newcomer, so that a signal without such Steps says nothing: it lets in "
-    "whoever comes, under either policy"
+    "while calls arrive, every Step contains a new call, so a signal without such Steps is empty: it "
+    "admits every call, under either policy"
 )
 _PER_NEWCOMER = (
-    "a Step waits for the model's work of all its sessions as soon as one of them is new; without newcomers it returns "
-    "what was made since the last one"
+    "a Step waits for the model's work of all its sessions if one of them is new; otherwise it "
+    "returns the output since the last one"
 )
 
 
@@ -65,16 +65,16 @@ CLAIMS = {
         calibrated="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
     ),
     "fig7-dear": claim(
-        "the same N* where feeding a chunk costs what the level of Fig. 10 takes (80 instead of 20 µs)",
+        "the same N* with the chunk cost that Fig. 10's level needs (80 instead of 20 µs)",
         level(209.0, within=20.0),
         value("admitted", of(_DEAR, OURS)),
-        calibrated="as N* above; four times the feeding, 12 ms at the touch of 600 ms, moves it by next to nothing",
+        calibrated="as N* above; four times the feeding cost, 12 ms at the touch of 600 ms, hardly changes it",
     ),
     "fig7-shed": claim(
         "windowed: sessions turned away of 512",
         level(303.0, within=20.0),
         value("shed", _WINDOWED),
-        calibrated="what is not admitted is turned away: 512 less N*",
+        calibrated="calls that are not admitted are turned away: 512 minus N*",
     ),
     "fig7-steady": claim(
         "windowed: P99 latency once it has settled",
@@ -118,7 +118,7 @@ CLAIMS = {
         "over those of 512)",
         level(1.0, "×", within=0.05),
         ratio("admitted", _GOES_ON, to=_WINDOWED),
-        "each time the cap has risen past N* one more call is let in before the target is touched",
+        "each time the cap has risen above N* one more call is admitted before the target is touched",
     ),
     "fig7-more-no-wall": claim(
         "(ours) no windowed run with 2,048 calls walls",
@@ -128,13 +128,14 @@ CLAIMS = {
         check=BELOW_THE_POOL,
     ),
     "fig7-more-newcomer": claim(
-        "(ours) what a newcomer costs: in its first Step all calls wait longer than the target of 600 ms (median)",
+        "(ours) the cost of a new call: in its first Step all calls wait longer than the target of "
+        "600 ms (median)",
         level((0.6, 1.6), "ms", words="above 600 ms"),
         value(latency_with_newcomers, _GOES_ON),
         _PER_NEWCOMER,
     ),
     "fig7-more-p99": claim(
-        "(ours) windowed: P99 latency stays at 12 ms while newcomers still come (t > 100 s)",
+        "(ours) windowed: P99 latency stays at 12 ms while new calls still arrive (t > 100 s)",
         level(0.012, "ms", within=0.006),
         value(latency_percentile(99, since=1 / 3), _GOES_ON),
         _PER_NEWCOMER + "; the figure's value is that of a run whose arrivals have ended",
@@ -143,8 +144,8 @@ CLAIMS = {
         "(ours) the same controller does not converge on unbounded state (its cap at the end over the windowed arm's)",
         times((0.0, 0.5), words="far below"),
         ratio(cap_at_end, _STALLS, to=_GOES_ON),
-        "unbounded calls fill the pool, every frame then waits 1.6 s, and each touch of the target lowers the cap; "
-        "nobody leaves, so that nothing gets better",
+        "unbounded calls fill the pool, every frame then waits 1.6 s, and each touch of the target "
+        "lowers the cap; no call leaves, so the pool stays full",
     ),
 }
 

@@ -81,13 +81,13 @@ def _more(model: str, calibrated: str = "", explanation: str = "") -> Claim:
 CLAIMS = {
     "fig9-qwen3": _more(
         _QWEN,
-        calibrated="what a clip costs Qwen2.5-Omni's encoder, whose processor pads it to 300 s, was assumed (36 ms) "
-        "when the order without it was known",
+        calibrated="the cost of a clip for Qwen2.5-Omni's encoder, whose processor pads it to 300 s, was assumed "
+        "(36 ms) when we knew the order without it",
     ),
     "fig9-minicpm": _more(
         _MINICPM,
-        explanation="in runs of long frames its dense 8B model is short of time; how "
-        "much it says is not published, and its encoder's padding to 30 s counts as hidden",
+        explanation="in runs of long frames its dense 8B model is short of time; the tokens it says are not "
+        "published, and its encoder's padding to 30 s counts as hidden",
     ),
     "fig9-flat": claim(
         "Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",

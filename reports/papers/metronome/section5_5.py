@@ -15,7 +15,7 @@ CLAIMS = {
         "every unbounded run stalls",
         runs(1, 1),
         tally("wall", _UNBOUNDED),
-        "the pool is full long before the call ends, whatever the run's fill rate",
+        "the pool is full long before the call ends at every fill rate",
     ),
     "section5-5-when": claim(
         "about a fifth into the ten minutes (time of the wall)",
@@ -27,13 +27,13 @@ CLAIMS = {
         "it is a hard stall: nothing runs and every due frame is empty",
         runs(1, 1),
         tally("hard_stall", _UNBOUNDED),
-        "decode meets the full pool, too, and silence spreads one by one (Fig. 1 by what is said)",
+        "decode meets the full pool too, and sessions fall silent one by one (Fig. 1 by tokens said)",
     ),
     "section5-5-misses": claim(
         "the deadline-miss counter stays at zero throughout (larger of both policies)",
         level(0.0, words="zero"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
-        "a miss takes a Step that is late by itself",
+        "a miss needs a Step that is late by itself",
         check=NO_MISS,
     ),
     "section5-5-windowed": claim(

@@ -49,7 +49,7 @@ def _at(row: str) -> Setting:
     return of(row, BASELINE if PAPER[row][0] is None else OURS)
 
 
-_BLOCKS = "arithmetic of blocks of 16 tokens: W and a frame's own, and S rounded up, over the pool's"
+_BLOCKS = "arithmetic of blocks of 16 tokens: W, the frame's own tokens, and S rounded up, over the pool"
 
 
 def _claim(row: str) -> Claim:

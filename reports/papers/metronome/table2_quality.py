@@ -93,7 +93,7 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     marks = {row: {"fresh question": PAPER[row][2]} for row in rows}
     bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels)
     return (
-        "W, S of each line: the tokens behind and in front that a session keeps. An answer counts when one of the "
-        "question's keywords stands in what the session says while it plays; a right recall states one of its first "
-        "question's."
+        "W, S of each line: the recent and the first tokens that a session keeps. An answer counts if "
+        "the session says one of the question's keywords while it plays; a correct recall states one "
+        "of the first question's keywords."
     )

@@ -8,8 +8,8 @@ EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
 
 OVERLOAD = (
-    "every system is overloaded, and of 84 SMs Nova leaves vision and prefill 72, no more than streams do (0.864 by "
-    "Table IV), so that the others serve 1 to 2 % more"
+    "every system is overloaded, and Nova gives vision and prefill 72 of 84 SMs, no more than streams "
+    "do (0.864 by Table IV), so the others serve 1 to 2 % more"
 )
 
 
@@ -56,7 +56,8 @@ CLAIMS = {
             )
         ),
         "× {ours:.2f}",
-        check="arrivals do not wait, so that all serve what comes; at 0.8, where they cannot, they differ by 2 %",
+        check="arrivals do not wait, so all systems serve the same requests; at 0.8, where they cannot, "
+        "they differ by 2 %",
     ),
 }
 

@@ -39,7 +39,8 @@ CLAIMS = {
         level((1.0, 5.0)),
         largest(*(value(decode_batch, at(rate)) for rate in RATES)),
         "{ours:.1f}",
-        check="a step holds one request at least, and 0.8 a second of 50 tokens at some 50 ms each are two at once",
+        check="a step has at least one request, and 0.8 requests a second of 50 tokens at about 50 ms each "
+        "are two at once",
     ),
 }
 
@@ -50,5 +51,5 @@ draw = drawn(
         "time between tokens, ms": TBT,
         "requests in a decode step": decode_batch,
     },
-    "The paper prints no numbers of these but the order.",
+    "The paper states only their order, not the numbers.",
 )

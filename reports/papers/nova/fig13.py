@@ -2,7 +2,7 @@
 
 from reports.papers.nova.common import *
 
-TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
+TITLE = "Fig. 13: mean latency with adaptive and with fixed shares"
 
 RATES = (0.4, 0.6, 0.8)
 FIXED = ((18, 18), (24, 30), (36, 36))
@@ -31,7 +31,7 @@ CLAIMS = {
         f"at {rate:g} requests/s no fixed shares have a lower mean latency (best over adaptive)",
         times((1.001, 10.0), words="the lowest"),
         _best(rate),
-        "× {ours:.2f}: hardly anybody waits, so that fixed shares of (18, 18) do as well",
+        "× {ours:.2f}: hardly any request waits, so fixed shares of (18, 18) do as well",
     )
     for rate in RATES
 }
@@ -45,5 +45,5 @@ draw = figure(
         xlabel="requests per second",
         ylabel="mean latency, s",
     ),
-    caption="Fixed: SMs of decode beside vision, and beside a prefill, of 84.",
+    caption="Fixed: SMs of decode during vision, and during a prefill, of 84.",
 )

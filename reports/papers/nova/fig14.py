@@ -4,7 +4,7 @@ from scipy.stats import spearmanr
 
 from reports.papers.nova.common import *
 
-TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
+TITLE = "Fig. 14: passes of vision and decode as screenshots queue up and are processed"
 
 RATE, DRAWN = 0.7, 0.6
 """[chosen] Rate of the claim, and rate of the picture, requests/s: the paper names none. At 0.7 some request always
@@ -43,7 +43,7 @@ def quickens(point: Measured) -> float | None:
 
 CLAIMS = {
     "fig14-quickens": claim(
-        "vision gets quicker as requests pile up (rank correlation of those beside decode, at 0.7)",
+        "vision gets quicker as requests queue up (rank correlation of passes during decode, at 0.7)",
         level((-1.0, -0.3), words="falls", neutral=0),
         value(quickens, at(RATE)),
         "{ours:.2f}",
@@ -69,4 +69,4 @@ def draw(panels: Panels, *axes: Any) -> str:
     for own, label in zip(axes, labels, strict=True):
         own.set(ylim=(0, None), ylabel=label)
     axes[2].set(xlabel="elapsed time, s", xlim=(every[0], every[-1]))
-    return f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."
+    return f"{DRAWN} requests/s. Pending: in vision or prefill. Without decode, vision has all SMs."

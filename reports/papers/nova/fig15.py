@@ -34,8 +34,8 @@ CLAIMS = {
             f"at {rate:g} requests/s no baseline has a lower mean latency (best baseline over Nova)",
             times((1.001, 10.0), words="the lowest"),
             _best(E2E, rate),
-            "× {ours:.2f}: a chunk of 128 tokens takes 27 ms here and a decode step 22 ms, so that "
-            "chunked prefill costs next to nothing",
+            "× {ours:.2f}: a chunk of 128 tokens takes 27 ms here and a decode step 22 ms, so chunked "
+            "prefill costs almost nothing",
         )
         for rate in RATES
     },

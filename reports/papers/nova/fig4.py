@@ -54,7 +54,7 @@ CLAIMS = {
         "on streams both take 1,241.8 ms, in turn 1,288.1 ms",
         level(1.2418, "ms", within=0.01),
         fixed(lambda: together_s(None), ALONE),
-        calibrated="what streams leave to each was fitted to the two times of this table",
+        calibrated="the share of each on streams was fitted to the two times of this table",
     ),
     "fig4-lowest": claim(
         "both are done sooner than in turn from 18 SMs of decode on",
@@ -66,7 +66,7 @@ CLAIMS = {
         "up to 36",
         level(36, within=2),
         fixed(lambda: float(max(_window())), ALONE),
-        "{ours:.0f}: the model has no caches, in which two kernels also get in each other's way (section III-B)",
+        "{ours:.0f}: the model has no caches, where two kernels also interfere (section III-B)",
     ),
 }
 

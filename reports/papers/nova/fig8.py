@@ -29,19 +29,19 @@ def _mean(quantity: Any) -> float:
 
 CLAIMS = {
     "fig8-vision": claim(
-        "decode beside vision on 18 to 36 SMs gets more done than in turn",
+        "decode together with vision on 18 to 36 SMs gets more done than in turn",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("vision", sms)), ALONE),
         "× {ours:.2f}",
     ),
     "fig8-prefill": claim(
-        "so it does beside a prefill",
+        "the same together with a prefill",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("prefill", sms)), ALONE),
         "× {ours:.2f}",
     ),
     "fig8-more": claim(
-        "more beside vision than beside a prefill, which moves more",
+        "more with vision than with a prefill, which moves more data",
         times((1.005, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: gain("vision", sms) / gain("prefill", sms)), ALONE),
         "× {ours:.3f}",
@@ -50,8 +50,8 @@ CLAIMS = {
         "vision needs more SMs than a prefill to stay quick (its slowdown over a prefill's)",
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: slower("vision", sms)[0] / slower("prefill", sms)[0]), ALONE),
-        "× {ours:.2f}: both are bound by arithmetic here, and the last wave of thread blocks costs a prefill more, "
-        "which has fewer of them",
+        "× {ours:.2f}: both are bound by arithmetic in our model, and the last wave of thread blocks "
+        "costs a prefill more, because it has fewer waves",
     ),
 }
 
@@ -62,7 +62,7 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     for stage, colour in COLOURS.items():
         # Half of them: the paper looks at 12 to 36.
         shares = [sms for sms in getattr(profile(), stage) if sms <= 42]
-        beside, found = f"decode beside {stage}", [slower(stage, sms) for sms in shares]
+        beside, found = f"decode with {stage}", [slower(stage, sms) for sms in shares]
         left.plot(shares, [gain(stage, sms) for sms in shares], color=colour)
         right.plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
         right.plot(shares, [each[1] for each in found], color=colour, ls="--", label=beside)
@@ -70,5 +70,5 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
         own.axhline(1.0, color=MUTED, lw=0.9)
         own.set_xlabel("SMs of decode, of 84")
     left.set_ylabel("work done, over in turn (Fig. 8)")
-    right.set_ylabel("time, over by itself (Fig. 9)")
-    return "Modelled; each stage by itself on all SMs is 1."
+    right.set_ylabel("time, over time alone (Fig. 9)")
+    return "Modelled; each stage alone on all SMs is 1."

@@ -34,7 +34,7 @@ def _others(rate: float) -> Measure:
     return quotient(others, value(E2E, _chunk(BEST, rate)))
 
 
-_SELDOM = "alpha gives SMs for each further request that waits, and at 0.4 requests/s there is seldom one"
+_SELDOM = "alpha gives SMs for each further waiting request, and at 0.4 requests/s there is rarely one"
 CLAIMS = {
     **{
         f"section5-a-alpha-{rate:g}": claim(

@@ -2,7 +2,7 @@
 
 from reports.papers.nova.common import *
 
-TITLE = "Table I: seconds of vision, prefill and decode by themselves, CogAgent-9B on one RTX A6000"
+TITLE = "Table I: seconds of vision, prefill and decode alone, CogAgent-9B on one RTX A6000"
 
 TEN = "ten at once"
 EXPERIMENTS = ALONE_ONLY | {TEN: gui("ten", [LIMIT], [100.0], requests=10, decode_threshold=10)}

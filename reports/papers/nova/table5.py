@@ -2,7 +2,7 @@
 
 from reports.papers.nova.common import *
 
-TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
+TITLE = "Table V: processing time, waiting time and the wait of an M/G/1 queue"
 
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
@@ -25,7 +25,7 @@ CLAIMS = {
         level(0.0, "%", within=0.05, words="none"),
         largest(*(each(_of_paper(processing_s, "processing", rate), lambda x: abs(x - 1)) for rate in RATES)),
         "{percent:.1f} %",
-        check="a constant of 1.40 s is within 4 % of all six, so that they test the level alone",
+        check="a constant of 1.40 s is within 4 % of all six, so they test only the level",
     ),
     "table5-falls": claim(
         "that rises and then falls, as shares follow the load: at 0.8 by 6 % below 0.4",
@@ -77,5 +77,5 @@ draw = figure(
         **_AXES,
     ),
     points=lambda panels: [point for own in _OURS.values() for point in own.points(panels)],
-    caption="Where more come than can be served the queue has no theory.",
+    caption="Above capacity the queue has no theory.",
 )

@@ -74,8 +74,8 @@ def _served(quantity: Quantity) -> Measure:
 
 
 _EVENTS = (
-    "{ms:.1f} ms: each layer looks at K events, so that every further slot costs the same here, where the paper's "
-    "steps are 3.6, 2.6 and 1.0 ms"
+    "{ms:.1f} ms: each layer waits for K events, so every further slot costs the same in our model, "
+    "while the paper's steps are 3.6, 2.6 and 1.0 ms"
 )
 _SCHEDULE = "equation (8) is arithmetic of the schedule of loads and layers that the model runs"
 
@@ -117,7 +117,7 @@ CLAIMS = {
             f"K = 2 to 5 change the {word} end-to-end latency by {100 * (ratio - 1):.1f} % on average",
             times(ratio, within=0.008),
             _served(quantity),
-            "× {ours:.3f}: what a pass takes longer, made more by the queue for it",
+            "× {ours:.3f}: the longer pass, multiplied by its queue",
         )
         for name, word, ratio, quantity in (("mean", "mean", 1.016, E2E), ("max", "largest", 1.017, E2E_MAX))
     },
@@ -160,7 +160,7 @@ draw = figure(
         None,
         {"nova": {f"K = {slots}": _added(_slots(slots)) for slots in SLOTS}},
         marks={"nova": {f"K = {slots}": seconds for slots, seconds in ADDED.items()}},
-        ylabel="a vision pass takes longer by, ms",
+        ylabel="additional time of a vision pass, ms",
     ),
     lines(
         _PASS,

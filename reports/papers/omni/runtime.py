@@ -143,6 +143,6 @@ draw = figure(
     columns=len(CALLERS),
     height_in=2.6,
     ncols=2,
-    caption="The share of turns whose first audio came within the time on the horizontal axis, and below whose "
-    "real-time factor was at most that: dotted in our pipeline, full in vLLM-Omni's own runtime.",
+    caption="Share of turns with first audio within the time on the horizontal axis; below, with a real-time "
+    "factor up to it. Dotted: our pipeline; full: vLLM-Omni's own runtime.",
 )

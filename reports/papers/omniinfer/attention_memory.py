@@ -164,7 +164,7 @@ CLAIMS = {
         remark="an error of attention on random weights, and no accuracy of a model",
     ),
     "attention-searched-known": claim(
-        "(ours) than runs of layers and evenly spread ones, which it is not told of",
+        "(ours) and better than runs of layers and evenly spread layers, which it does not know",
         times((1.05, 3.0), words="(ours) more layers"),
         seeded(_searched_over("known")),
         "× {ours:.2f}",
@@ -196,5 +196,5 @@ draw = figure(
         **_AXES,
     ),
     modelled=True,
-    caption="30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, which serves nobody here.",
+    caption="30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, without requests.",
 )

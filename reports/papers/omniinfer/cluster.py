@@ -109,8 +109,8 @@ TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 counts as both."""
 
 FITTED_SLOPE = (
-    "what products reach was fitted to how this time grows with the requests of a die, "
-    "and to Table 2 without all parts"
+    "the efficiency of products was fitted to the growth of this time with the requests of a die, and "
+    "to Table 2 without all parts"
 )
 
 FITTED_PREFILL = (
@@ -122,8 +122,9 @@ NGINX: dict[str, Any] = {"routing": "round_robin", "decode_routing": "round_robi
 ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
 
 ONE_QUEUE = (
-    "{ours:.2f} s: with the paper's capacity, but as long as the instances keep up nobody waits for much more than the "
-    "batch under way and his own (0.6 s each when full), where the paper's requests wait for three or four"
+    "{ours:.2f} s: with the paper's capacity, but as long as the instances keep up a request waits "
+    "for little more than the running batch and its own (0.6 s each when full), while the paper's "
+    "requests wait for three or four"
 )
 """Reason why first tokens come sooner in our runs."""
 

@@ -5,7 +5,7 @@ The section has no number, so every claim here is ours; Table 2 has what placeme
 
 from reports.papers.omniinfer.common import *
 
-TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
+TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, under constant and drifting load"
 
 EXPERIMENTS = SEED_RUNS
 QUICK = SHORT
@@ -97,7 +97,8 @@ CLAIMS = {
         level((1.0, 1.15), neutral=3.0, words="highly balanced"),
         seeded(lambda seed: mean(STATIC, None, seed)),
         "{ours:.2f}",
-        remark="of steps of 24,576 expert tokens, which by chance alone fill the fullest die 1.12 times as much",
+        remark="in steps of 24,576 expert tokens, where chance alone gives the fullest die 1.12 times the "
+        "mean",
     ),
     "placement-dynamic": claim(
         "(ours) Algorithm 2 keeps a drifting load balanced (imbalance over that of the first layout)",
@@ -106,10 +107,11 @@ CLAIMS = {
         "× {ours:.2f}",
     ),
     "placement-forecast": claim(
-        "(ours) and does so ahead of the load by predicting it (over what the last reading alone gives)",
+        "(ours) and does so ahead of the load by predicting it (over the result with only the last reading)",
         times((0.5, 0.99), words="proactive"),
         seeded(lambda seed: mean(LINEAR, DRIFT_S, seed) / mean(LAST, DRIFT_S, seed)),
-        "× {ours:.2f}: a line through twenty readings of a minute points where the load went before it turned",
+        "× {ours:.2f}: a line through twenty readings of a minute points to the direction before the "
+        "load turned",
     ),
     "placement-budget-scarce": claim(
         "(ours) slots by imbalance, not evenly: 8 for 16 layers whose skew goes from 0.1 to 1.2",
@@ -121,10 +123,10 @@ CLAIMS = {
         "(ours) the same with as many slots as layers",
         times((0.3, 0.95), words="more robust"),
         seeded(lambda seed: of_budget(16, seed)),
-        "× {ours:.2f}: a slot each balances any layer, and flat layers then go without",
+        "× {ours:.2f}: one slot each balances any layer, and flat layers then get none",
     ),
     "placement-copies": claim(
-        "(ours) weights move with minimal impact on steps (by how much they get longer, at most)",
+        "(ours) weights move with minimal impact on steps (largest slowdown)",
         level((0.0, 0.01), "%", words="minimal"),
         seeded(slowed),
         check="copies take a twentieth of the links, so a step gets 5.3 % longer at most; no step is timed",

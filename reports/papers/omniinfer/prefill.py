@@ -9,7 +9,7 @@ server does. The deployment multiplies its step times by the one capacity over t
 from reports.papers.omniinfer.cluster import *
 from reports.papers.omniinfer.table1 import PAPER as TABLE_1
 
-TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
+TITLE = "Prefill instances: TTFT over the load, and the constant fitted to the paper's"
 
 SHAPE, INSTANCES = "6p8_1d32", 6
 RATES = (20, 30, 40, 44, 47, 49, 51)

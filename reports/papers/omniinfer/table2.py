@@ -70,7 +70,7 @@ EXPERIMENTS = {
 
 _FROM_TPOT = "follows from the time per token"
 _LENGTHS = (
-    "set by the longest replies: follows from the time per token and from lengths, of which the mean is known"
+    "set by the longest replies: follows from the time per token and from lengths; only their mean is known"
 )
 WHY = {
     "ttft": ONE_QUEUE,

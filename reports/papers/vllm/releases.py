@@ -144,8 +144,8 @@ def same(setting: Setting, before: Setting) -> Measure:
 
 
 _HOST = (
-    "what goes to host memory and what leaves it: a preempted request offers all its chunks again, and while one runs "
-    "its chunks age together, the last tokens first (docs/vllm-releases.md)"
+    "offloading to host memory and eviction from it: a preempted request offers all its chunks again, "
+    "and while one runs its chunks age together, the last tokens first (docs/vllm-releases.md)"
 )
 EXPLAINED = {(TEXT, "vllm_omni", "0.33.0"): _HOST, (BESIDE, "conserve", "0.33.0"): _HOST}
 """Explanations of the releases that serve otherwise: the change, found by taking single changes back."""
@@ -214,5 +214,5 @@ draw = figure(
     height_in=2.4,
     sharex=True,
     points=_of_several,
-    caption="Each seed in per cent of itself on the first release; where that is 0 it is left out.",
+    caption="Each seed in per cent of its value on the first release; values of 0 there are left out.",
 )

@@ -153,15 +153,15 @@ _WHY: dict[tuple[str, str, int | str], str] = {
         "qwen3_omni_2gpu_june",
         "ttft",
         8,
-    ): "{ms:.0f} ms: the seven prompts of its second step took another half a second "
-    "there, which four, sixteen and 32 requests do not show; not explained",
+    ): "{ms:.0f} ms: the seven prompts of its second step took another half a second in the measured "
+    "run, which four, sixteen and 32 requests do not show; not explained",
     ("qwen3_omni_2gpu_july", "ttft", 8): "{ms:.0f} ms: as in June, by half as much; not explained",
     (
         _TTS,
         "audio_throughput",
         64,
-    ): "{ours:.4g}: this value is of July (PR 5231), whose RTF was worse than June's; "
-    "with ten requests at once it cannot be a quarter more than at 16",
+    ): "{ours:.4g}: this value is from July (PR 5231), whose RTF was worse than June's; with ten "
+    "concurrent requests it cannot be a quarter higher than with 16",
 }
 
 
