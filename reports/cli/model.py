@@ -55,7 +55,7 @@ def model(
 
 
 def _show(found: Published, stderr: bool) -> None:
-    """Print the facts that were read, and those that are missing."""
+    """Print the facts that were read and the missing ones."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

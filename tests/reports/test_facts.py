@@ -46,5 +46,5 @@ def test_every_server_that_speaks_states_its_error_or_that_none_is_known() -> No
         voice_errors, (["qwen3_omni_2gpu"], ["ming_flash_omni_4gpu"], ["llama_8b_h100"])
     )
     assert "RTF within" in known["value"] and "fitted at 4 and 16" in known["value"]
-    assert unknown["value"].startswith("of ming_flash_omni_4gpu none is known")
+    assert unknown["value"].startswith("none is known for ming_flash_omni_4gpu:")
     assert text == []

@@ -50,7 +50,7 @@ def test_sides_that_agree_are_reproduced_and_drawn(tmp_path: Path) -> None:
     assert {claim.verdict for claim in group.claims} == {REPRODUCED}
     assert len(group.claims) == 6 and all(claim.spread.median == 1 for claim in group.claims)
     page = Page(write_group_report(group).read_text())
-    rows = page.section("What virtual time says")
+    rows = page.section("Claims of virtual time")
     assert rows[0][2] == "virtual time" and {row[2] for row in rows[1:]} == {"1.00 ×"}
     assert "live-parity" in page.ids
 
