@@ -5,6 +5,7 @@ came before them has been answered, and a session that has nothing to do keeps i
 """
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ class CallStepLog(StepLog):
         tokens: int = 0,
         held: int = 0,
         preempted: int = 0,
+        sms: float = math.nan,
+        queued: int = 0,
     ) -> None:
         scheduler, counters = self.scheduler, self.scheduler.counters
         fails = (counters[ALLOC_FAILS[0]], counters[ALLOC_FAILS[1]])
@@ -60,7 +63,7 @@ class CallStepLog(StepLog):
         )
         if work.requests or preempted or state != self._recorded:
             self._recorded = state
-            super().record(start_s, end_s, work, tokens, held, preempted)
+            super().record(start_s, end_s, work, tokens, held, preempted, sms, queued)
 
 
 OnMaxLen = Literal["crash_all", "finish_one"]
