@@ -1,1 +1,1 @@
-"""How a run happens: clock, simulated client, points in fresh workers, records and metrics."""
+"""A run: clock, simulated client, points in fresh workers, records and metrics."""

@@ -48,7 +48,7 @@ NEEDED_BYTES = 2e9
 """[measured 1.3 GB resident for a bench point of speech_tiny; weights and pool of moe_small are 0.3 GB more]"""
 PROBE_LIMIT_S = 180  # [chosen] ten times a cold import of vLLM (10 to 17 s on two shared cores)
 TRAPS = ("torchvision", "torchaudio", "torchcodec")
-"""Their usual builds want a CUDA torch, and vLLM imports those that it finds."""
+"""Packages whose usual builds need a CUDA torch. vLLM imports them if they are installed."""
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ HERE = [
     Entry("live", "local port", _port, _SERVERS),
     Entry("live", "WebSocket", _websockets, _SERVERS),
 ]
-"""What the machine has; processor and memory decide about device cpu."""
+"""Facts of the machine; processor and memory decide about device cpu."""
 PROGRAM = [
     Entry("program", "Python", _python, "vLLM is pinned for 3.11 and 3.12: make PYTHON=/path/to/python3.11"),
     Entry("program", "cache", _cache, "set XDG_CACHE_HOME to a folder that can"),
@@ -437,7 +437,7 @@ PROGRAM = [
     Entry("program", "torch", _torch, _ANEW),
     Entry("program", "vLLM", _vllm, _ANEW),
 ]
-"""What every run needs, also one in virtual time."""
+"""Requirements of every run, also in virtual time."""
 DEVICES = [
     Entry("devices", name, partial(_device, check), "")
     for name, check in (("virtual", _virtual), ("cpu", _cpu), ("cuda", _cuda))

@@ -1,11 +1,11 @@
-"""Rehearsal from Python: run an experiment, read what was measured as pandas frames, make traces.
+"""Rehearsal from Python: run an experiment, read the results as pandas frames, make traces.
 
     import rehearsal
 
     results = rehearsal.run("bench", {"c": [4, 16], "p": 0.7}, quick=True)
     results.summary                    # a row per engine and setting: medians over the seeds
     results.points                     # a row per point: its settings, seed, status and metrics
-    results.table("requests")          # a row per turn of every point, with the point's settings beside it
+    results.table("requests")          # a row per turn of every point, and the point's settings
     results.counters                   # a row per point: what engines and policies counted
 
     rehearsal.load("results/bench")    # what `rehearse run` left

@@ -1,9 +1,9 @@
-"""Fidelity: one trace served for real, twice, and in virtual time, at two loads; three results kept apart.
+"""Fidelity: one trace served twice for real and once in virtual time, at two loads, with three separate results.
 
 *Mechanics*: virtual time charged with the real run's own step costs; requests come into the queue when they did there.
-(A real client is a millisecond late, and one that misses a step this way shifts every later batch. The same with the
-scheduled arrivals stands beside it, and so does the lateness.) Which requests a step holds, how many steps there are
-and when each token reaches whom is the virtual loop's own work. *Prediction*: scheduled arrivals, steps charged by a
+(A real client is a millisecond late, and one that misses a step this way shifts every later batch. The report also has
+the result with scheduled arrivals, and the lateness.) The virtual loop itself determines the requests of a step, the
+number of steps and the time of each token. *Prediction*: scheduled arrivals, steps charged by a
 model fitted to the other real run, or by a profile. *Noise*: the second real run against the first.
 """
 

@@ -1,4 +1,4 @@
-"""How well two runs of one trace agree, what follows from it, and the files of `rehearse fidelity` that keep it.
+"""The agreement of two runs of one trace, its verdict, and the files of `rehearse fidelity`.
 
 Mechanics pass or fail; predictions pass, miss or are void. Errors are shares, |other / reference - 1| request by
 request; a run's own aggregates are compared with a sign. The latencies are the clients': TPOT is the mean time between
@@ -28,8 +28,8 @@ AIM, AIM_QUIET = 0.10, 0.05
 """[chosen] of a prediction's median TPOT error: on a shared machine, and on one that kept still."""
 
 VOID_ABOVE, QUIET_BELOW = 0.10, 0.025
-"""[chosen] movement of the machine, by its noise or its canary, that no prediction can be judged beside; and that of a
-machine which kept still."""
+"""[chosen] movement of the machine, by its noise or its canary, above which no prediction can be judged; and below
+which a machine counts as quiet."""
 
 STRETCHES = 10
 """Successive stretches of a run whose medians show how its canary moved."""

@@ -33,12 +33,12 @@ FIRST_KNOT, KNOT_RATIO = 4, 4
 
 
 LOUD = 1.2
-"""A canary so many times slower than its lower quartile: somebody else has the machine. [chosen] on a quiet one its
-P90 over its median is 1.08 [measured, two shared cores]."""
+"""Factor over its lower quartile from which a canary shows that other processes use the machine. [chosen] on a quiet
+one its P90 over its median is 1.08 [measured, two shared cores]."""
 
 STALLED = 2.0
-"""A step so many times longer than its cell's median was put off by the operating system. [chosen] 0.6 % of the steps
-of a quiet run, 18 % of one beside four other busy processes [measured, two shared cores]."""
+"""Factor over its cell's median from which the operating system has delayed a step. [chosen] 0.6 % of the steps
+of a quiet run, 18 % of one with four other busy processes [measured, two shared cores]."""
 
 
 @dataclass(frozen=True)

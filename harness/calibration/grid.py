@@ -1,5 +1,5 @@
-"""Measure the steps of a grid, decode batches with prefill chunks beside them, in a new order at each repetition; and
-how soon a step ends once it is interrupted.
+"""Measure the steps of a grid, decode batches with prefill chunks, in a new order at each repetition, and the time from
+an interruption to the end of its step.
 
 Every round of one engine is decided by a script: which requests run, and with how many tokens. The script is a policy
 to the engine's own loop, so a round's time is what the loop takes from one plan to the next: scheduling, hand-over,

@@ -63,9 +63,9 @@ class Hearing:
         self._end_s = inf
         """End of the speech of the turn under way, s; inf while it is spoken."""
         self._said_s = -inf
-        """When the last sound of the server was, or will be, over; inf while a reply is under way."""
+        """End of the server's last sound, s; inf while a reply goes on."""
         self._quiet_s = -inf
-        """When nothing more is to be expected after it."""
+        """Time after which no more sound is expected, s."""
         self._timers: dict[tuple[str, int], asyncio.TimerHandle] = {}
 
     def turn_begins(self, begin_s: float) -> None:

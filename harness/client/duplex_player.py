@@ -1,7 +1,7 @@
 """The loudspeaker of an open call: replies in the order in which they come, and where their sound can be heard.
 
-It starts at a reply's first packet and pauses when it runs dry, as `harness.metrics.playback` does. What is audible is
-told by the energy of the samples; where there are none, as in virtual time, all of a packet is.
+It starts at a reply's first packet and pauses when it runs dry, as `harness.metrics.playback` does. The energy of
+the samples decides what is audible; without samples, as in virtual time, a whole packet is.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 FRAME_S = 0.01
-"""Energy is taken over so many seconds. [chosen]"""
+"""Window of the energy, s. [chosen]"""
 SILENCE_DBFS = -50.0
 """A frame below this against full scale is silence. [chosen] Between recorded speech (-30 to -20) and the floor of
 a recording (-70 to -60)."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engines.core.fast_path.decode_batch import BatchTokens
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
-"""How a turn ends that ends its session, as the log calls it."""
+"""Events of a turn that ends its session."""
 
 
 class Server(Protocol):

@@ -1,5 +1,4 @@
-"""Users who take turns with a server: in an open loop each comes when scheduled; in a closed loop so many at once share
-slots."""
+"""Users who take turns with a server: in an open loop each comes when scheduled; in a closed loop they share slots."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,8 +15,8 @@ from harness.events.log import EventLog
 from workloads.trace import Session, Trace
 
 AHEAD_S = 0.005
-"""[chosen] so long before a user comes what plays it is made, on the wall clock, where that takes time: more than that
-takes, and little beside a session."""
+"""[chosen] time before its arrival at which a user is made on the wall clock, where that takes time: longer than it
+takes, and short compared with a session."""
 
 
 class User(Protocol):

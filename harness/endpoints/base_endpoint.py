@@ -1,4 +1,4 @@
-"""The base of the endpoints of a live run: their logs, and the connections of those that speak over a WebSocket."""
+"""The base of the endpoints of a live run: their logs, and the connections of WebSocket endpoints."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""One session's connection: set up, greeted, ready, and closed; what can fail in it, and who is told.
+"""One session's connection: set up, greeted, ready, and closed, and its failures.
 
-Nothing here raises into a client: a connection that is lost is written down and the client is told once.
+Nothing here raises into a client: the loss of a connection is logged, and the client gets it once.
 """
 
 from __future__ import annotations

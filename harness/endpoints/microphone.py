@@ -104,7 +104,7 @@ class Speech:
     ) -> None:
         self.end_s = end_s
         self.sent_s = math.nan
-        """When the newest piece was handed over. Taken before the send: after it the answer may arrive first."""
+        """Time of the newest send, s. Taken before the send: after it the answer may arrive first."""
         self._messages, self._chunk_s, self._begin_s = messages, chunk_s, begin_s
         self._send, self._sends, self._session = send, sends, session
         self._loop = asyncio.get_running_loop()

@@ -19,8 +19,8 @@ from workloads.trace import Trace, Turn
 
 KEPT_BYTES = 2 * 2**30
 PREPARE_S = 60.0
-"""Sound that is made before the run, until there is so much of it or it has taken so long; what is left is made when it
-begins, which takes some ms. [chosen]"""
+"""Sound made before the run: at most this length and this time; the rest is made when it begins, which takes some ms.
+[chosen]"""
 
 
 class Tape(Protocol):

@@ -1,4 +1,4 @@
-"""Which reply a server's event is about: the one that its ids name, else the one whose turn it is by the protocol.
+"""The reply of a server's event: the one that its ids name, else the next one by the protocol.
 
 An id that nobody has seen begins a reply, as `response.created` does: audio may come before that, or without it. What
 comes without ids is of the reply that has begun and not ended, so nothing of a cut reply is counted to the next one.

@@ -2,7 +2,7 @@
 `harness.client.session` see it.
 
 A turn asks for its reply's words as speech: as an agent would, whose model has written them. Nothing of what the user
-says is sent. Audio is samples, or a WAV of them, so each piece that comes is so many seconds. Fields: OpenAI's
+says is sent. Audio is samples, or a WAV of them, so each piece has a length in seconds. Fields: OpenAI's
 speech API; `stream`, which vLLM-Omni 0.30 and SGLang-Omni 0.1.9 want set (`CreateSpeechRequest` of both).
 """
 

@@ -41,7 +41,7 @@ _SECRET = re.compile(
 _SECRET_VALUE = re.compile(
     "(sk|pk|rk)[-_]|eyJ|AIza|hf_|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|Bearer "
 )
-"""How keys and tokens begin that are commonly handed out. [chosen]"""
+"""Common first letters of keys and tokens. [chosen]"""
 
 
 def check_secrets(url: str) -> None:

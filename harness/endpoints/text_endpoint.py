@@ -27,7 +27,7 @@ from workloads.columns.jobs import OWN, links
 from workloads.trace import Session, Turn
 
 TAIL_S = 5.0
-"""How long a server may take for what follows a complete reply. [chosen]"""
+"""Time limit for the rest of a stream after a complete reply, s. [chosen]"""
 
 
 @dataclass(eq=False)

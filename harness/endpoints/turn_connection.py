@@ -25,7 +25,7 @@ class _Reply(Reply):
         self.transcribed = False
         """Its text has ended, its audio has not."""
         self.told = False
-        """How much of it was played is in the log."""
+        """True where the log has how much of it was played."""
 
 
 class TurnConnection(Connection):

@@ -16,7 +16,7 @@ the *scheduled* time at which the frame's audio is complete; value = how much la
 returned is at the client; turn = newest frame fed in that Step, value = text tokens, 0 for an empty frame);
 session_failed; session_end.
 
-Client kinds of open microphones, beside those of turns (barge_in is the server's cut of the reply that answers,
+Client kinds of open microphones, in addition to those of turns (barge_in is the server's cut of the reply that answers,
 whatever made it; text, audio and reply_done are of that reply too): user_speech (a stretch of the user's sound has
 ended; stage = turn, or what it is of `workloads.columns.duplex_events`), agent_speech (of what was played; stage = its
 reply) and, live, server_speech (of what was sent), each with value = its length in s; told (the client learns
@@ -278,7 +278,7 @@ class EventLog:
         self._events, self._events_full = self._event_rows.flat, self._event_rows.full
         self._woven: _Woven | None = None
         self.cut_short = 0
-        """Turns so far of which no more was to come."""
+        """Number of turns so far that `never` has cut short."""
         self._keep_steps(STEP_FIELDS)
 
     def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:

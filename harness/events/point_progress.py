@@ -1,7 +1,7 @@
-"""How far the point of this process is: its users' turns that are over, of those planned, told to whoever started it.
+"""Progress of the point of this process: the share of its planned turns that are over.
 
-A worker is given a number in shared memory (`tell`), of which the command reads how much of the point is done; in a
-process that was given none nothing is told.
+A worker gets a number in shared memory (`tell`), from which the command reads the share. A process without one
+reports nothing.
 """
 
 from __future__ import annotations

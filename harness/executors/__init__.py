@@ -1,4 +1,4 @@
-"""Where points run: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), one behind the
+"""Executors, which run points: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), one after the
 other against an endpoint (`harness.live.run.live_executor`).
 
 Whatever takes a point to another machine has a `LocalExecutor` run it there, so it is measured in one way only.

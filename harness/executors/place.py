@@ -1,4 +1,4 @@
-"""Where a run's points are measured, as a user names it."""
+"""The place of a run's points, as a user names it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ STOP_S = 10
 CONNECT_S = 10
 """[chosen] that a cluster is given to answer at all."""
 CONNECTS = 3
-"""[chosen] times that a client server is asked: it forks a process for each client, of which some die at once
+"""[chosen] times that a client server is asked: it forks a process for each client, and some die at once
 (https://github.com/ray-project/ray/issues/63202: 7 %; 2 of 40 seen)."""
 
 

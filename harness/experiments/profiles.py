@@ -1,4 +1,4 @@
-"""Which profile a point of a modelled device replays with: the one given, or the one its deployment ships with."""
+"""The profile of a point of a modelled device: the one given, or the one its deployment ships with."""
 
 from engines.deployments import Deployment
 from engines.devices.calibrated import Calibrated, check_calibrated

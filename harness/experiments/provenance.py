@@ -1,4 +1,4 @@
-"""Where numbers come from: the program, its packages and the machine, as stored with every record."""
+"""The origin of numbers: the program, its packages and the machine, as stored with every record."""
 
 from __future__ import annotations
 

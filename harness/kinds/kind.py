@@ -127,7 +127,7 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         ...
 
     def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Any:
-        """Return `timing` of an endpoint of which only the call log is known."""
+        """Return `timing` of an endpoint for which only the call log is known."""
         ...
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:

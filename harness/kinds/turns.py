@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 RAMP_S = 2.0
-"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+"""Time in which the first calls of a closed loop come, s; all at one instant would talk in step. [chosen]"""
 FASTEST = 10.0
-"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
+"""Lowest rate of these calls, 1/s: otherwise a few calls would come late by chance. [chosen]"""
 SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
 """[chosen] Shortest mean time of a closed loop's calls and requests, s, so that there are enough for the duration."""
 SPARE = 1.2

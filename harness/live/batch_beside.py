@@ -1,4 +1,4 @@
-"""Documents beside the users of an endpoint: where they go, what they are, and how they are sent."""
+"""Batch documents at an endpoint at the same time as its users: target, trace and client."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ from workloads.trace import Trace, Turn
 from workloads.transforms.combine import labelled
 
 ONLINE, BATCH = "online", "batch"
-"""The classes of a run with a batch beside."""
+"""The classes of a run with a batch."""
 SHORTEST_S = 0.25
 """A document takes so long on average at least, so that there are enough of them. [chosen]"""
 LONGEST_DRAIN_S = 300.0

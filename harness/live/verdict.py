@@ -251,7 +251,7 @@ class Judgement:
     runs: tuple[float | None, ...]
     """The value of each run by itself."""
     why: str
-    """Why it is not conclusive; empty where it is."""
+    """Reason why it is not conclusive; empty where it is."""
     enough: int | None
     """Factor on the number of turns that would decide it; None where it is conclusive, or no number would."""
 
@@ -416,7 +416,7 @@ class LoadVerdict(NamedTuple):
     verdict: Verdict
     judgements: tuple[Judgement, ...]
     lost: tuple[str, ...]
-    """Why runs do not count: the server failed, or a machine was too slow."""
+    """Reasons why runs do not count: the server failed, or a machine was too slow."""
     measured: tuple[Record, ...]
     """The runs that count."""
     invalid: bool

@@ -28,7 +28,7 @@ KERNELS_WIDTH, HOST_WIDTH, CLIENT_WIDTH = 0.25, 0.1, 0.2
 between tokens; of the client's path, as a share of TTFT. [chosen]"""
 MANY = 10.0
 """Requests in flight at least, for which together the host's prior is as wide as for a step. [chosen] With few,
-requests and steps cannot be told apart, and what is taken for the one errs at other loads."""
+the times of requests and of steps cannot be separated, and the fit errs at other loads."""
 FAR = 2.0
 """A server whose time between tokens is further than this from the model's is another kind of machine. The search and
 the priors begin at its speed: slower kernels, or more time of the host in each step, whichever is nearer. [chosen]"""

@@ -35,7 +35,7 @@ class Request:
     queue_s: float | None = None
     """Between its arrival at the engine and its first step."""
     prefix: str | None = None
-    """Which prefix it shares: all prompts of a name begin with the same tokens."""
+    """Name of its shared prefix: all prompts of a name begin with the same tokens."""
     prefix_tokens: int = 0
     id: str = ""
     """The id that the server gave it; "" where the file does not say."""
@@ -95,7 +95,7 @@ class MeasuredRun:
     requests: tuple[Request, ...]
     """Requests in order of arrival, with the server's times where it measured them, else the client's."""
     parts: tuple[tuple[str, int, int], ...]
-    """Where its load changes: (label, index of the first request, index after the last); at least one."""
+    """Changes of its load: (label, index of the first request, index after the last); at least one."""
     client: tuple[Request | None, ...] | None
     """The client's measurement of each of `requests`; None where it measured nothing."""
     source: str
@@ -120,7 +120,7 @@ class SharedPrompts:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRun:
-    """An experiment of which a few numbers are known."""
+    """An experiment with a few known numbers."""
 
     name: str
     server: Server

@@ -39,7 +39,7 @@ ENGINE = "vllm_omni_wo"
 """Stock scheduling, and no KV but the GPU's."""
 
 PATIENCE_S = 1e6
-"""Nobody gives up waiting: a request that was measured was answered."""
+"""No user gives up: every measured request was answered."""
 
 DEPLOYMENT, LOG = "deployment.yaml", "measured_runs.log"
 

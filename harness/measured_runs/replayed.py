@@ -31,7 +31,7 @@ SEED = 0
 
 
 Prefixes = list[tuple[str, int]]
-"""By session: of which name its prompt's first tokens are, and how many; equal names, equal tokens."""
+"""By session: name and number of its prompt's first tokens; equal names, equal tokens."""
 
 
 def batch_limits(gpu: Gpu) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""How far predictions are from what was measured: a row for each load of a run, and over all of them."""
+"""Errors of predictions: a row for each load of a run, and totals."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,6 +1,6 @@
 """Summaries of inference-sim's measured campaign: a CSV with a row for each experiment and metric, and its workloads.
 
-As inference-sim/sim-to-real-accuracy-validation publishes them beside its predictions (commit dcec3fd). Its mean
+As inference-sim/sim-to-real-accuracy-validation publishes them with its predictions (commit dcec3fd). Its mean
 between tokens seems to be (e2e - ttft) / (output tokens - 1) of the tokens that the client counted in the text, as in
 experiment/ground_truth.py at commit 535e5086: by that the client counted 219 to 248 where 248 were generated, and no
 other definition there agrees with the numbers. So it is up to 13 % longer than what passes between tokens.

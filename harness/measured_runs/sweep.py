@@ -1,5 +1,5 @@
-"""Where the parts of a guidellm sweep meet, from arrivals alone: one at a time, as many as go, then constant or Poisson
-rates.
+"""The parts of a guidellm sweep, from arrivals alone: one request at a time, then as many as possible, then constant or
+Poisson rates.
 
 guidellm begins a part only when all requests of the one before have ended, and takes its time for it. So a part begins
 where the server has stood empty for a while. Of all such places those are taken that make the arrivals most likely: a

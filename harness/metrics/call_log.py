@@ -15,7 +15,7 @@ from harness.metrics.stages import TALKER, VOCODER
 from workloads.columns.duplex_events import TAKES_FLOOR
 
 SAYS = ("turn", *TAKES_FLOOR)
-"""Labels of what the user says to the agent; all others are sounds beside it."""
+"""Labels of speech to the agent; all others are other sounds."""
 _KINDS = (
     "turn_start", "user_speech", "agent_speech", "server_speech", "told", "reply_done", "arrive", "start", "token",
 )  # fmt: skip
@@ -43,7 +43,7 @@ class Call:
     told: list[tuple[float, str, float]] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     served: list[tuple[float, str]] = field(default_factory=list)
-    """When requests arrived at the stage that they come to first, started and produced."""
+    """Times (s) and kinds of requests at the first stage: arrived, started, produced."""
 
     def replies(self) -> dict[str, Stretch]:
         """Yield each reply from its first sound to its last."""

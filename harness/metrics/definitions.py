@@ -1,4 +1,4 @@
-"""Definitions of metrics, and those that several vocabularies share.
+"""Definitions of metrics, with the common ones of several vocabularies.
 
 A vocabulary stands in one file with the functions that measure it, a file for each kind of run: `turns`, `classes`,
 `jobs`, `turn_taking`, `frames`, `quality` and `live`. `metric.metrics_of` is the one loop over all of them.

@@ -45,7 +45,7 @@ class Beat:
     """The periodic task that a run was (specification 2.1 and 2.2).
 
     `budget_s`: B, frame period and deadline. `cap_s`: longest wait of a Step. `target_s`: latency that admission
-    aims at. `slots`: beats per B, of which session i is due at those whose number leaves i % slots. `replicas`: of
+    aims at. `slots`: beats per B; session i is due where beat % slots = i % slots. `replicas`: of
     the engine, each with ticks of its own, numbered replicas * beat + replica; session i is with i % replicas.
     """
 

@@ -1,4 +1,4 @@
-"""How long whole jobs take: agents with those that they call, and the tools in between.
+"""Times of whole jobs: agents, the agents that they call, and the tools in between.
 
 The path of a job leads from its last end back over the step's gap to the end that it waited for longest, and so on to
 the begin. Gaps on it are the tools' time and all else is the model's, waiting in its queue included: the two sum.

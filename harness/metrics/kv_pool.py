@@ -1,4 +1,4 @@
-"""How full the KV pool is: occupancy over time, the straight line of its filling, and the level it settles at.
+"""Occupancy of the KV pool over time, the straight line of its filling, and the level at which it settles.
 
 The pool-fill model is Metronome's equation 1: rho(t) = rho0 + N r t, full at t_sat. Specification 2.3 and part 4.
 """

@@ -1,4 +1,4 @@
-"""Metrics of live runs beside the ordinary: how good the load was, and what only sockets can lose.
+"""Metrics that only live runs have: the quality of the load, and losses over sockets.
 
 A send is one message or request of a client. Its send delay counts from when it was due, or from when the connection
 that it needs was ready. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
@@ -17,13 +17,13 @@ from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
 GAPS_MS = (250, 500)
-"""Pauses beside the 100 ms of `continuity`, ms: a stumble that many miss, and one that nobody does. [chosen]"""
+"""Longer pauses than the 100 ms of `continuity`, ms: one that many listeners miss, and one that all notice. [chosen]"""
 BENCHMARK = {
     "audio_ttfp": ("s", "time to the first audio"),
     "audio_rtf": ("1", "time to the last audio over seconds of audio"),
     "audio_underrun": ("s", "worst lateness of a player that never waits"),
 }
-"""What `vllm bench serve --omni` counts (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
+"""Counts of `vllm bench serve --omni` (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
 
 FLOOR = {
     "floor_send_delay_p99": "send_delay_p99_s",

@@ -106,11 +106,11 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
 def request_table(
     events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None = None
 ) -> pd.DataFrame:
-    """One row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
+    """Return one row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
 
-    `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other, of
-    which no more than one is then in memory. `trace`: the rows of the trace, of which session, turn, reply_audio_s and,
-    where it has any, classes and deadlines are read. `entry`: what the log calls the stage that requests come to first;
+    `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other;
+    then at most one piece is in memory. `trace`: the rows of the trace: session, turn, reply_audio_s and, if there are
+    any, classes and deadlines are read. `entry`: name in the log of the stage that requests come to first;
     default: the one at which the first arrives, or `ENTRY`, as clients of others' servers have it. Raises ValueError
     when the log has a turn that the trace lacks, or says that more was heard than generated: no number from such a log
     would be right.

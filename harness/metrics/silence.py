@@ -11,13 +11,13 @@ import pandas as pd
 from harness.metrics.frame_table import DELIVERED, Beat
 
 SILENT_FRAMES = 3
-"""A session is silent from so many frames without speech in a row on."""
+"""Frames in a row without speech from which a session is silent."""
 
 HARD_BEATS = 3
-"""A hard stall lasts at least so many beats."""
+"""Beats that a hard stall lasts at least."""
 
 RISING_BEATS = 3
-"""[chosen] Silence is progressive when so many beats silence further sessions while others go on speaking."""
+"""[chosen] Beats that silence further sessions, while others go on speaking, from which silence is progressive."""
 
 
 @dataclass(frozen=True, slots=True)

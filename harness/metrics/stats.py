@@ -1,4 +1,4 @@
-"""How far a number moves by chance: across seeds, between two variants on the same seeds, over the turns of a run."""
+"""Variation of a number by chance: across seeds, between two variants on the same seeds, over the turns of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

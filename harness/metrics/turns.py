@@ -47,7 +47,7 @@ class TurnRun:
     run_end_s: float
     """End of the run after its drain, s."""
     warm: np.ndarray
-    """Which turns count for latencies."""
+    """True for turns that count for latencies."""
     planned_turns: int | None
     planned_sessions: np.ndarray | None
     """The session of each turn of the trace."""
@@ -322,8 +322,8 @@ def _kv_occupancy(run: TurnRun) -> dict[str, Measured]:
 
 
 def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
-    """Return completions per second of the window, those inside it, those outside, and those without a time. The rate
-    is None where the last user's turn ended before the window begins."""
+    """Return completions per second of the window, and the completions inside it, outside it, and without a time. The
+    rate is None where the last user's turn ended before the window begins."""
     completion_s = _completion_s(turns)
     found, ended = _window(completion_s, turns), ~np.isnan(completion_s)
     inside = int(_within(completion_s, found).sum())

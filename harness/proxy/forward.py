@@ -29,7 +29,7 @@ SESSION = "X-Session-Id"
 """Header by which a client says which of its requests belong together; else the body's `user`, else the connection."""
 
 LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
-"""How a server is lost."""
+"""Errors of a lost server."""
 
 
 class Forward:

@@ -3,7 +3,7 @@
 A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and renames the directory to
 `points/<id>`; so a directory of that name is a finished point, whatever happened to the process or the
 machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
-next run. One that was measured and is INVALID keeps its tables and its summary beside the reason.
+next run. One that was measured and is INVALID keeps its tables and its summary next to the reason.
 
     manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
     summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
@@ -82,7 +82,7 @@ class Measurement:
 
 
 INVALID = "INVALID"
-"""How the reason begins where what was measured is the doing of a machine."""
+"""Begin of the reason where the machine, not the engine, determined the result."""
 
 
 class InvalidPoint(RuntimeError):

@@ -28,7 +28,7 @@ from workloads.errors import REMOVED, Model, UserError, validate
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
 DAMAGED = ".damaged"
-"""How the name of what is damaged ends once a run writes it anew."""
+"""Suffix of damaged files and folders once a run writes them anew."""
 _log = logging.getLogger(__name__)
 
 

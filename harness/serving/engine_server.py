@@ -60,13 +60,13 @@ def serve(
     draining: Callable[[int, float], None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; `ready` is called once clients can connect, `status` every few seconds. `loading`
-    is called before, with the address where everybody is answered that the server starts; `draining` after SIGTERM,
-    with how many replies, if any, are under way and for how long, s, they may be: 0 when that is over.
+    is called before, with the address that answers clients while the server starts; `draining` after SIGTERM, with
+    the number of running replies and their time limit, s: 0 when that is over.
 
-    After SIGTERM nobody is let in any more, replies under way are finished for up to `config.drain_s`, and everybody is
-    told (close code 1001); after SIGINT, which is how whoever sees the server ends it, everybody is told at once. A
-    second signal waits for nothing. Returns the exit status: 0, or after a second signal 128 and its number. Must be
-    called in the main thread. UserError when it cannot begin: everything that `check` says, or the port is taken.
+    After SIGTERM new clients are rejected, running replies get up to `config.drain_s`, and all sessions are closed
+    (code 1001). After SIGINT all sessions are closed at once. A second signal waits for nothing. Returns the exit
+    status: 0, or after a second signal 128 and its number. Must be called in the main thread. UserError when it cannot
+    begin: everything that `check` says, or the port is taken.
     """
     check(config)
     if config.device == "virtual":  # what vLLM finds missing while it loads is modelled

@@ -30,7 +30,7 @@ TONE = (b"\x00\x20" * 40 + b"\x00\xe0" * 40) * 200
 WARM_S = 60
 """[chosen] within which the first request must be answered."""
 END_S = 20
-"""[chosen] in which it ends by itself; then what is left of it is killed."""
+"""[chosen] time in which it ends by itself, s; then the rest of it is killed."""
 
 
 class OmniServer:

@@ -15,7 +15,7 @@ BODY = b"starting\n"
 PATIENCE_S = 1.0
 """With a client that connects and asks nothing: [chosen]; the others wait for it, and so does the end of loading."""
 POLL_S = 0.05
-"""How often it looks whether loading has ended: [chosen]."""
+"""Interval of checks whether loading has ended, s. [chosen]"""
 
 
 @contextlib.contextmanager

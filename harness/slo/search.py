@@ -20,7 +20,7 @@ from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Repeat, Target, Verdic
 from workloads.errors import UserError
 
 SEARCH = "search.json"
-"""The search, beside the results of its points."""
+"""File of the search, with the results of its points."""
 EARLIER_NAMES = ("find.json", "capacity.json")
 """Former names of the file: of `rehearse find`, and of `rehearse live --find`. Such directories are still read."""
 FIRST = 8

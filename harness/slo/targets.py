@@ -41,7 +41,7 @@ _TARGET = re.compile(
     r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
 )
 _IN_SECONDS = ("session_time", "makespan", "steady_begin", "steady_end", "wall_s", "saturation_", "touch_s")
-"""How the names of times begin that tables show in s: lengths of sessions and runs, no latencies."""
+"""First parts of the names of times that tables show in s: lengths of sessions and runs, not latencies."""
 
 
 @dataclass(frozen=True)

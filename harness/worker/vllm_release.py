@@ -1,6 +1,6 @@
 """vLLM's source at a release: fetched once from the package index, and its Python put over the installed binaries.
 
-A replay needs none of vLLM's kernels, so the schedulers of other releases run beside the one that is installed: each
+A replay needs none of vLLM's kernels, so the schedulers of other releases run next to the installed one: each
 point's worker has its release first on its path (`harness.worker.fork_server`).
 """
 

@@ -1,4 +1,4 @@
-"""How servers state the format of their audio, and the samples that it stands for.
+"""Audio formats as servers state them, and the samples of their audio.
 
 Read are 16-bit PCM and G.711 (ITU-T G.711, 11/1988), in base64 or not. Formats are stated as OpenAI's objects and older
 names (pcm16, g711_ulaw), as MIME types (audio/pcm;rate=16000, audio/PCMU of RFC 3551), or by names with a rate

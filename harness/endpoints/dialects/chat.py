@@ -67,7 +67,7 @@ class ChatReply:
     def __init__(self) -> None:
         self.over: str | None = None
         self.done = False
-        """Nothing more is to come, not even usage."""
+        """True where nothing more will come, not even usage."""
         self._said: list[str] = []
         self.produced: int | None = None
         """Tokens that the server has stated so far."""

@@ -30,7 +30,7 @@ _UNDERSTOOD = {
     "sglang_omni": ("sglang_omni",),
     "sglang_duplex": ("sglang_duplex",),
 }
-"""Which dialects a server may understand that greets as one of those."""
+"""Greeting dialect -> the dialects that such a server may understand."""
 _MARKS = {
     "rehearsal": "rehearsal",
     "sglang": "sglang_duplex",

@@ -54,23 +54,23 @@ class Dialect:
     ready_on: ClassVar[str]
     """Type of the event after which the session can begin; empty: as soon as it is connected."""
     reports_played: ClassVar[bool] = False
-    """Whether the server says how much was played of a reply that was cut after it had been sent."""
+    """True where the server reports how much was played of a reply that was cut after it had been sent."""
     turn_detection: ClassVar[str] = "client"
-    """Where the target leaves it open."""
+    """Default, if the target does not name one."""
     hears: ClassVar[bool] = False
-    """Whether its servers find the ends of turns on an open microphone."""
+    """True where its servers detect the ends of turns on an open microphone."""
     speech_stops: ClassVar[bool] = True
-    """Whether a client of it drops a reply when the server reports speech, and not when it reports the cut."""
+    """True where its clients drop a reply when the server reports speech, not when it reports the cut."""
     gates: ClassVar[bool] = False
-    """Whether a client can set how much speech cuts a reply."""
+    """True where a client can set how much speech cuts a reply."""
     answers_hello: ClassVar[bool] = True
-    """Whether the server says that a session begins only when it has taken what the client asked for."""
+    """True where the server reports the begin of a session only after it has applied the client's settings."""
     takes_frames: ClassVar[bool] = False
-    """Whether servers of it may serve interaction sessions."""
+    """True where its servers may serve interaction sessions."""
     binary: ClassVar[bool] = False
-    """Whether its messages are binary ones, and not JSON texts."""
+    """True where its messages are binary, not JSON texts."""
     numbers: ClassVar[bool] = False
-    """Whether a session's pieces of audio are numbered, as they are sent."""
+    """True where a session's pieces of audio are numbered when sent."""
 
     def url(self) -> str:
         return self.target.url

@@ -189,7 +189,7 @@ class _Usage(msgspec.Struct):
     output_token_details: _Split | None = None
 
     def produced(self) -> tuple[int | None, int | None]:
-        """Return the text and audio tokens. Without a split they cannot be told apart."""
+        """Return the text and audio tokens. Without a split the kinds are not known."""
         split = self.output_token_details
         return (split.text_tokens, split.audio_tokens) if split is not None else (None, None)
 

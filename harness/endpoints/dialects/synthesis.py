@@ -136,7 +136,7 @@ class Sound:
 
 
 _CONTAINERS = {b"ID3": "mp3", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3": "webm"}
-"""How a file begins that nobody reads here, and what it is. [config: their specifications]"""
+"""First bytes of unsupported files, and their formats. [config: their specifications]"""
 
 
 def _of_container(data: bytes, format: AudioFormat) -> AudioFormat:

@@ -41,9 +41,9 @@ class Exchange:
         self.request = request
         self.receiver = receiver
         self.sent_s: float | None = None
-        """When the request had been handed over (s); None as long as it waits for a connection."""
+        """Time of the send (s); None as long as it waits for a connection."""
         self.repeated_s: float | None = None
-        """When it was sent again, on another connection."""
+        """Time at which it was sent again, on another connection, s."""
         self.over = False
         self.headers: dict[str, str] = {}
         """Headers of the answer, by names in lower case."""

@@ -1,4 +1,4 @@
-"""How far the clock of another host is ahead of this one's, from questions and answers over the network.
+"""Offset of another host's clock ahead of this one's, from questions and answers over the network.
 
 Both clocks are CLOCK_MONOTONIC, each with an origin of its own, so nobody's time service can step them during a run.
 An answer was given after its question was sent and before it was received; each exchange therefore bounds the offset on

@@ -9,7 +9,7 @@ on each of the others, with `rehearsal-bench[live,locust]`, the token or key in 
 
 and Start on the master's page at port 8089; with `--headless` it starts and ends by itself. All points of the directory
 that are not finished are measured one after the other, and `rehearse report results/mine` shows them. Locust's own page
-has the times to first packet, the complete replies and the failures as they come, and sessions on line as its users.
+has the times to first packet, the complete replies and the failures as they come, and concurrent sessions as its users.
 """
 
 import logging

@@ -48,7 +48,7 @@ class _Shard:
     index: int
     worker: str
     last_message_s: float
-    """When a message of it last came, by this host's clock."""
+    """Time of its last message, by this host's clock."""
     clocks: list[Offset] = field(default_factory=list)
     floor: dict[str, Any] | None = None
     refused: str = ""

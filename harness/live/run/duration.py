@@ -1,4 +1,4 @@
-"""How long a live run has to be until its targets can be decided, known from its users before anybody calls.
+"""The length of a live run that decides its targets, known from its users before the first call.
 
 A target needs a number of turns (`harness.live.verdict.needed`); the users say how many there will be. The numbers
 hold for a server that answers in half the time that its targets allow. A faster one gives more turns.
@@ -22,10 +22,10 @@ SHORTEST_S, LONGEST_S = 30.0, 480.0
 STEP_S = 5.0
 """Lengths are multiples of it. [chosen]"""
 TRIES, MOST_S = 10, 20_000.0
-"""After so many, or beyond such a length, none is long enough. [chosen]"""
+"""Tries, and length in s, after which no length counts as long enough. [chosen]"""
 
 Users = Callable[[float], tuple[Trace, ClientParams]]
-"""The users of one run of so many seconds."""
+"""The users of one run of this length, s."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def expected_phases(trace: Trace, client: ClientParams) -> Phases:
 
 @dataclass(frozen=True)
 class Counts:
-    """Turns that a run will count: all, those without an interruption, and those with one."""
+    """Numbers of turns that a run will count: all, uninterrupted ones, and interrupted ones."""
 
     turns: int
     whole: int

@@ -1,7 +1,7 @@
-"""The load generators of one run: processes that are told one time 0, and what they leave.
+"""The load generators of one run: processes with one time 0, and their output.
 
-They know nothing of each other. This process starts them, polls the target's metrics beside them and waits; that one of
-them ends before its time is written down and stops no other.
+They know nothing of each other. This process starts them, polls the target's metrics and waits. The early end of one
+is logged and stops no other.
 """
 
 import asyncio

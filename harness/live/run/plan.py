@@ -5,7 +5,7 @@ PLAN/shard-I.parquet     the sessions of shard I, as `workloads.transforms.shard
 PLAN/shard-I/            output of that shard, see `harness.live.run.load_generator`
 PLAN/batch/              the plan of the batch at the same time, where there is one
 
-The start of the run is not in it: processes are told once they are ready, as an instant of CLOCK_MONOTONIC.
+The start of the run is not in it: processes get it once they are ready, as an instant of CLOCK_MONOTONIC.
 """
 
 import json

@@ -126,9 +126,9 @@ class RunProgress:
     """Name of the metric in `ttfp`: TTFT where replies are not spoken; latency of frames, from the end of their
     audio."""
     expected: Phases | None = None
-    """How long the run will take, before it."""
+    """Expected phases, before the run."""
     taken: Phases | None = None
-    """How long it took, after it."""
+    """Measured phases, after the run."""
     open_loop: bool = False
     stage: str = "floor"
     """The stage before the first status: floor, then start."""
