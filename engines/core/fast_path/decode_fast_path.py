@@ -18,7 +18,7 @@ from engines.core.stage import reach
 from engines.core.step import SchedulerStep
 from engines.core.vllm_adapter.scheduler_path import Sampled, SchedulerPath, finish_step, rows_of
 from engines.core.vllm_adapter.scheduling import StageScheduler
-from engines.core.vllm_adapter.simple_decode import SimpleDecode, SimpleDecodes
+from engines.core.vllm_adapter.simple_decode import SimpleDecode, SimpleDecodes, StoresOnly
 
 
 def path_of(replica: Replica, fast: bool) -> SchedulerPath:
@@ -90,6 +90,8 @@ class DecodeFastPath(SchedulerPath):
     ) -> Sequence[Produced | BatchTokens]:
         """Give vLLM the tokens of the rows that it scheduled, and note those of the others, in the order of rows."""
         members = self._summed.members
+        if type(scheduled) is StoresOnly:
+            scheduled = None
         asked = scheduled is not None or transfers is not None
         if scheduled is not None:
             self._places = {}  # it may have taken in requests
@@ -152,6 +154,9 @@ class DecodeFastPath(SchedulerPath):
             scheduler.preempt(plan.preempt)
         runnable = self._listed() if summed.decodes else scheduler.in_order(plan)
         simple, full, others = self._divide(runnable, plan)
+        looks = bool(others) or scheduler.would_look(plan)
+        if looks and scheduler.offloads:
+            others, full = others + full, []
         tokens, blocks = self._simple.needs(others)
         bypassing = len(simple) + len(summed.decodes)
         enough = self._simple.groups * (blocks + len(full)) <= scheduler.free_blocks
@@ -160,23 +165,28 @@ class DecodeFastPath(SchedulerPath):
             self.sync_to_vllm([*simple, *summed.decodes])
             scheduled = scheduler.schedule_with(plan)
             return scheduled, rows_of(scheduler, scheduled)
+        scheduled = None
         if blocks:
             others += full  # vLLM gives out blocks in its order, to these among the others
+        elif full and scheduler.offloads:
+            scheduled, decodes = self._simple.store(full)
+            simple |= {decode.row.request_id: decode for decode in decodes}
+            self.decodes |= simple
         else:
             for request in full:
                 decode = self.decodes[request.request_id] = self._simple.through_full_block(request)
                 if plan is not DEFAULT_PLAN or not summed.add(decode):
                     simple[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in simple.items()}
-        scheduled = None
-        if others or scheduler.would_look(plan):
+        if looks:
             rest = [r for r in runnable if (id := r.request_id) not in simple and id not in summed.decodes]
             bypassing = len(simple) + len(summed.decodes)
             scheduled = scheduler.schedule_with(plan, runnable=rest, bypassing=bypassing)
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
-        if scheduled is None and simple and summed.unstreamed is None and not plan.preempt:
+        asked = scheduled is not None and type(scheduled) is not StoresOnly
+        if not asked and simple and summed.unstreamed is None and not plan.preempt:
             self._steady.start([simple[row.request_id] for row in ordered], plan)
         return scheduled, ordered
 
@@ -197,7 +207,9 @@ class DecodeFastPath(SchedulerPath):
                     simple[request_id] = decode
             else:
                 self.sync_to_vllm([request_id])
-                to_vllm = self.scheduler.offloads or self._simple.at_last_token(request)
+                to_vllm = self._simple.at_last_token(request) or (
+                    self.scheduler.offloads and not self._simple.may_store
+                )
                 (others if to_vllm else full).append(request)
         return simple, full, others
 

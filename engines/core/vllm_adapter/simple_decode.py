@@ -8,7 +8,9 @@ For such a row vLLM's scheduler would only count up. This file says which rows a
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
+from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request, RequestStatus
 
@@ -44,6 +46,11 @@ class SimpleDecode:
     summed_from: int = 0
     batched: bool = False
     fills_at: int | None = None
+
+
+class StoresOnly(SchedulerOutput):
+    """In the place of vLLM's output, for a step in which its scheduler was not asked but its offload connector was:
+    what it stores of the step. It lists no rows."""
 
 
 class SimpleDecodes:
@@ -85,6 +92,41 @@ class SimpleDecodes:
             return decode
         scheduler.kv_cache_manager.allocate_slots(request, 1)
         return self._decode(request)
+
+    @property
+    def may_store(self) -> bool:
+        """Whether `store` can be called."""
+        return self._only_caches and self.scheduler.offloads
+
+    def store(self, requests: Sequence[Request]) -> tuple[StoresOnly, list[SimpleDecode]]:
+        """Let the offload connector know of the blocks that the next rows of these decodes fill or need, as vLLM's
+        `schedule` does. There must be room for the rows, and vLLM must have nothing else to look at. Returns what the
+        connector stores, and the decodes from these rows on."""
+        manager, connector = self.scheduler.kv_cache_manager, self.scheduler.connector
+        assert connector is not None
+        decodes, new_blocks = [], []
+        for request in requests:
+            blocks = manager.allocate_slots(request, 1)
+            assert blocks is not None
+            new_blocks.append(blocks.get_block_ids(allow_none=True))
+            decode = self._decode(request)
+            if decode.until == decode.row.context:  # its row fills a block
+                decode.until = decode.lasts = decode.until + 1
+            decodes.append(decode)
+        step, ids = SchedulerOutput.make_empty(), [request.request_id for request in requests]
+        step.num_scheduled_tokens = dict.fromkeys(ids, 1)
+        step.scheduled_cached_reqs = CachedRequestData(
+            req_ids=ids,
+            resumed_req_ids=set(),
+            new_token_ids=[],
+            all_token_ids={},
+            new_block_ids=new_blocks,
+            num_computed_tokens=[decode.row.context for decode in decodes],
+            num_output_tokens=[request.num_output_tokens for request in requests],
+        )
+        stores: Any = StoresOnly.make_empty()
+        stores.kv_connector_metadata = connector.build_connector_meta(step)
+        return stores, decodes
 
     def sync(self, decode: SimpleDecode) -> None:
         """Give vLLM's request the tokens that were sampled."""
