@@ -245,7 +245,11 @@ class Gateway:
 
     def view(self, request: ReplyRequest, now: float) -> SpeechView:
         """Return a request as policies see it: the server's knowledge of its reply and its listener."""
-        session, seen = self.monitor.view(request.session, now), request.seen
+        seen = request.seen
+        if seen is not None and self.monitor.is_current(seen.session, now):
+            seen.due_s = request.due_s
+            return seen
+        session = self.monitor.view(request.session, now)
         if seen is None or seen.session is not session:
             seen = request.seen = SpeechView(
                 request.id,

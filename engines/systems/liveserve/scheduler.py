@@ -27,6 +27,7 @@ from engines.core.stage import ENTRY
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.liveserve_params import OrderParams
 from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2, Batch
+from engines.turns.monitor import Workload
 from engines.turns.reply import SpeechView
 
 DELIVERY_S = 0.05
@@ -147,20 +148,25 @@ class UrgencyPolicy:
     def _candidates(self, view: StageView[SpeechView]) -> list[Candidate] | None:
         """The view's requests by priority; None where somebody's playback is not known."""
         stage, params, now = self.stage, self.params, view.now
-        timeout_s, weights = params.telemetry_timeout_s, self.weights
-        occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+        weights, lead_exposure = self.weights, self.lead_exposure
+        timeout_s, blocks = params.telemetry_timeout_s, view.allocatable_blocks
+        occupied = 1.0 - view.free_blocks / blocks
+        assess, exposure_of, utility_of = urgency.assess, urgency.barge_in_exposure, urgency.utility
+        paced = None
         candidates = []
         for request in view.requests:
-            if not request.session.telemetry_ok(now, timeout_s):
+            session = request.session
+            if not session.telemetry_ok(now, timeout_s):
                 return None
-            rank, buffer, delivered = urgency.assess(stage, request, now, params)
+            rank, buffer, delivered = assess(stage, request, now, params)
             candidate = Candidate(request, rank, buffer, delivered)
             if rank == U2:
-                exposure = candidate.exposure = urgency.barge_in_exposure(buffer, weights.safe_s)
-                held = request.blocks / view.allocatable_blocks
-                candidate.utility = urgency.utility(exposure, held, occupied, weights)
-                if exposure > self.lead_exposure:
-                    candidate.too_far = self._held_back(candidate)
+                exposure = candidate.exposure = exposure_of(buffer, weights.safe_s)
+                candidate.utility = utility_of(exposure, request.blocks / blocks, occupied, weights)
+                if exposure > lead_exposure:
+                    if paced is None:
+                        paced = self._paced(session.workload)
+                    candidate.too_far = paced and self._held_back(candidate)
             candidates.append(candidate)
         candidates.sort(key=priority)
         return candidates
@@ -227,20 +233,17 @@ class UrgencyPolicy:
         return min(times, default=None)
 
     def _held_back(self, candidate: Candidate) -> bool:
-        """Whether the gate holds back a U2 request whose lead exceeds the cap. The talker pauses between chunks: part
-        of one plays to nobody."""
-        pressed = candidate.utility is not None and candidate.utility >= 0
-        if pressed or not self._paced(candidate):
+        """Whether the gate holds back a U2 request whose lead exceeds the cap, where leads are capped. The talker
+        pauses between chunks: part of one plays to nobody."""
+        if candidate.utility is not None and candidate.utility >= 0:
             return False
         progress = candidate.request.progress
         return self.stage != "talker" or progress.frames == progress.frames_sent
 
-    def _paced(self, candidate: Candidate) -> bool:
+    def _paced(self, workload: Workload) -> bool:
         """Whether leads are capped now: where nobody interrupts nothing is discarded."""
         pacing = self.params.pacing
-        return pacing == "always" or (
-            pacing == "interrupted" and candidate.request.session.workload.interrupted_share > CUT_SHORT
-        )
+        return pacing == "always" or (pacing == "interrupted" and workload.interrupted_share > CUT_SHORT)
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
@@ -287,11 +290,13 @@ class UrgencyPolicy:
         deferred: list[Candidate],
         admitted: list[Candidate],
     ) -> None:
-        counters, ages = self.counters, False
+        counters, counts = self.counters, [0, 0, 0, 0]
         for candidate in candidates:
-            counters[CLASS_NAMES[candidate.rank]] += 1
-            ages |= candidate.utility is None
-        if ages:
+            counts[candidate.rank] += 1
+        for name, count in zip(CLASS_NAMES, counts, strict=True):
+            if count:
+                counters[name] += count
+        if counts[U2] and (self.weights.alpha is None or self.weights.beta is None):
             counters["fallback_u2_age"] += 1
         if deferred:
             waiting = sum([c.rank == U1 for c in deferred])
