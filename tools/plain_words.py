@@ -2,9 +2,9 @@
 
     python -m tools.plain_words [FILE ...]
 
-Each finding is one line: file:line, the words, and what to write instead. The exit status is 1 if there is one. Code in
-pages is skipped. In Python, strings with a space are read: help, errors, captions, reasons of claims. Docstrings
-are read where they become help: docstrings of commands, and texts below the fields of parameters.
+Each finding is one line: file:line, the words, and what to write instead. The exit status is 1 if there is one. Pages,
+YAML files and templates are read without their code. In Python, strings with a space are read: help, errors, captions,
+reasons of claims. Docstrings are read where they become help: of commands, and below fields of parameters.
 """
 
 import ast
@@ -80,15 +80,14 @@ def in_program(source: str, *, docstrings: bool = False) -> Iterator[tuple[int, 
 
 
 def files(given: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that were given, or every page and every module of the packages."""
+    """Yield the files that were given, or every page, module, YAML file and template."""
     if given:
         yield from (Path(each).absolute() for each in given)
         return
-    yield from (path for path in sorted(ROOT.glob("*.md")))
-    yield from sorted((ROOT / "docs").rglob("*.md"))
-    yield from sorted((ROOT / "examples").rglob("*.md"))
-    for package in PACKAGES:
-        yield from sorted((ROOT / package).rglob("*.py"))
+    yield from sorted(ROOT.glob("*.md"))
+    for folder in ("docs", "examples", *PACKAGES):
+        kinds = ("*.md", "*.yaml", "*.yml", "*.j2", *(["*.py"] if folder in PACKAGES else []))
+        yield from sorted(path for kind in kinds for path in (ROOT / folder).rglob(kind))
 
 
 def main(given: list[str]) -> int:
