@@ -1,7 +1,6 @@
 """References that are imported when first needed, so that describing a thing does not load what it runs on.
 
-A list of what there is, a mistyped name or a wrong value then costs milliseconds; `load_all` is for those who
-measure.
+A list of names, a mistyped name or a wrong value then costs milliseconds; `load_all` is for measurements.
 """
 
 from pkgutil import resolve_name

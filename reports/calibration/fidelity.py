@@ -113,10 +113,7 @@ def sentences(report: Report) -> list[tuple[str, str]]:
 def quoted(run: Run) -> list[dict[str, Any]]:
     """Return facts for the report of `run`: results for its real device, or for the device of the profile it replayed
     with. They are stored with the results, in fidelity/DEVICE/ or (a nightly run's) fidelity/; without them there is
-    no fact.
-
-    They lie beside the results, in fidelity/DEVICE/ or (a night's) fidelity/; none there, no fact.
-    """
+    no fact."""
     facts = []
     for device, machine in _devices(run):
         for folder in (run.folder.parent / FOLDER / device, run.folder.parent / FOLDER):

@@ -1,12 +1,10 @@
 """Cards: named experiments that come with their figures, one module each.
 
-A *bench* card declares `EXPERIMENT`, whose name and title are the card's, `QUICK`, the settings of `--quick`,
-and perhaps `REAL`, the settings of real devices: models that such a machine can hold, and a workload that does
-not take hours on the wall clock. It is shown by the report that every experiment has. `reports/cards/bench.py` is
-the default one.
+A *bench* card declares `EXPERIMENT`, whose name and title are the card's, `QUICK`, the settings of `--quick`, and
+perhaps `REAL`, the settings of real devices: models that such a machine can hold, and a workload that does not take
+hours on the wall clock. Its report is the one of every experiment. `reports/cards/bench.py` is the default one.
 
-A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure or table. It declares, in this
-order:
+A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure or table. It declares, in this order:
 
     TITLE         one line for people, as plain text: it is read without importing the card
     EXPERIMENTS   panel -> Experiment; a point that several panels or cards have is measured once
@@ -20,15 +18,15 @@ order:
                   and says so
     GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
 
-Its header is one line: the names of `reports.papers.prelude`, or those of its group's `common`, which has them too.
-A bench card among papers does without: it is imported to be listed.
+Its header is one line: the names of `reports.papers.prelude`, or those of its group's `common`, which has them too. A
+bench card among papers does without: it is imported to be listed.
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
-whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds its
-claims against that instead of a paper.
+whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds
+its claims against that instead of a paper.
 
-Which figure cards there are is read from their text (`index`): to import them takes longer than to list them may.
+The list of figure cards is read from their text (`index`), because importing them takes too long for a list.
 """
 
 from __future__ import annotations

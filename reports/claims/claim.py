@@ -242,7 +242,7 @@ def assess(claim: Claim, card: str, panels: Panels, needs: str = "") -> Assessed
 
 
 def judge(claim: Claim, card: str, values: Mapping[Any, float | None], needs: str = "") -> Assessed:
-    """A claim by what was measured of it: by seed, of a tally by run."""
+    """Return a claim judged by its measured values: by seed, for a tally by run."""
     spread = summed_up(claim, values)
     return Assessed(claim, card, values, spread, _verdict(claim, spread), needs)
 

@@ -1,6 +1,6 @@
 """Numbers of a card's claims: values of its points, seed by seed, and combinations of them.
 
-ratio("audio_ttfp_p90", of("c = 8", "liveserve"), to=of("c = 8", "vllm_omni"))
+    ratio("audio_ttfp_p90", of("c = 8", "liveserve"), to=of("c = 8", "vllm_omni"))
 
 A *measure* gives a number for each seed of a card's runs; a *tally* says for each run whether it has something.
 """

@@ -1,4 +1,4 @@
-"""How a card writes its claims down: what the paper says, its number, how ours is measured, and why it differs.
+"""Forms of a card's claims: the paper's sentence, its number, our measure, and the reason for a difference.
 
     "fig4-ahead": claim(
         "every stage is complete long before playback",
@@ -7,9 +7,9 @@
         "here at {percent:.0f} % of the time of playback",
     )
 
-The number's kind says how it is written and what "no effect" is: `times` for a ratio, `moves` for a share or a change
-relative to another, `runs` for a count of runs, `level` for what has none unless it is given. In the sentence that
-says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
+The number's kind sets its format and "no effect": `times` for a ratio, `moves` for a share or a relative change,
+`runs` for a count of runs, `level` for a number without "no effect" unless one is given. In the reason, `{ours}`
+stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,8 @@
 """The command `rehearse`.
 
-It stands in `reports` and not in `harness`, because imports go one way (reports -> harness -> engines ->
-workloads) and the command line needs the cards and the report. Each command imports what it needs when it
-runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its workers.
+It is part of `reports` and not of `harness`, because imports go one way (reports -> harness -> engines -> workloads)
+and the command line needs the cards and the report. Each command imports what it needs when it runs, so that `--help`
+answers at once; only a run loads vLLM, in its workers.
 """
 
 import logging

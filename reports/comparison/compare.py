@@ -90,11 +90,7 @@ class Compared:
     def beyond_spread(self) -> bool:
         """Return whether B is worse on every common seed: the spread of the differences excludes 0. The comparison is
         seed by seed, because seeds are different traces, and a metric may differ more between traces than by any
-        regression.
-
-        Seed by seed, because seeds are different traces, and between traces a metric may differ by more than any
-        regression.
-        """
+        regression."""
         if self.difference.low is None or self.difference.high is None:
             return False
         if definition(self.column.metric).better == "lower":
@@ -287,10 +283,7 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the differing parameters other than the axes, the release of vLLM, and the source of step times. A
-    parameter on one side only belongs to another version and is ignored.
-
-    A parameter that only one side knows is of another version and says nothing.
-    """
+    parameter on one side only belongs to another version and is ignored."""
     known = a.points[0].params.keys() & b.points[0].params.keys()
     pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(known - set(axes))}
     if "live" not in (a.device, b.device):

@@ -1,9 +1,9 @@
-"""A gate: named metrics that may get worse by so much and no more, judged over the seeds that both sides measured.
+"""A gate: limits for named metrics, judged over the seeds that both sides measured.
 
 A metric fails when it is worse by more than its limit in the median *and* worse beyond chance: an exact one-sided
-permutation test of the differences, seed by seed, in which each sign could as well be the other (`P_VALUE`). Fewer
-than `LEAST_SEEDS` seeds could never show that: a metric that fewer have on both sides is not judged, which is not to
-hold. It also fails when it is gone on a seed, or when more points failed.
+permutation test of the differences, seed by seed, in which both signs are equally likely (`P_VALUE`). Fewer than
+`LEAST_SEEDS` seeds could never show that: a metric with fewer on both sides is not judged, which does not count as
+held. It also fails when it is missing on a seed, or when more points failed.
 """
 
 import re
@@ -168,10 +168,7 @@ def _judged(cell: Cell, compared: Compared, limit: Limit) -> Judged:
 
 def chance(differences: np.ndarray) -> float:
     """Return the share of sign flips of these differences whose sum is at least as large. Exact up to 13 seeds; 9,999
-    draws from a fixed seed beyond.
-
-    Exact up to 13 seeds, 9,999 draws from a fixed seed beyond.
-    """
+    draws from a fixed seed beyond."""
     from scipy.stats import permutation_test
 
     found = permutation_test(

@@ -1,7 +1,8 @@
 """One nightly run: its measurements, the earlier night that they are compared with, and the stored verdict.
 
-DIR/DATE/bench/ results of the bench, as of any run DIR/DATE/fidelity/ what `rehearse fidelity` wrote
-DIR/DATE/verdict.json {date, device, revision, passed, parts: {name: {verdict, why}}}
+DIR/DATE/bench/          results of the bench, as of any run
+DIR/DATE/fidelity/       what `rehearse fidelity` wrote
+DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict, why}}}
 """
 
 import json

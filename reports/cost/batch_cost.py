@@ -73,7 +73,8 @@ def beside(points: Sequence[Finished], axes: Sequence[str]) -> list[Beside]:
 def text_rows(
     points: Sequence[Finished], axes: Sequence[str]
 ) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Headings, each with its unit, and the rows: cell, documents, users' metrics with their ratio, what was got."""
+    """Return the headings, each with its unit, and the rows: cell, documents, users' metrics with their ratio, batch
+    throughput."""
     users = user_columns(points)
     headings = [(axis, "") for axis in axes if axis != BATCH] + [(BATCH, "in flight")]
     for column in users:

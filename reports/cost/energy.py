@@ -1,9 +1,9 @@
 """Energy of GPUs, J: at the measured power of kernels if there is any, else an upper bound from the data sheets.
 
-Measured power is of a busy GPU: a step of one of its stages is under way, the host's share included. A step that
+Measured power is that of a busy GPU: a step of one of its stages runs, the host's share included. A step that
 computes prompts draws the mean of the power of attention and experts over many tokens, one that only decodes the mean
-over few. Nobody measured the power of an idle GPU, so it is left out, and the data sheet's limit for all the time is
-told with it.
+over few. The power of an idle GPU was not measured, so it is left out, and the data sheet's limit for all the time is
+reported with it.
 """
 
 from collections.abc import Iterable, Mapping

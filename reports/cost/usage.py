@@ -1,13 +1,14 @@
 """The cost of a load: GPU-seconds for a turn, a minute of conversation, a million tokens; goodput, energy and money.
 
-Everything is over the steady window of a point: from when all its users are connected, to when no user is left to
-replace one who goes. Ramp and drain would make a short run dear, as their share depends on the length of the run.
+Everything is over the steady window of a point: from the time when all its users are connected, to the time when no
+user is left to replace one who leaves. Ramp and drain would make a short run dear, as their share depends on the
+length of the run.
 
 A minute of conversation is a minute that one session is connected, no matter who speaks. A deployment's GPUs are its
 own all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients.
-Turns are those that ended, or were cut short by their user, and whose user's part ended in the window. Goodput is the
-rate, turns a second, of turns that ended, or were cut short by their user, and met by themselves every target that a
-single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
+Turns count if they ended or were interrupted, and their user's part ended in the window. Goodput is the rate of such
+turns, 1/s, that met every target of single turns: a latency, and for `continuity` playing without a pause above 100
+ms.
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 
 
 def wasted_tokens(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    """Draw the share of generated tokens that nobody heard over the interruptions (LiveServe, Fig. 16 left)."""
+    """Draw the share of generated tokens that were never heard, over the interruptions (LiveServe, Fig. 16 left)."""
     title = "Wasted tokens: generated and never heard, as users interrupt more often"
     if len(run.interruptions) < 2:
         return LeftOut("wasted_tokens", title, "it needs two probabilities p of an interruption or more")

@@ -164,10 +164,7 @@ def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 def _summed(times_s: np.ndarray, flags: np.ndarray) -> tuple[pd.Series, pd.Series]:
     """Return the number of set flags and of all flags in each bucket, by the middle of non-empty buckets. A last
-    bucket shorter than half is merged into the one before, as in `harness.metrics.wall`.
-
-    A last one that is less than half over is part of the one before, as in `harness.metrics.wall`.
-    """
+    bucket shorter than half is merged into the one before, as in `harness.metrics.wall`."""
     buckets = times_s // BUCKET_S
     last = buckets.max(initial=0)
     if times_s.max(initial=0) - BUCKET_S * last < BUCKET_S / 2:

@@ -1,6 +1,6 @@
 """Lead of generation over playback in one long reply that every engine served.
 
-The same picture as LiveServe's Fig. 15 right. What is generated far ahead of playback is lost when the user
+The same picture as LiveServe's Fig. 15 right. Speech generated far ahead of playback is lost when the user
 interrupts.
 """
 

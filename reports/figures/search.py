@@ -1,4 +1,4 @@
-"""A search: what was measured at each value, the targets, and the largest value that meets them."""
+"""A search: the values tried, the targets, and the largest value that meets them."""
 
 from __future__ import annotations
 

@@ -34,10 +34,7 @@ class TurnLog:
 
     def playback(self) -> list[tuple[float, float]]:
         """Playback of the reply: (begin, end) of each stretch without a pause. The last one ends with the audio or
-        the barge-in.
-
-        The last stretch ends with the audio, or with the barge-in.
-        """
+        the barge-in."""
         player = Playback()
         stretches: list[tuple[float, float]] = []
         for t, audio_s in zip(self.times("audio").tolist(), self.values("audio").tolist(), strict=True):

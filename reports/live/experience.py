@@ -1,13 +1,13 @@
 """A voice report under the headings of ITU-T P.804 (10/2017): listening, speaking, and interacting.
 
-P.804 has people rate each of these phases of a conversation apart. What is measured here is laid out by the phase that
-it would be noticed in; nobody rated anything, and nothing is put into one number.
+P.804 has people rate each of these phases of a conversation apart. The measurements are grouped by the phase in which
+a caller would notice them; they are not ratings, and there is no overall score.
 
-Waiting is held against what people and telephone networks are held to. People answer each other after 0.2 s in the
+Waiting is compared with people and with the limits of telephone networks. People answer each other after 0.2 s in the
 median (Stivers et al., PNAS 106, 2009). A delay T each way adds 2 T to every pause that a caller hears. So a gap g is
-heard as somebody who answers after 0.2 s over a line with a one-way delay of (g - 0.2 s) / 2: one mapping, by which
-ITU-T G.114 (05/2003) can be read. G.114 holds that most uses are not affected by up to 150 ms, and that networks should
-not be planned for more than 400 ms.
+heard as a person who answers after 0.2 s over a line with a one-way delay of (g - 0.2 s) / 2: one mapping, by which
+ITU-T G.114 (05/2003) can be read. G.114 holds that most uses are not affected by up to 150 ms, and that networks
+should not be planned for more than 400 ms.
 """
 
 from collections.abc import Sequence

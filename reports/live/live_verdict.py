@@ -1,9 +1,9 @@
 """The verdict on a live run: PASS, FAIL or INCONCLUSIVE for each load and target, and one sentence for all.
 
-All loads together PASS when each one does, FAIL when one does, and are INCONCLUSIVE otherwise: whoever names a load
-asks whether the server can handle it. A search asks for a number instead: it passes when it found one.
+All loads together PASS when each one does, FAIL when one does, and are INCONCLUSIVE otherwise: a user who names a
+load asks whether the server can handle it. A search asks for a number instead: it passes when it found one.
 
-What was asked is kept beside the points, DIR/verdict.json, with what came out; a report judges the records again.
+The targets and the verdict are stored in DIR/verdict.json; a report judges the records again.
 """
 
 from __future__ import annotations

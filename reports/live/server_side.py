@@ -1,9 +1,9 @@
-"""A server's own latencies beside the client's, of the same requests, as a table: TTFT, and the time between tokens, of
-each token and of each reply on average.
+"""A server's own latencies and the client's for the same requests, as a table: TTFT, and the time between tokens, per
+token and as a mean per reply.
 
-A server counts from when it has read and tokenised a request; the client from its send, as its lateness is nobody's
-but its own. What is above the server's number is the HTTP server, the socket and the client. Of turns that are spoken
-there is no TTFT to compare: vLLM counts one from each piece of audio, a user from the end of all.
+A server counts from when it has read and tokenised a request; the client from its send, because its send delay is its
+own. The difference is the HTTP server, the socket and the client. Spoken turns have no TTFT to compare: vLLM counts
+one from each piece of audio, a user from the end of all.
 """
 
 from dataclasses import dataclass

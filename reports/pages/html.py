@@ -1,7 +1,7 @@
 """report.html: one self-contained file with the run, its results and their basis.
 
-The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures also lie
-beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures are also
+files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 """
 
 import itertools

@@ -1,4 +1,5 @@
-"""index.html of a folder of results directories: what was run, when, with which verdict, and a link to its report."""
+"""index.html of a folder of results directories: name, settings, time and verdict of each run, and a link to its
+report."""
 
 from __future__ import annotations
 

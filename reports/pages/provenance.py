@@ -67,7 +67,7 @@ PUT_IN = ("gpu", "model", "model_facts")
 
 
 def deployments(run: Run) -> list[tuple[Any, ...]]:
-    """The deployments of the engines, each with what was `PUT_IN`; none where the server is not ours."""
+    """Return the deployments of the engines, each with the values of `PUT_IN`; none if the server is not ours."""
     found: list[tuple[Any, ...]] = []
     for params in (point.params for point in run.points if point.params.get("deployment") is not None):
         each = (str(params["deployment"]), *(params.get(name) for name in PUT_IN))

@@ -260,10 +260,7 @@ def ours(
     entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]
 ) -> dict[Variant, float | None]:
     """Return our median over seeds for each variant; None if the run has no such point. `read_off`: numbers from
-    pictures: name -> variant -> value.
-
-    `read_off` holds the numbers that pictures found: name -> variant -> value.
-    """
+    pictures: name -> variant -> value."""
     if entry.quantity in read_off:
         return {variant: read_off[entry.quantity].get(variant) for variant in run.variants}
     return {variant: _median(entry, run, variant) for variant in run.variants}

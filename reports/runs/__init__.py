@@ -1,1 +1,1 @@
-"""A run as its reader sees it: what was measured, where, and what answers its question."""
+"""A run for readers: its points, where they ran, and its answer."""

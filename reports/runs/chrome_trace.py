@@ -1,9 +1,9 @@
 """A record's timeline in the Trace Event Format, the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 A process for each group of GPUs that step together, a thread for each stage's replica there, its steps as slices, and
-counters of its queues and its KV pool. Requests are asynchronous slices: at each stage with the phases queued, prefill
-and decode, and of the user speaking, waiting, reading and listening. Written as it is read, a piece of the record at a
-time; in memory is only what is under way.
+counters of its queues and its KV pool. Requests are asynchronous slices: at each stage with the phases queued,
+prefill and decode, and of the user speaking, waiting, reading and listening. The file is written while the record is
+read, piece by piece; only open slices are in memory.
 """
 
 import json

@@ -267,10 +267,7 @@ def columns(spoken: bool) -> list[Column]:
 
 def column_for(quantity: str, shown: Sequence[Column]) -> Column:
     """Return the column of any metric: its own, another statistic's, or one by its unit. A name that is not a metric
-    is a time in s that a picture read off.
-
-    What is no metric is a time in s that a picture read off.
-    """
+    is a time in s, read off a picture."""
     family, _, statistic = quantity.rpartition("_")
     for column in shown:
         if column.metric == quantity:
@@ -378,11 +375,7 @@ def too_few(metric: str, n: int) -> bool:
 
 def families(vocabulary: Mapping[str, Definition]) -> list[tuple[list[str], Definition]]:
     """Group metrics that differ only in their statistic: P50, P90 and mean of the same quantity. Returns the names of
-    each family, in the order of the vocabulary, with one definition for all its statistics.
-
-    Returns the names of each family, in the order of the vocabulary, with one definition that has all their
-    statistics.
-    """
+    each family, in the order of the vocabulary, with one definition for all its statistics."""
     found: dict[tuple[str, Definition], dict[str, str]] = {}
     for name, each in vocabulary.items():
         said = _STATISTIC.match(each.definition)

@@ -53,10 +53,7 @@ def read_rttm(path: Path) -> dict[str, list[Speaker]]:
 
 def read_textgrid(path: Path) -> list[Speaker]:
     """Read the interval tiers of a TextGrid, long or short, in UTF-8 or UTF-16: each is a speaker, on the channel of
-    its place. UserError if the file is not a TextGrid or has no tier of intervals.
-
-    UserError where it is no TextGrid or has no tier of intervals.
-    """
+    its place. UserError if the file is not a TextGrid or has no tier of intervals."""
     data = existing_file(path).read_bytes()
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="replace")
     values = [a.replace('""', '"') if b == c == "" else b or float(c) for a, b, c in _VALUE.findall(text)]

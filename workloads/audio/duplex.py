@@ -1,9 +1,8 @@
 """Full-duplex streams: the continuous sound of a user's microphone, computed when it is read.
 
 A stream is a schedule of parts (a piece of a clip, or silence), so 128 streams of any length are built at once and
-hold no sound. A frame's content key is a function of what is heard in it: sessions that hear the same get the same
-token ids and share a prefix cache, others do not (identical synthetic chunks would share everything, random ids
-nothing).
+hold no sound. A frame's content key is a function of its sound: sessions with the same sound get the same token ids
+and share a prefix cache, others do not (identical synthetic chunks would share everything, random ids nothing).
 """
 
 import hashlib
@@ -70,10 +69,7 @@ class Stream:
 
     def content_key(self, frame: int, frame_s: float) -> int:
         """Return 53 bits for the sound of frame number `frame` of `frame_s` s: equal pieces of clips, equal key. 53
-        bits are exact in a trace's column `content`.
-
-        So many are exact in a trace's column `content`.
-        """
+        bits are exact in a trace's column `content`."""
         samples = round(frame_s * self.rate)
         return self._key(frame * samples, samples)
 

@@ -1,7 +1,7 @@
 """The sound of a turn with its hesitation, and of events outside turns: a function of the trace, to the sample.
 
-Levels are those of the speech: its RMS, as `Phrases` have no silences. Whoever is heard beside the turns stands in
-the same room and at the same telephone; the noise that is asked for with `snr_db` lies under the turns.
+Levels are those of the speech: its RMS, as `Phrases` have no silences. Other speakers are in the same room and at the
+same telephone; the noise of `snr_db` is added to the turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,10 +48,7 @@ def beside(
     turn: Turn, own: Spoken, known: Sequence[Spoken], params: Mapping[str, Any], seed: int, rate: int
 ) -> np.ndarray:
     """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `own`: the clip
-    of the turn; `known`: all clips. Another speaker says another clip, if there is one.
-
-    `own`: what the turn says; `known`: all that anybody may say. Somebody else says what another clip holds, if any.
-    """
+    of the turn; `known`: all clips. Another speaker says another clip, if there is one."""
     assert turn.microphone.event is not None and turn.microphone.event_s is not None, "the turn has an event"
     rng = stream(seed, f"event {turn.session} {turn.turn}")
     samples = round(turn.microphone.event_s * rate)

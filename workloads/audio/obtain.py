@@ -1,7 +1,7 @@
-"""Recorded speech for a machine that has none: from a folder, from LibriSpeech, or from two Debian packages.
+"""Recorded speech for a machine without any: from a folder, from LibriSpeech, or from two Debian packages.
 
 All leave a folder of usable recordings for workload `speech`, with manifest.json: source, licence, length and
-checksum of each. What is there already is not fetched again.
+checksum of each. Existing files are not fetched again.
 """
 
 import json

@@ -59,7 +59,8 @@ class Phrases:
 
 
 def spoken_phrases(recording: Recording) -> list[Phrases]:
-    """The turns in a recording, as `utterances` finds them, each without its silences; BadRecording without speech.
+    """Return the turns in a recording, as `utterances` finds them, each without its silences; BadRecording without
+    speech.
 
     Begins and ends are those of the detector drawn in to where the sound is near its loudest (`vad`, energy), as the
     detector is 80 ms late at ends: an end of speech is known to 10 ms.

@@ -1,6 +1,6 @@
 """Spoken questions: a folder of recordings with questions.jsonl, which lists the required keywords of each answer.
 
-One object a line: `file`, the recording's name below the folder; `keywords`, of which an answer states at least one;
+One object a line: `file`, the recording's name below the folder; `keywords`: an answer states at least one of them;
 `kind`: `question` (default), `fresh` (asked late in a call, for the first time) or `recall` (asks for the session's
 first question, whose keywords are then its own).
 """

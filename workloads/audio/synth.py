@@ -1,7 +1,8 @@
-"""Synthetic speech, for machines without recordings: vowels from formant filters, nobody's voice and no words.
+"""Synthetic speech, for machines without recordings: vowels from formant filters, without words and not the voice of
+a person.
 
-It has the rhythm and the spectrum that detectors of speech look for, so it loads a server as speech does; what a
-recogniser makes of it means nothing. Everything made with it says "synthetic speech".
+It has the rhythm and the spectrum that detectors of speech look for, so it loads a server as speech does; the output
+of a speech recogniser for it is meaningless. Everything made with it says "synthetic speech".
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """Voice activity in a waveform: two detectors, and the energy bound that they are tested against.
 
-webrtcvad is the light default; silero is the reference and needs the extra `silero`, of which only the ONNX file is
-used: torch is not imported. On 36 recordings from four sources, first onsets lie within 100 ms of the energy bound in
-94 % (webrtc) and 89 % (silero, which answers every 32 ms); for any bound from 20 to 35 dB webrtc stays at 91 % or
-more.
+webrtcvad is the light default; silero is the reference and needs the extra `silero`; only its ONNX file is used, and
+torch is not imported. On 36 recordings from four sources, first onsets lie within 100 ms of the energy bound in 94 %
+(webrtc) and 89 % (silero, which answers every 32 ms); for any bound from 20 to 35 dB webrtc stays at 91 % or more.
 """
 
 from dataclasses import dataclass

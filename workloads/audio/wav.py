@@ -1,7 +1,7 @@
 """Location of the samples of a WAV, also if its header has a wrong length.
 
-Who writes into a pipe cannot go back to the header: sizes stay 0 or the largest number that the program knows, or
-they are those of the first buffer. What is there counts, and chunks after the samples are no samples.
+A program that writes into a pipe cannot go back to the header: sizes stay 0, the largest number, or those of the
+first buffer. The actual bytes count, and chunks after the samples are not samples.
 """
 
 from typing import NamedTuple

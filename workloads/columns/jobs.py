@@ -1,6 +1,6 @@
-"""Jobs of agents: sessions whose turns wait for one another, and what of their prompts is shared.
+"""Jobs of agents: sessions whose turns wait for one another, and the shared parts of their prompts.
 
-A job is a main agent and those that it calls, each of which is a session with a context of its own. Sessions of a job
+A job is a main agent and the agents that it calls; each is a session with a context of its own. Sessions of a job
 stand together, with numbers that follow each other, the main one first: the first turns of the others wait.
 """
 

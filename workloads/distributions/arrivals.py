@@ -75,10 +75,9 @@ def follow(unit: np.ndarray, time_s: ArrayLike, rate: ArrayLike) -> np.ndarray:
 
 
 def ramp(unit: np.ndarray, start: float, end: float, duration_s: float, steps: int) -> np.ndarray:
-    """`follow` a rate from `start` to `end` per second: linear, or in so many equal steps where `steps` > 0.
+    """`follow` a rate from `start` to `end` per second: linear, or in `steps` equal steps if `steps` > 0.
 
-    With steps the first level is `start`, the last `end`, and each lasts duration_s / steps; `end` then
-    stays.
+    With steps the first level is `start`, the last `end`, and each lasts duration_s / steps; `end` then stays.
     """
     if not steps:
         return follow(unit, [0.0, duration_s], [start, end])

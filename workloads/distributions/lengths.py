@@ -1,6 +1,6 @@
 """Lengths of prompts and replies in text tokens: laws fitted to published statistics, or tables.
 
-A law is anything with `sample`, `adjusted` and a text that tells its parameters and source.
+A law is anything with `sample`, `adjusted` and a text with its parameters and source.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class LengthModel:
 
     @classmethod
     def through(cls, mean: float, p99: float, high: int, source: str) -> LengthModel:
-        """The lognormal of this mean and 99th percentile, clipped to [1, high].
+        """Return the lognormal of this mean and 99th percentile, clipped to [1, high].
 
-        p99 = exp(mu + z sigma) and mean = exp(mu + sigma^2 / 2) leave sigma^2 - 2 z sigma + 2 ln(p99 / mean)
-        = 0, of which the smaller root is meant. ValueError when p99 is more than 15 times the mean.
+        p99 = exp(mu + z sigma) and mean = exp(mu + sigma^2 / 2) leave sigma^2 - 2 z sigma + 2 ln(p99 / mean) = 0; the
+        smaller root is used. ValueError when p99 is more than 15 times the mean.
         """
         z = NormalDist().inv_cdf(0.99)
         square = z**2 - 2 * np.log(p99 / mean)

@@ -59,10 +59,10 @@ def lognormal(rng: np.random.Generator, mean: float, cv: float, n: int) -> np.nd
 def barge_ins(rng: np.random.Generator, p: float, n: int, durations: Durations) -> np.ndarray:
     """Return the times of interruptions, in s after the first audio of the reply, shape (n,); NaN: none.
 
-    Whatever p is, each turn draws u ~ U(0, 1) and a cut X from `durations`, the distribution of the workload's reply
-    lengths; the turn barges in iff u < p. So traces of different p share all else, and those who interrupt at a small
-    p also do at a larger one, at the same point (common random numbers). X is independent of the turn's own reply: a
-    cut beyond its end is a barge-in that comes too late (LiveServe, evaluation set-up).
+    For any p, each turn draws u ~ U(0, 1) and a cut X from `durations`, the distribution of the workload's reply
+    lengths; the turn barges in iff u < p. So traces of different p share everything else, and users who interrupt at
+    a small p also interrupt at a larger one, at the same point (common random numbers). X is independent of the
+    turn's own reply: a cut beyond its end is a barge-in that comes too late (LiveServe, evaluation set-up).
     """
     u = rng.random(n)
     cuts = durations(rng, n)

@@ -1,6 +1,6 @@
 """Public tasks for GUI agents on a phone: instructions and the number of steps that a person needs.
 
-AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and beside them `ground_truth_length.json`,
+AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and next to them `ground_truth_length.json`,
 which maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.
 """
 

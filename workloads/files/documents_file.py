@@ -51,11 +51,11 @@ def _characters(value: list[list[str]]) -> int:
 
 
 def read_longbench(path: Path, notes: list[str], skip_bad: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """(document with question, answer) lengths in Chinese characters, float64, in the order of the file.
+    """Return (document with question, answer) lengths in Chinese characters, float64, in the order of the file.
 
-    A row has a `context`, an `input` that is asked of it (empty where a summary is wanted), and `answers`, any of which
-    is right: the first is taken. A character of another script counts as the part of a Chinese one that has as many
-    tokens. UserError names file, line and field of bad input.
+    A row has a `context`, an `input` that is asked of it (empty where a summary is wanted), and `answers`, any of
+    which is right: the first is taken. A character of another script counts as the part of a Chinese one that has as
+    many tokens. UserError names file, line and field of bad input.
     """
     file = JsonFile(path, None, skip_bad)
     contexts = file.values(file.require(["context"]), str, "a text")

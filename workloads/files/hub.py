@@ -100,10 +100,10 @@ def _on_hub(address: str) -> Dataset:
 
 
 def fetch(wanted: Dataset, folder: Path, rows: int | None = None) -> list[Path]:
-    """Download what is not in `folder` yet and check everything; the paths of the files.
+    """Download the files missing in `folder`, check all, and return their paths.
 
-    rows: of a set that is streamed take so many. UserError when a file cannot be had or is not the one that is pinned.
-    What has come of a broken download stays beside it as NAME.part, and the next call goes on from there.
+    rows: of a set that is streamed take so many. UserError when a file cannot be had or is not the one that is
+    pinned. The part of an interrupted download stays as NAME.part, and the next call continues it.
     """
     streamed = wanted.rows
     if rows is not None and streamed is None:

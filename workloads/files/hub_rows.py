@@ -1,8 +1,8 @@
 """The first rows of a data set on a hub, streamed by `datasets` from a pinned commit and kept as JSON lines.
 
-Only what is taken travels, so a set of any size gives its first thousand rows in moments. Beside the rows stands a file
-that says where they came from, with their checksum: while it agrees, nothing is asked of the network, and a folder that
-was filled elsewhere serves a machine without one. No code of the set's repository runs. Needs the extra `data`.
+Only what is taken travels, so a set of any size gives its first thousand rows in moments. A file next to the rows has
+their source and checksum: while it agrees, the network is not used, and a folder filled elsewhere serves a machine
+without a network. No code of the set's repository runs. Needs the extra `data`.
 """
 
 import hashlib

@@ -39,7 +39,7 @@ def read_document(path: str | Path) -> Any:
 
 
 class JsonFile(RowFile):
-    """Objects of a JSON-lines file, one a line, or of a JSON list, of which `flatten` may open the entries."""
+    """Objects of a JSON-lines file, one a line, or of a JSON list; `flatten` may open its entries."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """ServeGen's clients: Alibaba's measurements of users of its service, one pair of files a client.
 
-chunk-N-trace.csv     no header: start of the window in s, rate per s, CV of the gaps, Gamma | Weibull,
+    chunk-N-trace.csv     no header: start of the window in s, rate per s, CV of the gaps, Gamma | Weibull,
     shape,
                           scale; an idle window has rate 0 and no law
     chunk-N-dataset.json  {start in s: {"input_tokens": "{39: 0.00036, ...}", "output_tokens": ...}}, the

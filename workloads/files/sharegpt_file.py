@@ -1,6 +1,6 @@
 """Lengths of the exchanges in a file of conversations: ShareGPT's layouts and layouts derived from it.
 
-V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
+    V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
     chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
     shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
     custom      JSON lines of {"prompt", "output_tokens"}, as vLLM's benchmark takes them: an exchange each

@@ -3,8 +3,8 @@
     {"schema_version": 1, "generator": "voice", "params": {...}, "seed": 0, ..., "hash": "..."}
     {"session": 0, "turn": 0, "arrival_s": 0.41, "modality": "audio", "input_tokens": 39, ...}
 
-Whoever edits a turn removes `hash` from the header: a file that has one must match it, so that a truncated
-file is noticed. Columns that may be None may be left out. Times are kept to whole microseconds.
+If you edit a turn, remove `hash` from the header: a file that has one must match it, so that a truncated file is
+noticed. Columns that may be None may be left out. Times are kept to whole microseconds.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""Interaction sessions: workload `metronome`, calls in which the user's audio never stops and every frame is answered.
+"""Interaction sessions: workload `metronome`, calls in which the user's audio never stops and every frame is
+answered.
 
 A frame is a turn of its session: one row of the trace per frame period. Frames are open loop: each begins when it is
-due, whatever became of the one before.
+due, regardless of the previous one.
 """
 
 from __future__ import annotations

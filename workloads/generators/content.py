@@ -1,8 +1,8 @@
 """The sound of each turn of a trace, for a live client.
 
-A trace says how long each turn's speech is; its header's notes say which utterances there are. Each session goes
-through them in their order, from a place of its own, so it repeats none before it has said all. Of calls without
-pause the workload says what is heard in each frame.
+A trace has the length of each turn's speech; its header's notes list the utterances. Each session goes through them
+in order, from a place of its own, so it says all before it repeats one. For calls without pause the workload defines
+the sound of each frame.
 """
 
 import json

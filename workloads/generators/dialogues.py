@@ -46,10 +46,10 @@ def sum_before(values: np.ndarray, turn: np.ndarray) -> np.ndarray:
 def cut_history(
     new: np.ndarray, replies: np.ndarray, turn: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(input, history) tokens of turns when a client sends no more than `most` tokens of earlier conversation.
+    """Return (input, history) tokens of turns when a client sends at most `most` tokens of earlier conversation.
 
-    As long as all that was said fits, it is the history. When it does not, the client drops the older half: the
-    prompt has another beginning from then on, so what it keeps is sent as new and the history is 0.
+    While the whole conversation fits, it is the history. Then the client drops the older half: the prompt has another
+    beginning, so the kept half is sent as new and the history is 0.
     """
     inputs, history = new.copy(), np.zeros_like(new)
     for index in range(1, int(turn.max()) + 1):

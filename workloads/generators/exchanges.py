@@ -97,7 +97,7 @@ class ExchangeParams(ReplyParams):
 def exchange_columns(
     params: ExchangeParams, streams: Streams, session: np.ndarray, content: Content
 ) -> dict[str, Any]:
-    """Columns of a trace from what is said, one value per turn; only the times are missing.
+    """Return the columns of a trace from its exchanges, one value per turn; only the times are missing.
 
     session: index 0.. of the session of each turn. User and model of a session speak at their own rates.
     """

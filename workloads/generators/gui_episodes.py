@@ -1,8 +1,8 @@
 """GUI agents that finish tasks on a phone: workload `gui_episodes`.
 
-An episode is a loop that the agent closes: a screenshot and the instruction go in, the reply is a thought and an
-action, the phone carries it out, and only then is there a next screenshot to show. So a slow reply puts off all that
-follows. With `c` so many agents work at a time, each on the next task as it is done with one.
+An episode is a closed loop: a screenshot and the instruction go in, the reply is a thought and an action, the phone
+carries it out, and only then the next screenshot exists. So a slow reply delays everything after it. With `c`, that
+many agents work at a time, each on the next task when it has finished one.
 """
 
 from __future__ import annotations

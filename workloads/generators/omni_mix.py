@@ -14,7 +14,7 @@ from workloads.workload_params import WorkloadParams
 
 
 class OmniMixParams(StreamingBenchParams):
-    """Extends StreamingBenchParams; `sessions` and `rate` are those of both kinds together."""
+    """Extends StreamingBenchParams; `sessions` and `rate` are totals of both kinds."""
 
     sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
     rate: float = Field(

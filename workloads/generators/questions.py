@@ -1,10 +1,10 @@
 """Workload `questions`: callers who ask aloud without pause, for the quality probes of Metronome (section 5.4).
 
 free    a question fills each segment, another one in the next; the last but one is fresh, the last asks for the first
-        (Table 2, Fig. 8). The session speaks without end, whatever it says.
+        (Table 2, Fig. 8). The session speaks without end.
 turns   as many questions as segments, one in the probe of Appendix D. To each frame an answer, which ends itself.
 
-A question is repeated until its segment is over. What the answers must contain stands in the folder with the
+A question is repeated until its segment is over. The required keywords of the answers are in the folder with the
 recordings (`workloads.audio.question_file`).
 """
 

@@ -1,11 +1,10 @@
 """A controlled trace for reload figures: all users bring a long context, then all speak again.
 
-Each round has a target and `fillers`, on line together. The target types a context of `history_tokens` and gets a
-short reply; then each filler does, with `filler_tokens`; then they speak again in the order in which they came, so
-the context used least recently is always the one that is needed next. A pool that holds less than all of it
-(`pressure` above 1) has evicted the target's by then, and its second turn shows what bringing it back costs.
-Everybody comes at fixed times, so run it in an open loop (no `c`), with `gap_s` long enough for a context to be read
-and answered.
+Each round has a target and `fillers`, connected at the same time. The target types a context of `history_tokens` and
+gets a short reply; then each filler does, with `filler_tokens`; then they speak again in the order of their arrival,
+so the least recently used context is always needed next. A pool that holds less than all of it (`pressure` above 1)
+has evicted the target's by then, and its second turn shows what bringing it back costs. All users arrive at fixed
+times, so run it in an open loop (no `c`), with `gap_s` long enough for a context to be read and answered.
 """
 
 from typing import Any, Literal

@@ -1,7 +1,7 @@
 """Many clients of one service, each with its own rate, bursts and lengths: workload `servegen`.
 
-Some clients send most of the requests, and some come in bursts; their sum is neither Poisson nor as bursty as
-they are. From ServeGen's files of measured clients, or from what was published of its pools.
+Some clients send most of the requests, and some come in bursts; their sum is neither Poisson nor as bursty as they
+are. From ServeGen's files of measured clients, or from published statistics of its pools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Single exchanges of ShareGPT, the short or the long ones: workload `sharegpt`.
 
-Drawn from a file of conversations when one is given, else from the published statistics. Short and long are told
-apart at the median reply of the source, 300 tokens in ShareGPT-90k.
+Drawn from a file of conversations when one is given, else from the published statistics. The median reply of the
+source separates short and long, 300 tokens in ShareGPT-90k.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from workloads.trace import Trace
 
 
 class VoiceParams(DialogueParams):
-    """Sessions arrive as a Poisson process; the client bounds how many are on line at once."""
+    """Sessions arrive as a Poisson process; the client bounds the concurrent ones."""
 
     utterance_s: float = Field(3.0, gt=0, le=30, description="median length of the user's speech, s")
     # Choice. Between people the median gap is 0.1 to 0.3 s, as listeners plan while they listen (CANDOR:

@@ -1,16 +1,16 @@
 """Recorded jobs of agents: steps, each a request to a model, with gaps between them in which tools run.
 
 The files of others are read by `workloads.replays.tracelab`, `.weka` and `.otel`; what they have in common is here. A
-step begins when those it depends on have ended, and the recorded gap has passed: so a slow server puts off all that
-follows, and one that took no time would leave the tools' time alone.
+step begins when the steps it depends on have ended and the recorded gap has passed. So a slow server delays all later
+steps, and a server that takes no time leaves only the tools' time.
 
-A step depends on what had ended when it began, as far as nothing that had ended began later: so fan-out and join are
-found by times alone. It sees the steps of its own agent, and each agent that this one called as a whole. The first of
-an agent that was called depends on the last step of its caller that had begun.
+Dependencies are inferred from times: a step depends on the steps that had ended when it began, without those implied
+by later ones. This finds fan-out and join. It considers the steps of its own agent, and each called agent as a whole.
+The first step of a called agent depends on the last step of its caller that had begun.
 
-A session is a chain of steps with one context. A step of an agent that began before the one before had ended is of
-another chain, beside. Where blocks of prompts are known, so is one that shares less than half of them with any chain
-that is free, as a request of another kind in between.
+A session is a chain of steps with one context. A step of an agent that began before the previous one had ended
+belongs to another, parallel chain. Where blocks of prompts are known, so is one that shares less than half of them
+with any chain that is free, as a request of another kind in between.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def replay_jobs(
     seed: int,
     notes: Callable[[], Sequence[str]],
 ) -> Trace:
-    """Return the trace of recorded jobs; a UserError in the place of a job describes its fault. `notes`: what was
-    found, asked when no more are read. Jobs are read one by one: their blocks would fill a memory."""
+    """Return the trace of recorded jobs; a UserError in the place of a job describes its fault. `notes`: called for
+    notes after the last job. Jobs are read one by one, because all their blocks would not fit into memory."""
     streams, rows, come_s, left_out = Streams(seed), Rows(), list[float | None](), dict[str, int]()
     for job in islice(_good(jobs, params, left_out), params.limit):
         rows.add(job)
@@ -350,7 +350,7 @@ def _arrivals(come_s: Sequence[float | None], params: JobParams, streams: Stream
 
 
 def counted(counts: Counter[str], told: Mapping[str, str]) -> Callable[[], list[str]]:
-    """Notes, once no more jobs are read, of what was counted: what each name's number is of."""
+    """Return notes, after the last job, of the counted things: each name's number and meaning."""
     return lambda: [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
 
 

@@ -1,13 +1,13 @@
 """Find requests of a log that continue others, by the ids of their blocks of tokens.
 
 Equal ids mean equal content up to there. A continuation begins with all full blocks of the request before it, is
-longer than that and its reply, and comes later. But so may a stranger under the same system prompt, where the earlier
-request asks so little that its full blocks are that prompt alone. Two things tell them apart:
+longer than that and its reply, and comes later. An unrelated request with the same system prompt may look the same,
+if the full blocks of the earlier request are only that prompt. Two signs distinguish them:
 
-* strangers part: those who hold the last full block of a conversation are one line, each with room for the one before.
+* strangers part: the holders of the last full block of a conversation are one line, each with room for the one before.
   Where they fork, the block is a shared prefix;
-* a conversation has blocks of its own: somebody holds its first block and not its last full one. Where nobody does, a
-  conversation and a system prompt with a few users look alike.
+* a conversation has blocks of its own: some request holds its first block and not its last full one. Without such
+  a request, a conversation and a system prompt with a few users look alike.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ ALIKE = "those blocks may be a prefix that strangers share (conversations=likely
 
 @dataclass(frozen=True)
 class Log:
-    """Requests, one value each: ids of blocks, of which the first `full` are full; tokens of prompt and reply; s."""
+    """Requests, one value each: ids of blocks, the first `full` of them full; tokens of prompt and reply; s."""
 
     blocks: Sequence[Sequence[int]]
     full: Sequence[int]
@@ -61,7 +61,8 @@ class Log:
     def is_line(self, row: int) -> bool:
         """Return whether all holders of the last full block of `row` can be one conversation, judged by this block.
 
-        First those that end in it, each with room for the one before; then those that go on, all by the same block.
+        First the requests that end in it, each with room for the one before; then the longer ones, all with the same
+        next block.
         """
         end, depth = self.end(row), self.full[row]
         assert end is not None

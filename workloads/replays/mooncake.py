@@ -1,13 +1,12 @@
-"""Replay of Mooncake's traces: workload `mooncake`. Times are de-quantised, conversations found by their
-blocks.
+"""Replay of Mooncake's traces: workload `mooncake`. Times are de-quantised, conversations found by their blocks.
 
-The conversation trace was recorded with a clock of about 3 s: 10 requests share each stamp, which replayed as
-it stands makes bursts that no user made. Each request is moved by a uniform draw within the step of the
-clock; the header says so. A trace whose stamps differ is left alone.
+The conversation trace was recorded with a clock of about 3 s: 10 requests share each stamp, which replayed as it
+stands makes bursts that no user made. Each request is moved by a uniform draw within the step of the clock; the
+header says so. A trace whose stamps differ is left alone.
 
 Mooncake names no sessions, but `hash_ids` name the blocks of 512 tokens of each prompt, and equal ids mean equal
-content up to there: `workloads.replays.conversations` finds those who continue an earlier request. What other sessions
-share (a system prompt, a document) is not kept: the notes say how much reuse that was.
+content up to there: `workloads.replays.conversations` finds requests that continue an earlier one. What other
+sessions share (a system prompt, a document) is not kept: the notes say how much reuse that was.
 
 Alibaba Cloud's traces (github.com/alibaba-edu/qwen-bailian-usagetraces-anon) have the same columns with times in s,
 blocks of 16 tokens and, in `chat_id` and `parent_chat_id`, the request that each continues.

@@ -214,7 +214,7 @@ def _time_scale(time_s: np.ndarray, params: ReplayParams, notes: list[str]) -> f
 
 
 def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: Sequence[str]) -> Trace:
-    """The trace of cleaned rows. Every turn keeps its recorded time, counted from the first row.
+    """Return the trace of cleaned rows. Every turn keeps its recorded time, counted from the first row.
 
     A user who is recorded to come back before the end of a reply does so; the client decides what that means.
     """

@@ -1,12 +1,14 @@
 """Replay of TraceLab, the coding sessions of 43 developers with Claude Code and Codex: workload `tracelab`.
 
-A line is one request to a model (arXiv 2606.30560; github.com/uw-syfi/TraceLab, README "Data format"; code Apache-2.0,
-data CC-BY-4.0), a job is a session. A request began with the last `user_message` or `tool_result` before the model's
-first output, and ended with its last. `prefix_tokens` of a prompt were in the provider's cache: so much of the context
-before is kept, the rest is new. The first prompt of a session shares them with all sessions of that model.
+A line is one request to a model (arXiv 2606.30560; github.com/uw-syfi/TraceLab, README "Data format"; code
+Apache-2.0, data CC-BY-4.0), a job is a session. A request began with the last `user_message` or `tool_result` before
+the model's first output, and ended with its last. `prefix_tokens` of a prompt were in the provider's cache: so much
+of the context before is kept, the rest is new. The first prompt of a session shares them with all sessions of that
+model.
 
-No line says who called whom. A tool `Agent` or `Task` that ran for 10 s or more called the sessions of the same user
-and project that lie within its time, as aiperf's reader of this trace has it; of several such tools the shortest.
+No line names the calling session. A tool `Agent` or `Task` that ran for 10 s or more called the sessions of the same
+user and project that lie within its time, as aiperf's reader of this trace has it; of several such tools the
+shortest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Comparison of the fitted generators with the real data, one per column.
 
-Every generator runs as a user would run it; what it makes is set beside the rows of a real file. Where the fit is
-poor the note says why.
+Every generator runs as a user would run it; its output is compared with the rows of a real file. A note explains a
+poor fit.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +30,10 @@ TYPED = {"modality": "text", "reply": "text"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """A column of a real file beside the same quantity of a generator; arrays of any lengths.
+    """A column of a real file and the same quantity of a generator; arrays of any lengths.
 
-    ks: largest distance between the two distribution functions, 0 to 1 (Kolmogorov-Smirnov).
-    note: where the fit is poor, and why; "" when there is nothing to say.
+    ks: largest distance between the two distribution functions, 0 to 1 (Kolmogorov-Smirnov). note: where the fit is
+    poor, and why; "" when there is nothing to say.
     """
 
     workload: str
@@ -119,7 +119,7 @@ def _burstgpt(
 
 
 def _rounds(rows: Rows, source: str, seed: int) -> Iterator[Comparison]:
-    """Turns per session, at the mean of the source: its spread is what was fitted."""
+    """Turns per session, at the mean of the source; only the spread was fitted."""
     named = rows.session != ""
     turns = np.bincount(sessions_of(rows.session[named])[0])
     ours = _made("interactive", seed, sessions=5000, rounds=float(turns.mean()))

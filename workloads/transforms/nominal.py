@@ -3,7 +3,8 @@
 A trace fixes when its sessions arrive; when a later turn starts depends on how long the replies take. Formats and
 pictures that need a time for every turn use this one, which no engine can beat. It follows the rules of
 `harness.client`: a user who interrupts goes on at once, one who takes the turn up again before the reply begins, else
-at the recorded time but never before the reply is over, else after thinking. Agents wait for those that they called.
+at the recorded time but never before the reply is over, else after thinking. Agents wait for the agents that they
+called.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """A finished schedule dealt out to several load generators: drawn once, so that the whole stays the process it is.
 
-Peers draw in every worker. With the same seed in each, or one offset shared by all, the merged arrivals are no
-longer what was asked for: counts of a "Poisson" process were nine times over-dispersed with ten workers, while
-the gaps still looked exponential. Here workers only read.
+Peers draw in every worker. With the same seed in each, or one offset shared by all, the merged arrivals are no longer
+the requested process: counts of a "Poisson" process were nine times over-dispersed with ten workers, while the gaps
+still looked exponential. Here workers only read.
 """
 
 from collections.abc import Sequence

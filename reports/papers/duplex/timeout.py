@@ -1,6 +1,6 @@
 """The silence after which a turn is over, swept: a short one takes pauses for ends, a long one answers late.
 
-Beside it a detector of what was said, which is SIMULATED: it knows the truth and errs at published rates.
+Compared with a semantic detector, which is SIMULATED: it knows the truth and errs at published rates.
 """
 
 from reports.papers.duplex.common import *

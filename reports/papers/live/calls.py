@@ -1,8 +1,8 @@
 """Calls in virtual time and over real sockets: frames whose audio never stops, until a small pool is full.
 
-As in `parity`, nothing is shared but the engine's code and the model of its GPU. A call's audio goes over its WebSocket
-frame by frame, and what it is worth in tokens is the model's, so `run_cv` is 0 on both sides. Over sockets nobody sees
-the server's pool; what a full one does to latency and speech is seen all the same.
+As in `parity`, nothing is shared but the engine's code and the model of its GPU. A call's audio goes over its
+WebSocket frame by frame, and the model sets its tokens, so `run_cv` is 0 on both sides. Over sockets the server's
+pool is invisible, but the effect of a full one on latency and speech is not.
 
 The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
 """

@@ -1,8 +1,9 @@
 """Parity: the same users and the same engines, once in virtual time and once over real sockets on the wall clock.
 
-Nothing is shared but the engine's code and the model of its GPUs: over sockets the server is a process of its own, its
-clock is the machine's, users are processes with WebSockets, their playback reports and interruptions travel, and what
-was heard comes back with `response.done`. The wire has no delay of its own here, so both sides have `network_ms` 0.
+Nothing is shared but the engine's code and the model of its GPUs: over sockets the server is a process of its own,
+its clock is the machine's, users are processes with WebSockets, their playback reports and interruptions travel, and
+the heard duration comes back with `response.done`. The wire has no delay of its own here, so both sides have
+`network_ms` 0.
 
 The tolerance is 10 % or 5 ms, whichever is wider; for any TTFP above 50 ms that is 10 %.
 """

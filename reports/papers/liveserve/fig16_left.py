@@ -1,4 +1,4 @@
-"""Fig. 16 left: generated tokens that nobody hears, over the share of interruptions, the length of replies and the
+"""Fig. 16 left: generated tokens that are never heard, over the share of interruptions, the length of replies and the
 lead."""
 
 from itertools import pairwise

@@ -1,8 +1,8 @@
 """Appendix C: a sweep over N on one long-lived worker, where the paper asks for a fresh one for each N.
 
-The paper names residual engine state and other jobs on its GPU as causes, and not which state. Here it is the
-plainest: sessions of earlier points whose clients have gone and whose requests nobody ended, so that their KV stays.
-N and pool are a quarter of the paper's, which leaves every share as it is.
+The paper names residual engine state and other jobs on its GPU as causes, and not which state. We use the simplest:
+sessions of earlier points whose clients have left and whose requests were not ended, so their KV stays. N and pool
+are a quarter of the paper's, which leaves every share as it is.
 """
 
 from reports.papers.metronome.common import *

@@ -1,4 +1,4 @@
-"""Fig. 5: the trigger in the act: the pool fills, the scheduler runs nothing, everybody waits."""
+"""Fig. 5: the trigger: the pool fills, the scheduler runs nothing, all sessions wait."""
 
 from reports.figures.frames import Curve, running, waiting
 from reports.figures.pool import pool_and_queue

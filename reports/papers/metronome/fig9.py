@@ -28,7 +28,7 @@ QUICK = {"sessions": "16,64", "duration_s": "24"}
 
 
 def carried(point: Measured) -> bool:
-    """Return whether all frames had speech and no session fell behind, with two chunks waiting at the engine.
+    """Return whether all frames had speech and no session fell behind (two chunks waiting at the engine).
 
     A Step returns what was said since the last, so frames stay on time and spoken while chunks queue up.
     """

@@ -3,8 +3,8 @@
 The runtime is vLLM-Omni 0.30.0 unchanged (`engines/stock/omni`): API server, orchestrator, three stage processes and
 chunks through shared memory, on the wall clock. Ours is the pipeline of `engines/turns` in virtual time. Both take
 the length of each reply from the trace and the time of each step from the deployment. Ours takes seconds outside the
-GPUs from deployment qwen3_omni_2gpu_modelled, which were measured with 4 calls under vllm_omni. The real side needs the
-environment of `make omni`, and a machine that does nothing else: its record says under `proof.cpu` what it took.
+GPUs from deployment qwen3_omni_2gpu_modelled, which were measured with 4 calls under vllm_omni. The real side needs
+the environment of `make omni`, and an otherwise idle machine: its record has the CPU time under `proof.cpu`.
 
 The tolerance is 5 %.
 """

@@ -1,9 +1,5 @@
 """Common parts of OmniInfer's cards. Cards of one part of the system ask its model and serve no requests: a short run
-of the smallest mixture of experts provides their seeds.
-
-Cards of one part of the system ask its model and serve nobody: a short run of the smallest mixture of experts carries
-their seeds.
-"""
+of the smallest mixture of experts provides their seeds."""
 
 from reports.papers.prelude import *
 

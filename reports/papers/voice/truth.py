@@ -195,7 +195,7 @@ _COLOURS = "#999999", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
 
 @picture(TITLE, 4, ncols=5)
 def draw(panels: Panels, *axes: Any) -> str:
-    """Predicted over measured; what was fitted is hollow."""
+    """Draw predicted over measured values; fitted ones are hollow."""
     colours = dict(zip([run["server"] for run in PAPER], _COLOURS, strict=True))
     for axis, (title, names) in zip(axes, _AXES.items(), strict=True):
         ends = [row.measured for row in ROWS if row.name in names]
