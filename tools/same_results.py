@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import typer
 
 from harness.experiments.point import GROUPS
-from harness.metrics.former_names import now, settings_of
+from harness.metrics.former_names import KINDS, now, settings_of
 from harness.metrics.stages import renamed
 from workloads.trace import FORMER
 
@@ -51,16 +51,29 @@ def differences(before: Path, after: Path, without: frozenset[str]) -> Iterator[
         elif file.endswith(".json"):
             yield file, None if _summary(old, without) == _summary(new, without) else "has other values"
         else:
-            tables = [_by_names_now(pq.read_table(path)) for path in (old, new)]
-            kept = [table.drop_columns([*without.intersection(table.column_names)]) for table in tables]
-            changed = tables[0].schema != pq.read_schema(old)  # as is what a trace says of its settings
-            by_value = bool(without) or changed
-            same = by_value and kept[0].equals(kept[1], check_metadata=not changed)
+            found = pq.read_table(old)
+            table = _by_names_now(found)
+            same = (bool(without) or table is not found) and _equal(table, pq.read_table(new), without)
             yield file, None if same else "has other bytes"
 
 
 def _by_names_now(table: pa.Table) -> pa.Table:
-    return table.rename_columns([FORMER_COLUMNS.get(name, renamed(name)) for name in table.column_names])
+    """Return a table with former names of columns and of kinds of events by their names now; itself if it has none."""
+    names = [FORMER_COLUMNS.get(name, renamed(name)) for name in table.column_names]
+    if names != table.column_names:  # a trace's metadata has the settings by their names, too
+        table = table.rename_columns(names).replace_schema_metadata(None)
+    kinds = table["kind"].to_pylist() if "kind" in names else []
+    if not KINDS.keys().isdisjoint(kinds):
+        now_called = pa.array([KINDS.get(kind, kind) for kind in kinds]).dictionary_encode()
+        table = table.set_column(names.index("kind"), table.schema.field("kind"), now_called)
+    return table
+
+
+def _equal(old: pa.Table, new: pa.Table, without: frozenset[str]) -> bool:
+    """Return whether the tables have the same columns and values; a missing value equals itself."""
+    kept = [table.drop_columns([*without.intersection(table.column_names)]) for table in (old, new)]
+    metadata = old.schema.metadata is not None
+    return kept[0].schema.equals(kept[1].schema, metadata) and kept[0].to_pandas().equals(kept[1].to_pandas())
 
 
 def _summary(path: Path, without: frozenset[str]) -> Any:

@@ -37,6 +37,8 @@ COLUMNS = {
     "slip_s": "send_delay_s",
 }
 """Columns of the tables of a record: of `requests` and of `sends`."""
+KINDS = {"pool_dry": "backlog_dry"}
+"""Kinds of events in the log."""
 FLOOR = {f"slip_{statistic}_s": f"send_delay_{statistic}_s" for statistic in ("p50", "p99", "max")}
 """Values of the floor in a manifest (`harness.live.run.floor`)."""
 
