@@ -95,8 +95,8 @@ def main(given: list[str]) -> int:
         if path == STYLE or name.startswith(EXCEPTIONS):
             continue
         text = path.read_text()
-        help_texts = name.startswith("reports/cli/")
-        found = in_program(text, docstrings=help_texts) if path.suffix == ".py" else in_page(text)
+        plain = not name.startswith("engines/")  # docstrings there are still being rewritten
+        found = in_program(text, docstrings=plain) if path.suffix == ".py" else in_page(text)
         for line, words, fix in sorted(found):
             print(f"{name}:{line}: “{words}”: {fix}")
             status = 1

@@ -24,7 +24,7 @@ WATCH_S = 0.5
 
 @dataclass(eq=False)
 class WorkerExecutor:
-    """The base of executors that start workers, each of which does `work` within `timeout_s` seconds.
+    """The base of executors that start workers; each does `work` within `timeout_s` seconds.
 
     Every executor has `run(points)`, which leaves each point's record in `points_dir` and yields an `Outcome` as each
     point ends, in any order. Closing that iterator stops the running points.

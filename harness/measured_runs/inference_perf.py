@@ -166,7 +166,7 @@ def _experiment(
     server: Server,
     loads: tuple[tuple[float, float], ...],
 ) -> SummaryRun:
-    """Return an experiment. The file's mean between tokens is over pieces of the stream, several of which may come at
+    """Return an experiment. The file's mean between tokens is over pieces of the stream; several pieces may come at
     once, and its time per token divides by its own count of tokens. So the mean here is (e2e - ttft) / (tokens asked
     for - 1), as inference-sim's own."""
     where, document = str(path), read_json(path)

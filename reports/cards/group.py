@@ -14,7 +14,9 @@ from reports.claims.sensitivity import Cell, matrix
 from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
 
-NO_PREVIEW = "Measured with other settings than the cards have (--quick or --set): the full run may have other verdicts."
+NO_PREVIEW = (
+    "Measured with other settings than the cards' (--quick or --set): the full run may have other verdicts."
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ A claim's number is measured once for each seed, so that its median has an inter
 
     reproduced      the interval lies in the band around the paper's value, which leaves out "no effect"
     direction only  the interval lies on the paper's side of "no effect", but not in the band; of a claim that names no
-                    number, or none that its band could tell from none, at best; so too of a claim that depends on a
+                    number, or none that its band separates from none, at best; so too of a claim that depends on a
                     choice of ours which was made with such numbers in view
     not reproduced  neither; or so far on the paper's side that it is another effect: more than twice the paper's
     calibrated      a constant was fitted to this very number, or its inputs were taken from the same table, so that it
@@ -15,7 +15,7 @@ A claim's number is measured once for each seed, so that its median has an inter
                     as well as the paper's number
     check held      it could not come out otherwise here, and did not: our model is consistent, no more
     check failed    it could not, and did
-    too few seeds   no interval: below three seeds chance cannot be told from effect
+    too few seeds   no interval: below three seeds chance and effect cannot be separated
     not measured    the run has no such point, or no value there; or it needs what the card says
 
 A band that is wider than the effect (half of it on either side) cannot tell it from none: a claim that gives one number

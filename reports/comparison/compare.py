@@ -25,7 +25,7 @@ from reports.tables.labels import short
 from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")
-"""Metrics besides the headline ones: those that a device affects most directly."""
+"""Metrics besides the headline ones: the ones that a device affects most directly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +265,7 @@ def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Se
 
 
 def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]:
-    """Return the metrics to show: of the main ones those that any point has."""
+    """Return the metrics to show: the main ones that any point has."""
     headline = shown(point.values for point in points)
     if metrics:
         return asked_columns(metrics, headline)

@@ -17,7 +17,7 @@ Further names of a form are those of `matplotlib.axes.Axes.set`, and these:
     doubling    values of the x axis, each twice the one before: a logarithmic axis with these ticks
     tilted      whether names of groups are written aslant
     whole       whether x is a count
-    margins     room beside the values, as shares of both axes
+    margins     room around the values, as shares of both axes
     across      level -> name of a dotted line across the axes; "" for none
     upright     the same of a vertical one
 

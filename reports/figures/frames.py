@@ -65,7 +65,7 @@ def running(point: Measured) -> pd.Series:
 
 
 def waiting(point: Measured) -> pd.Series:
-    """Return the requests that wait for the engine after the last step before each second, without those that wait
+    """Return the requests that wait for the engine after the last step before each second, without requests that wait
     for users."""
     steps = point.record.table("steps")
     ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()

@@ -59,7 +59,7 @@ def counts(points: Iterable[Measured], metric: str, noun: str) -> str:
 
 
 def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
-    """Return `params` without those that the workload lacks, and the first value of every other axis but `free`."""
+    """Return `params` without what the workload lacks, and the first value of every other axis but `free`."""
     known = {name: value for name, value in params.items() if value is not None}
     return {**run.pinned(*free, *params), **known}
 

@@ -68,7 +68,7 @@ def draw(run: Run) -> Picture | LeftOut:
 
 
 def _typical(turns: Sequence[SharedTurn], variant: Variant) -> SharedTurn:
-    """Return the turn of median length among those with a successor, so that no example is hand-picked."""
+    """Return the turn of median length among turns with a successor, so that no example is hand-picked."""
     candidates = [turn for turn in turns if turn.followed] or turns
     by_length = sorted(candidates, key=lambda turn: (turn.rows[variant]["heard_s"], turn.seed, turn.session))
     return by_length[len(by_length) // 2]

@@ -84,7 +84,7 @@ class Measured:
 
     @property
     def kept(self) -> dict[str, float | None]:
-        """Every metric, also those that a failed point keeps on disk: not results, but they show what was measured."""
+        """Every metric, also of a failed point on disk: not results, but they show what was measured."""
         return {name: metric["value"] for name, metric in self.record.metrics.items()}
 
     @property

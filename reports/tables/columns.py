@@ -191,7 +191,7 @@ CLASSES = (
     Column("output_tps", "output", "tokens/s", 1, 1),
     Column("completed", "completed", "requests", 1, 0, first=False),
 )
-"""Columns for each class of requests. A terminal shows only those that are `first`."""
+"""Columns for each class of requests. A terminal shows only the `first` ones."""
 
 
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:

@@ -31,7 +31,7 @@ def write_trace_page(
 ) -> Path:
     """Write trace.html and each picture as NAME.svg, .pdf and .png into `folder`; the path of the page.
 
-    `other` is drawn beside it where two traces can be compared. UserError when the folder cannot be written.
+    `other` is drawn with it where two traces can be compared. UserError when the folder cannot be written.
     """
     traces = shown(trace, label, other, other_label)
     with style():

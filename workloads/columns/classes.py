@@ -44,7 +44,7 @@ class RequestClass:
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
     ttft_deadline_s   the first token should come within this of the turn's scheduled end; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
-    backlog           this many sessions of its class and number are under way at once, of those that have arrived:
+    backlog           this many sessions of its class and number are under way at once, if they have arrived:
                       as one ends, the next begins; all end with the last session of no backlog. None: of no backlog
     """
 

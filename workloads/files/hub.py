@@ -102,7 +102,7 @@ def _on_hub(address: str) -> Dataset:
 def fetch(wanted: Dataset, folder: Path, rows: int | None = None) -> list[Path]:
     """Download the files missing in `folder`, check all, and return their paths.
 
-    rows: of a set that is streamed take so many. UserError when a file cannot be had or is not the one that is
+    rows: number of rows to take from a streamed set. UserError when a file cannot be had or is not the one that is
     pinned. The part of an interrupted download stays as NAME.part, and the next call continues it.
     """
     streamed = wanted.rows

@@ -72,7 +72,7 @@ class RowFile(ABC):
         return found
 
     def unused(self, harmless: Sequence[str] = ()) -> list[str]:
-        """Return the columns that the loader did not ask for, except those without information about a request.
+        """Return the columns that the loader did not ask for, except columns without information about a request.
         Reported once, because a replay may lack them, such as images."""
         names = [name for name in self.columns if name and name not in self.used and name not in harmless]
         if names:

@@ -137,7 +137,7 @@ def material(
 
 
 def _rates(cuts: np.ndarray, replies_s: np.ndarray, policy: str) -> str:
-    """Return the number of drawn barge-ins, and of those that can come in time."""
+    """Return the number of drawn barge-ins, and of barge-ins that can come in time."""
     drawn, timely = np.mean(~np.isnan(cuts)), np.mean(cuts < replies_s)
     return (
         f"barge-ins, cut policy {policy}: drawn in {drawn:.1%} of turns, before the reply's end in {timely:.1%}, "

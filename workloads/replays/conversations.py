@@ -88,8 +88,8 @@ class Log:
 class Conversations:
     """Number of the conversation of each request, int64 of shape (requests,), and what was found on the way.
 
-    joined: requests that continue an earlier one; refused: those that begin with all full blocks of one and do not, by
-    reason. shared, kept: share of all blocks that came before at all, and in the same conversation.
+    joined: requests that continue an earlier one; refused: requests that begin with all full blocks of one and
+    do not, by reason. shared, kept: share of all blocks that came before at all, and in the same conversation.
     """
 
     conversation: np.ndarray

@@ -89,8 +89,8 @@ class Rows:
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _FASTEST_RPS, _SLOWEST_S, _FEWEST = 100.0, 1000.0, 4
-"""[chosen] More requests per second than the first in a unit below s, or fewer than one in so many seconds, look like
-another unit; with fewer gaps than the last nothing can be said."""
+"""[chosen] More requests per second than the first in a unit below s, or fewer than one in the second number of
+seconds, look like another unit; with fewer gaps than the last nothing can be said."""
 
 
 def times(file: RowFile, column: str, params: ReplayParams, unit: Literal["s", "ms"]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Fig. 5 and section 3: what becomes of a preempted request's KV, under bursts and in a small pool."""
+"""Fig. 5 and section 3: the fate of a preempted request's KV, under bursts and in a small pool."""
 
 from harness.metrics.classes import steady
 from reports.papers.conserve.common import *

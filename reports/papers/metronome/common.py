@@ -36,7 +36,7 @@ DAYS = {"day 1": DAY_1, "day 2": DAY_2}
 """The batches of Fig. 4b: a day on which 4 of 10 unbounded runs walled, and one on which all did.
 
 Day 2 has the 55 tokens that fill the pool in 148 s (Fig. 6a) [derived]: 28 of audio, 21 of text around it (layout of
-Table 2: a user's opening, the instruction and the assistant's, 5 + 11 + 5), 7 said, the last of which is dropped. Day 1
+Table 2: a user's opening, the instruction and the assistant's, 5 + 11 + 5), 7 said; the last one is dropped. Day 1
 has 35, so that 40 % of the run factors fill the pool within 300 s at N = 96 [calibrated to 2 of 5].
 """
 
