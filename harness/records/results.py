@@ -22,6 +22,8 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
 from harness.experiments.point import GROUPS, Point
+from harness.metrics.former_names import now, settings_of
+from harness.metrics.stages import renamed
 from harness.records.record import MANIFEST, SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
@@ -152,7 +154,10 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     if not (path / SUMMARY).is_file():
         raise UserError(f"{path} has no {SUMMARY} yet; run the experiment to its end first.")
     experiment, rows = _read_owner(path / EXPERIMENT, Experiment), _read_json(path / SUMMARY)
+    if not isinstance(rows, list):
+        raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
     try:
+        rows = [_by_names_now(row) for row in rows]
         for row in _checked(path, experiment, rows):
             record = load_record(
                 path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
@@ -162,6 +167,12 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     except (AttributeError, KeyError, TypeError):
         raise _damaged(path / SUMMARY) from None
     return experiment, rows
+
+
+def _by_names_now(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the summary with settings and metrics by their names now."""
+    metrics = {renamed(name): metric for name, metric in row["metrics"].items()}
+    return {**row, "params": now(settings_of(row["workload"]), row["params"]), "metrics": metrics}
 
 
 def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -177,10 +188,8 @@ def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> lis
     ]
 
 
-def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, Any]]:
+def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a summary. Damaged unless they are the experiment's points that have a record, each once."""
-    if not isinstance(rows, list):
-        raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
     found: dict[tuple[Any, ...], str] = {}
     for row in rows:
         if not _is_asked(experiment, row):
@@ -197,7 +206,8 @@ def _checked(path: Path, experiment: Experiment, rows: Any) -> list[dict[str, An
     for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
         try:
             stored = _read_json(folder / MANIFEST)["point"]
-            groups = [stored.get(group, {}) for group in GROUPS]
+            former = settings_of(stored["workload"])
+            groups = [now(former, stored.get(group, {})) for group in GROUPS]
             point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
             asked = _is_asked(experiment, point)
         except (UserError, AttributeError, KeyError, TypeError):

@@ -28,6 +28,7 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
+from harness.records.results import read_results
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -140,6 +141,45 @@ def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> 
     assert found.table("requests")["send_delay_s"].tolist() == [0.25]
     assert found.table("sends")["send_delay_s"].tolist() == [0.125]
     assert found.manifest["cost"]["floor"] == {"kind": "voice", "send_delay_p99_s": 0.001}
+
+
+def test_results_of_the_version_before_are_read(tmp_path: Path) -> None:
+    former = {new: old for old, new in SETTINGS.items()}
+    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
+    rows = []
+    for made in fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5]):
+        params = {former.get(name, name): value for name, value in made.client_params.items()}
+        axes = tuple(former.get(name, name) for name in made.axes)
+        before = Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
+        measurement = replace(fakes.measure(made), metrics={"send_lag_p99": values})
+        (tmp_path / "points" / before.id).mkdir(parents=True)
+        write_record(
+            tmp_path / "points" / before.id, before, measurement, {}, environment(), datetime.now(UTC)
+        )
+        row = {
+            "point": before.id,
+            "engine": before.engine,
+            "device": before.device,
+            "workload": before.workload,
+        }
+        row |= {
+            "params": before.params,
+            "seed": before.seed,
+            "status": "ok",
+            "metrics": {"send_lag_p99": values},
+        }
+        rows.append(row)
+    stored = fakes.experiment(1).model_dump(mode="json")
+    stored |= {"schema_version": 1, "grid": {"send_lag_limit_s": [0.05, 0.5]}}
+    (tmp_path / "experiment.json").write_text(json.dumps(stored))
+    (tmp_path / "summary.json").write_text(json.dumps(rows))
+    experiment, found = read_results(tmp_path)
+    assert experiment.grid == {"turn_send_delay_limit_s": [0.05, 0.5]}
+    assert [row["params"]["turn_send_delay_limit_s"] for row in found] == [0.05, 0.5]
+    assert [{*row["metrics"]} for row in found] == [{"turn_send_delay_p99"}] * 2
+    (tmp_path / "summary.json").write_text(json.dumps(rows[:1]))
+    with pytest.raises(Damaged, match="lacks the point"):
+        read_results(tmp_path)
 
 
 def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:
