@@ -283,14 +283,14 @@ def _deployment(name: str) -> Deployment:
 def _check(device: str, deployment: str) -> None:
     if device not in REAL_DEVICES:
         raise UserError(
-            f"device {device!r} has no fidelity: only real execution can be compared with virtual time; "
+            f"device {device!r} is not real execution, which fidelity compares with virtual time; "
             f"use --device {' or --device '.join(REAL_DEVICES)}."
         )
     resolved = _deployment(deployment)
     if len(resolved.stages) != 1 or resolved.speaks:
         raise UserError(
-            f"deployment {deployment!r} has the stages {', '.join(resolved.stages)}; fidelity compares "
-            "one of one stage that answers in text, such as llama_tiny."
+            f"deployment {deployment!r} has the stages {', '.join(resolved.stages)}; fidelity needs "
+            "a deployment with one stage that answers in text, such as llama_tiny."
         )
     check(device, resolved)
 

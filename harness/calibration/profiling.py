@@ -83,7 +83,7 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
         except (TooFewSteps, ValueError) as error:
             raise UserError(
                 f"stage {name} of {params.deployment} could not be profiled: {error}; "
-                "profile a smaller deployment, or on a machine that nobody else uses."
+                "profile a smaller deployment, or use a quiet machine."
             ) from None
         tables.append(_table(name, samples, stages[name]))
     facts = environment()

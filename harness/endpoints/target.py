@@ -274,7 +274,7 @@ def _sendable(name: str, value: str) -> str:
     """Return `value`. UserError, which does not repeat it, for a value that a header cannot hold."""
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise UserError(
-            f"the environment variable {name} holds what cannot stand in a header, such as a line break; export it "
-            "again without."
+            f"the environment variable {name} has a character that a header cannot hold, such as a line break; export "
+            "it again without."
         )
     return value

@@ -46,6 +46,6 @@ class WorkerExecutor:
 def no_room(point: Point, points_dir: Path) -> UserError:
     """Return the sentence about a full disk, which ends a run."""
     return UserError(
-        f"no room was left for the record of {point.label} in {points_dir}; make some and run the same command again: "
-        "what is finished stays."
+        f"there is no room for the record of {point.label} in {points_dir}; make room and run the same command again: "
+        "finished points stay."
     )

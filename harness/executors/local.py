@@ -99,7 +99,7 @@ class LocalExecutor(WorkerExecutor):
             except (EOFError, ConnectionError):
                 raise UserError(
                     "the process that workers are forked from has ended (out of memory?); run the same command again: "
-                    "what is finished stays."
+                    "finished points stay."
                 ) from None
             self._running.append(
                 _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)

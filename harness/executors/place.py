@@ -39,8 +39,8 @@ class Place:
         other = next((point.device for point in points if point.device != "virtual"), None)
         if other is not None and not self.local:
             raise UserError(
-                f"--executor {self.name} takes points of device virtual, whose results depend on no machine; device "
-                f"{other} is measured where the command runs: leave --executor out."
+                f"--executor {self.name} is for device virtual, whose results do not depend on the machine; device "
+                f"{other} is measured on this machine: leave --executor out."
             )
         release = next(
             (point.server_params["vllm"] for point in points if "vllm" in point.server_params), None

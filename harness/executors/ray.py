@@ -160,7 +160,9 @@ class _Run:
             environment = {**self._order.facts(point), **slot.environment}
             yield give_up(point, reason, environment, slot.begun, self._of.points_dir)
         if not self._processors() and self._of.jobs is None:
-            raise UserError("the Ray cluster has lost all its nodes; what is finished stays.")
+            raise UserError(
+                "the Ray cluster has lost all its nodes; run the same command again: finished points stay."
+            )
         if waiting:
             self._open()
 
@@ -234,8 +236,8 @@ def connected(address: str) -> Iterator[None]:
             _connect(ray, address)
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"--executor {address}: no Ray cluster that could be used is there ({_said(error)}); give the address of "
-            "one that runs, as ray://HOST:10001, or start one with `ray start --head`."
+            f"--executor {address}: there is no usable Ray cluster ({_said(error)}); give the address of "
+            "a running one, as ray://HOST:10001, or start one with `ray start --head`."
         ) from None
     try:
         yield

@@ -230,7 +230,7 @@ def is_whole(experiment: Experiment, name: str) -> bool:
         for kind in (field.annotation, *get_args(field.annotation))
     }
     if bool in kinds or kinds.isdisjoint((int, float)):
-        raise UserError(f"parameter {name!r} is no number; take one that is, such as c.")
+        raise UserError(f"parameter {name!r} is not a number; use one that is, such as c.")
     return float not in kinds
 
 

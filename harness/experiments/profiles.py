@@ -16,7 +16,7 @@ def given_profile(path: str | None, device: str) -> StepFile | None:
         return None
     if device in REAL_DEVICES:
         raise UserError(
-            f"--profile {path} is for device virtual; device {device} takes as long as it takes: "
+            f"--profile {path} is for device virtual; device {device} has its own step times: "
             "leave the profile out, or add --device virtual."
         )
     return load_step_file(path)

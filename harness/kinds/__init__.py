@@ -77,7 +77,7 @@ def live_kind(kind: Kind) -> LiveKind:
     if not isinstance(kind, LiveKind):
         able = ", ".join(other for other in _KINDS if isinstance(named(other), LiveKind))
         raise UserError(
-            f"{kind.name} cannot be served over sockets, for which there is no protocol; set device virtual, or take a "
+            f"{kind.name} has no protocol over sockets; set device virtual, or use a "
             f"workload or an engine of another kind: {able}."
         )
     return kind
@@ -94,7 +94,7 @@ def check(
         able = ", ".join(name for name, other in ENGINES.items() if other.kind == wanted)
         raise UserError(
             f"engine {engine!r} serves {system.kind}, and workload {trace.header.generator!r} is made of {kind.name}; "
-            f"set engine to one of: {able}, or take another workload."
+            f"set engine to one of: {able}, or use another workload."
         )
     system.check(params)
     system.check_deployment(params, deployment)

@@ -62,7 +62,7 @@ class LiveDuplex(LiveTurns):
             )
         if target.batch is not None:
             raise UserError(
-                f"no batch goes with workload {trace.header.generator!r}; leave batch out, or set workload=sharegpt."
+                f"no batch can run with workload {trace.header.generator!r}; leave batch out, or set workload=sharegpt."
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:

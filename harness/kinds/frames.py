@@ -80,12 +80,12 @@ class Frames:
         check_secrets(target.url)
         if target.is_http or target.synthesizes or target.dialect not in ("auto", "rehearsal"):
             raise UserError(
-                f"workload {trace.header.generator!r} is made of frames, which dialect rehearsal alone carries; set "
-                "dialect=rehearsal and the url of a server of ours, or take another workload."
+                f"workload {trace.header.generator!r} is made of frames, which only dialect rehearsal carries; set "
+                "dialect=rehearsal and the url of a server of ours, or use another workload."
             )
         if target.batch is not None:
             raise UserError(
-                f"workload {trace.header.generator!r} is made of frames, and batch goes with turns; leave batch out."
+                f"workload {trace.header.generator!r} is made of frames, and batch needs turns; leave batch out."
             )
         self._check_loop(c, trace)
 
@@ -130,14 +130,14 @@ class Frames:
     ) -> tuple[str, dict[str, Any]]:
         if rate is not None:
             raise UserError(
-                f"--rate is not for workload {workload}; use --set rate=... for how fast its calls come."
+                f"--rate is not for workload {workload}; set the rate of its calls with --set rate=R."
             )
         return "sessions", {"duration_s": duration_s}
 
     def _check_loop(self, c: int | None, trace: Trace) -> None:
         if c is not None:
             raise UserError(
-                f"c={c} makes a closed loop, but the audio of workload {trace.header.generator!r} waits for nobody; "
+                f"c={c} makes a closed loop, but the audio of workload {trace.header.generator!r} does not wait; "
                 "leave c out and set sessions."
             )
 
@@ -169,7 +169,7 @@ def _check_length(params: CallParams, deployment: Deployment, fed: int, trace: T
     if tokens > limit:
         raise UserError(
             f"session {session} could grow to {tokens} tokens, and max_model_len of deployment {deployment.name!r} is "
-            f"{limit}; set duration_s lower, or say with on_max_len (crash_all or finish_one) what happens then."
+            f"{limit}; set duration_s lower, or set on_max_len to crash_all or finish_one."
         )
 
 

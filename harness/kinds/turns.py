@@ -62,7 +62,7 @@ class LiveTurns:
             )
         if target.batch is not None and class_of(trace.columns()) is not None:
             raise UserError(
-                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes with it; "
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch can run with it; "
                 "leave batch out, or set workload=sharegpt."
             )
 
@@ -133,7 +133,7 @@ class LiveTurns:
         if rate is not None:
             if "rate" not in known:
                 raise UserError(
-                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
+                    f"--rate is not for workload {workload}, which has its own arrival times; leave it out."
                 )
             if count:
                 fixed[count] = math.ceil(SPARE * rate * duration_s) + 1
@@ -155,7 +155,7 @@ def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
     )
     if users > most:
         raise UserError(
-            f"{load} for {duration_s:g} s takes {users:,} users, and a run has {most:,} at most; take fewer, or a "
+            f"{load} for {duration_s:g} s needs {users:,} users, and a run has at most {most:,}; use fewer, or a "
             "shorter --duration."
         )
 

@@ -81,7 +81,7 @@ def _one_server(planned: Sequence[Planned], folder: Path) -> Deployment:
         found.setdefault((deployment.model.name, deployment.gpu.name, stage.split), deployment)
     if len(found) > 1:
         names = "; ".join(f"{model} on {split} {gpu}" for model, gpu, split in found)
-        raise UserError(f"these runs are of several servers ({names}); give the runs of one.")
+        raise UserError(f"these runs are of several servers ({names}); give the runs of one server.")
     return next(iter(found.values()))
 
 

@@ -191,7 +191,7 @@ def read_run(files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
     if not served and not any(part.requests for part in client):
         if files.summary:
             return [*read_stages(files.summary, profile, name, _workload(name), server)]
-        raise UserError(f"{files.named()[0]} has no requests that were served; give a run that served some.")
+        raise UserError(f"{files.named()[0]} has no served requests; give a run with some.")
     shared = int(number(profile, where, "data.prefix_tokens") or 0) or asked.prefix_tokens
     served = _with_prefix(served, shared)
     client = [Part(part.label, tuple(_with_prefix(part.requests, shared))) for part in client]

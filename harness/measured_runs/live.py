@@ -34,9 +34,7 @@ def read_live(folder: Path) -> tuple[list[Part], Server]:
         key=lambda each: each.manifest["started"],
     )
     if not finished:
-        raise UserError(
-            f"{folder} has no load that was measured to its end; give a run of `rehearse live` that has."
-        )
+        raise UserError(f"{folder} has no finished load; give a finished run of `rehearse live`.")
     labels = [_label(each) for each in finished]
     parts, begin_s = [], 0.0
     for record, label in zip(finished, labels, strict=True):
@@ -64,7 +62,7 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
     turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
     table = record.table("requests")
     if set(table["spoken"]) - {False} or set(turns["modality"]) - {"text"}:
-        raise UserError(f"{record.folder} is of users who speak or listen; only runs of text can be read.")
+        raise UserError(f"{record.folder} has users who speak or listen; give a run of text.")
     both = turns.merge(table, on=KEYS, how="inner")
     output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
     said = both["input_tokens"] + output

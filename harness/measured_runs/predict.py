@@ -144,7 +144,7 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
     on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
     if on is None:
         raise UserError(
-            f"{run.name} ran on {run.server.gpu}, which is no GPU known here; add it to hardware.yaml."
+            f"{run.name} ran on {run.server.gpu}, which is not a known GPU; add it to hardware.yaml."
         )
     facts, assumed = deployment(run.server, known, name, on, run.client_s)
     if isinstance(run, SummaryRun):
@@ -294,7 +294,7 @@ def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tu
             f"{run}: no file says which model was served; add exp-config.yaml with `model: NAME`, or {FIX}."
         )
     elif model is None:
-        raise UserError(f"{run} served {server.model}, whose sizes are not known here; {FIX}.")
+        raise UserError(f"{run} served {server.model}, whose sizes are not known; {FIX}.")
     else:
         facts = shipped_yaml(yaml_files("models")[model.name])
         fp8 = all(each.weight_dtype_bytes == 1 for each in model.stages.values())

@@ -32,7 +32,7 @@ def read_part(path: str | Path) -> Part:
     try:
         seen = tuple(_request(row) for row, error in zip(rows, errors, strict=True) if not error)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path} has a value that is no number ({error}); {FIX} again.") from None
+        raise UserError(f"{path} has a value that is not a number ({error}); {FIX} again.") from None
     return Part(_label(document), seen)
 
 

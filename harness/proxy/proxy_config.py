@@ -50,10 +50,10 @@ def check(config: ProxyConfig) -> None:
         except ValueError:
             complete = False
         if not complete:
-            raise UserError(f"url {url!r} is no server's; write http://HOST:PORT.")
+            raise UserError(f"url {url!r} is not a server's address; write http://HOST:PORT.")
     twice = [url for url in config.urls if config.urls.count(url) > 1]
     if twice:
-        raise UserError(f"url {twice[0]} stands there twice; name each server once.")
+        raise UserError(f"url {twice[0]} is given twice; name each server once.")
     check_entrance(config.host, config.token_env, config.insecure)
 
 

@@ -71,19 +71,19 @@ def recorded(
     frames, or of agents that call others."""
     if serves(trace) == "frames":
         raise UserError(
-            "users of a run of frames did what its trace says, whatever the engine did; play its trace.parquet again, "
+            "users of frames act as the trace says, whatever the engine does; replay its trace.parquet, "
             "with workload=file."
         )
     if (trace.columns()["waits"] != "").any():
         raise UserError(
-            "agents of a run wait for one another, which times alone would not keep; play its trace.parquet again, "
+            "agents wait for one another, which times alone do not show; replay its trace.parquet, "
             "with workload=file."
         )
     planned = pd.DataFrame(trace.columns()).set_index(KEYS)
     log = _client_log(events)
     began = planned.index.isin(log.dropna(subset=["turn_start"]).index)
     if not began.any():
-        raise UserError("no turn of this run ever began; record one in which users were served.")
+        raise UserError("no turn of this run began; give a run with served users.")
     turns = planned[began].join(log)
     lost = len(planned) - len(turns)
     kept = [f"{lost} of {len(planned)} turns never began: not recorded"] if lost else []

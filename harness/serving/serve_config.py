@@ -111,8 +111,8 @@ def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
     """Raise UserError where other machines could connect without a token."""
     if token(token_env) is None and not insecure and not is_loopback(host):
         raise UserError(
-            f"host {host} lets other machines in, and there is no token; name the environment variable that "
-            "holds one with --token-env, or say --insecure."
+            f"host {host} is open to other machines, and there is no token; name the environment variable "
+            "of one with --token-env, or add --insecure."
         )
 
 
@@ -122,7 +122,7 @@ def token(token_env: str | None) -> str | None:
         return None
     found = os.environ.get(token_env, "")
     if not found or not found.isascii() or not found.isprintable() or found != found.strip():
-        wrong = "is not set" if not found else "holds what cannot stand in a header"
+        wrong = "is not set" if not found else "has a character that a header cannot hold"
         raise UserError(f"--token-env {token_env}: the variable {wrong}; export {token_env}=TOKEN.")
     return found
 

@@ -100,7 +100,7 @@ def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
     found = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
     if left or not found:
         raise UserError(
-            f"{option} {text!r} is no list of targets{f' ({left!r} is none)' if left and found else ''}; write for "
+            f"{option} {text!r} is not a list of targets{f' ({left!r} is none)' if left and found else ''}; write for "
             f'example {option} "{EXAMPLE}".'
         )
     return tuple(_target(each) for each in found)
@@ -171,7 +171,7 @@ def _bound(written: _Written, metric: str) -> float:
         number = math.nan
     if not math.isfinite(number) or number < 0:
         raise UserError(
-            f"{written}: {written.digits!r} is no number from 0 on; write for example {written.like('1')}."
+            f"{written}: {written.digits!r} is not a number from 0 on; write for example {written.like('1')}."
         )
     if is_share(metric):
         return _share(written, number)

@@ -69,5 +69,5 @@ def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:
     if lag_s > limit_s:
         raise InvalidPoint(
             f"a tenth of the turns was sent {1e3 * lag_s:.0f} ms late or later (limit {1e3 * limit_s:.0f} ms): "
-            "other work on this machine was measured as well; run the same command again when it is quiet"
+            "other work on this machine delayed the users; run the same command again when it is quiet"
         )

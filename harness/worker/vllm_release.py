@@ -35,7 +35,7 @@ def release_of(given: str) -> str:
     if not given or not checkout.is_dir():
         if not RELEASE.fullmatch(given):
             raise UserError(
-                f"vLLM {given!r} is no release and no folder; give one such as 0.33.0, or a checkout."
+                f"vLLM {given!r} is neither a release nor a folder; write for example 0.33.0, or give a checkout."
             )
         return given
     if not (checkout / _SCHEDULER).exists():
@@ -56,7 +56,7 @@ def source(version: str) -> Path:
     """Return the folder of a release's source distribution, vLLM's own tests included. UserError if it is not
     available."""
     if not RELEASE.fullmatch(version):
-        raise UserError(f"vLLM {version!r} is no release; give one such as 0.33.0.")
+        raise UserError(f"vLLM {version!r} is not a release; write for example 0.33.0.")
     folder = _cache() / version
     if folder.exists():
         return folder

@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(rehearse_all: RehearseAll) -
         (*RAG, "--set", "kept=32", "--set", "passage_tokens=2048"): ("generator", "16384"),
         (*RAG, "--set", "deployment=llama_8b_1gpu"): ("no stage 'reranker'",),
         (*RAG, "--set", "engine=vllm_omni"): ("'vllm_omni' serves turns", "made of rag", "rag_shortest"),
-        (*RAG, "--device", "sockets"): ("rag cannot be served over sockets",),
+        (*RAG, "--device", "sockets"): ("rag has no protocol over sockets",),
         (*EDF, "--set", "scheduler=edff"): ("unknown scheduler 'edff'", "'edf'"),
         (*EDF, "--set", "scheduler=shortest"): ("scheduler=shortest cannot serve turns",),
         (*EDF, "--set", "deployment=rag_2gpu"): ("'rag_2gpu'", "'generator' behind 'reranker'"),
@@ -244,6 +244,6 @@ def test_a_trace_keeps_its_kind_in_a_file(rehearse_all: RehearseAll) -> None:
 
 def test_a_server_of_ours_does_not_take_questions(rehearse: Rehearse) -> None:
     pytest.importorskip("picows")
-    assert "rag cannot be served over sockets" in refused(
+    assert "rag has no protocol over sockets" in refused(
         rehearse("serve", "rag", "--set", "deployment=rag_2gpu")
     )

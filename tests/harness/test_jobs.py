@@ -88,7 +88,7 @@ def test_a_closed_loop_counts_jobs(trace: Trace) -> None:
 
 
 def test_a_run_of_agents_is_not_turned_into_times(trace: Trace) -> None:
-    with pytest.raises(UserError, match="agents of a run wait for one another"):
+    with pytest.raises(UserError, match="agents wait for one another"):
         recorded(trace, pd.DataFrame({"kind": [], "session": [], "turn": [], "t": [], "value": []}))
 
 

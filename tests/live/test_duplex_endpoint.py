@@ -17,9 +17,7 @@ async def silent(agent: Agent) -> None:
 
 
 def test_a_server_that_does_not_listen_is_refused(monkeypatch: Any) -> None:
-    with pytest.raises(
-        UserError, match="dialect vllm: its servers do not find the ends of turns by themselves"
-    ):
+    with pytest.raises(UserError, match="dialect vllm: its servers do not detect the ends of turns"):
         play(monkeypatch, open_call({}), silent, dialect="vllm", model="m")
 
 

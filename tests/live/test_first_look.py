@@ -157,7 +157,7 @@ def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> No
     ("target", "workload", "words"),
     [
         ({"dialect": "vllm"}, "voice", "wants to be asked for a model; set model"),
-        ({"dialect": "vllm", "model": "m"}, "duplex", "do not find the ends of turns by themselves"),
+        ({"dialect": "vllm", "model": "m"}, "duplex", "do not detect the ends of turns"),
     ],
 )
 def test_a_wrong_word_costs_no_floor(

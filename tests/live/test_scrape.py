@@ -169,5 +169,5 @@ def test_a_server_that_is_gone_is_told_as_such() -> None:
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9/metrics", "ws://host/metrics", "http:///metrics"])
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
-    with pytest.raises(UserError, match="is no HTTP address"):
+    with pytest.raises(UserError, match="is not an HTTP address"):
         Scraper(url, 0.0)

@@ -290,5 +290,5 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
     assert (other.output_tokens, other.e2e_s) == (9, None)
     table["spoken"] = True
-    with pytest.raises(UserError, match="only runs of text can be read"):
+    with pytest.raises(UserError, match="give a run of text"):
         read_runs(tmp_path)

@@ -116,7 +116,7 @@ def test_inference_perf_with_and_without_its_requests(folder):
     [
         ({"notes.md": "x"}, "has nothing to read in it"),
         ({"traces.json": ""}, "traces.json is empty"),
-        ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no requests that were served"),
+        ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no served requests"),
         (
             {"traces.json": TRACES, "exp-config.yaml": "model: [\n"},
             "exp-config.yaml is not valid YAML, line 2",

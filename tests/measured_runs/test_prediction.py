@@ -285,10 +285,10 @@ def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Pat
     for server, said in (
         (
             Server("nobody/NoModel", "H100"),
-            "r served nobody/NoModel, whose sizes are not known here; put its config.json",
+            "r served nobody/NoModel, whose sizes are not known; put its config.json",
         ),
         (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
-        (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is no GPU known here"),
+        (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is not a known GPU"),
     ):
         run = MeasuredRun("r", server, (), (("all", 0, 0),), None, "")
         with pytest.raises(UserError, match="^" + re.escape(said)):
@@ -318,7 +318,7 @@ def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicte
     assert ran.exit_code == 1
     assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
     assert (out / "bad" / "measured_runs.log").exists() and (out / "measured_runs.svg").exists()
-    assert "skipped: nobody served nobody/NoModel, whose sizes are not known here" in ran.output
+    assert "skipped: nobody served nobody/NoModel, whose sizes are not known" in ran.output
     requests = pd.read_parquet(out / REQUESTS).set_index("run")
     assert set(requests.index) == {"good", "own"}
     assert requests.loc["own", "predicted_e2e"].tolist() == requests.loc["good", "predicted_e2e"].tolist()

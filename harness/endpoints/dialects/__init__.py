@@ -37,7 +37,7 @@ def for_open_microphone(target: TargetParams) -> Dialect:
     if not dialect.hears:
         able = ", ".join(name for name, cls in DIALECTS.items() if cls.hears)
         raise UserError(
-            f"dialect {dialect.name}: its servers do not find the ends of turns by themselves; take a server with "
+            f"dialect {dialect.name}: its servers do not detect the ends of turns; use a server with "
             f"dialect {able}, or workload speech."
         )
     return _able(dialect, typed=False)
@@ -49,7 +49,7 @@ def for_frames(target: TargetParams) -> Dialect:
     if not dialect.takes_frames:
         able = ", ".join(name for name, cls in DIALECTS.items() if cls.takes_frames)
         raise UserError(
-            f"dialect {dialect.name}: its servers answer turns and not frames; take a workload of turns, or a server "
+            f"dialect {dialect.name}: its servers answer turns and not frames; use a workload of turns, or a server "
             f"with dialect {able}."
         )
     return dialect

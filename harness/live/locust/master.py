@@ -193,7 +193,7 @@ class Master:
 
     def _check_ready(self) -> None:
         if self.stopped:
-            raise UserError("stopped before anybody called; start the run again.")
+            raise UserError("stopped before the first call; start the run again.")
         for shard in self._shards:
             if shard.refused:
                 raise UserError(f"worker {shard.worker}: {shard.refused}")

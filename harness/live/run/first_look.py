@@ -62,7 +62,7 @@ def first_look(
 
 async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> TargetParams:
     if target.is_text and await ask_one_token(target) == 503 and _loads(target.url):
-        raise UserError(f"url {target.url} still loads its models; call it when they are there.")
+        raise UserError(f"url {target.url} still loads its models; call it when they are loaded.")
     if target.batch is not None:
         check_answers(batch := batch_target(target))
         await ask_one_document(batch)

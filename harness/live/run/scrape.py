@@ -55,7 +55,9 @@ class Scraper:
 
     def __init__(self, url: str, origin: float, token: str | None = None) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise UserError(f"scrape {url!r} is no HTTP address; give one such as http://host:8000/metrics.")
+            raise UserError(
+                f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics."
+            )
         self._url, self._origin = url, origin
         self._headers = {"Accept": "text/plain;version=0.0.4"}
         if token is not None:

@@ -265,7 +265,7 @@ def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
     before = measured(out)
     status, said = _ended(_command(out, points, file_bytes=file_bytes, work=work))
     assert status == 1
-    assert re.fullmatch(r"no room was left for the record of .*: what is finished stays\.\n", said), said
+    assert re.fullmatch(r"there is no room for the record of .*: finished points stay\.\n", said), said
     assert not list((out / "points").glob(".tmp-*")) and not list((out / "points").glob("*.failed"))
     assert measured(out) == before
     assert _ended(_command(out, points)) == (0, "")

@@ -94,7 +94,7 @@ def test_without_room_at_home_nothing_is_left_of_a_record(tmp_path: Path) -> Non
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(UserError, match="no room was left for the record of"):
+        with pytest.raises(UserError, match="there is no room for the record of"):
             receive(ended, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

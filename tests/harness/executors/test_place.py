@@ -19,9 +19,7 @@ def test_what_depends_on_the_machine_stays_on_it(device: str) -> None:
     points = [fakes.points(1)[0].model_copy(update={"device": device})]
     Place().check(points)
     Place("auto").check(fakes.points(1))
-    with pytest.raises(
-        UserError, match=f"takes points of device virtual, .*; device {device} is measured where"
-    ):
+    with pytest.raises(UserError, match=f"is for device virtual, .*; device {device} is measured on"):
         Place("auto").check(points)
 
 
