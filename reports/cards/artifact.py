@@ -143,7 +143,7 @@ def _appendix(group: Group, found: Sequence[Part], first: Sequence[Part]) -> str
 def _script(group: str, cards: Sequence[str], out: str, expected: str) -> str:
     runs = "".join(f'rehearse run {card} --out "$out"\n' for card in cards)
     return f"""#!/bin/sh
-# Measures, and holds every claim against what is to be expected: it ends with "as expected", or with the differences.
+# Measures, and compares every claim with its expected value: it ends with "as expected", or with the differences.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${{1:-results/{out}}}

@@ -15,7 +15,8 @@ from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
 
 NO_PREVIEW = (
-    "Measured with other settings than the cards' (--quick or --set): the full run may have other verdicts."
+    "Measured with other settings than the cards have (--quick or --set): the full run may have other "
+    "verdicts."
 )
 
 

@@ -138,7 +138,7 @@ def _main() -> None:
         sys.stdout.flush()
         sys.exit(status)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # nobody reads on, as of `| head`
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `| head` does
             _drop_output()
             sys.exit(FAILED)
         if not is_full(error):
@@ -163,7 +163,7 @@ def _silence_libraries() -> None:
     are shown."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up
+    if logging.lastResort is not None:  # shows messages of loggers without a handler
         logging.lastResort.addFilter(_concerns_user)
 
 

@@ -61,7 +61,7 @@ def finished_group(group: str, results: Path | None) -> Group:
     holds another group."""
     from reports.cards.card import group as known
 
-    known(group)  # a mistyped name is told before anything is loaded that reads results
+    known(group)  # report a mistyped name before loading the reader of results
     from reports.cards.group import load_group
 
     folder = results or Path("results") / group

@@ -202,7 +202,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
             f"--over {over}: engine {without} has no such parameter; set engine to engines with it."
         )
     if over == "c":
-        # Of a trace no more are on line than it has sessions; and of more than half of them, hardly ever so many.
+        # A trace cannot have more concurrent sessions than sessions, and rarely has more than half of them.
         sessions = min(len(trace.sessions) for trace in space.traces.values())
         if last is not None and last > sessions:
             raise UserError(

@@ -95,7 +95,7 @@ def cells(progress: RunProgress) -> dict[str, str]:
         f"{progress.first} P50": _number(ttfp[0], 1e3, " ms"),
         "P90": _number(ttfp[1], 1e3, " ms"),
         "continuity": _number(progress.continuity, 100, " %", 1),
-        "shed": str(progress.total("shed")),
+        "rejected": str(progress.total("shed")),
         "failed": str(progress.total("failed")),
         "send delay P99": _number(progress.send_delay_p99_ms, 1, " ms", 2),
     }
@@ -112,7 +112,7 @@ def _load(progress: RunProgress) -> dict[str, str]:
 def line(progress: RunProgress) -> str:
     """One line of text."""
     t, phase, *shown = cells(progress).items()
-    if not progress.planned:  # nobody calls yet
+    if not progress.planned:  # before the first call
         return f"{progress.label}: {phase[1]}, for {t[1]} so far"
     told = ", ".join(f"{heading} {value}" for heading, value in shown)
     return f"{progress.label}: {t[1]}, {phase[1]}: {told}"
@@ -124,7 +124,7 @@ def picture(progress: RunProgress) -> Group:
     table = Table(box=None, pad_edge=False)
     for heading in shown:
         table.add_column(heading, justify="right", min_width=8)
-    bad = {"shed", "failed"}
+    bad = {"rejected", "failed"}
     table.add_row(*(Text(v, "red" if h in bad and v != "0" else "") for h, v in shown.items()))
     return Group(Text(progress.label, "bold"), table)
 

@@ -144,7 +144,7 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
             f"deployment {deployment.name!r} only speaks; leave it out."
         )
     with bound(config.host, config.port):
-        pass  # a port that is taken is told before models load
+        pass  # report an occupied port before models load
     print(f"loading {replicas} servers …", file=sys.stderr)
     asked: list[int] = []
     with contextlib.suppress(KeyboardInterrupt), interruptible(asked), fleet(config, replicas) as servers:

@@ -109,7 +109,7 @@ def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
     """A log axis in ms, with the budget and the cap of the wait as lines, `named` or not."""
     budget_ms, cap = 1000 * point.params["frame_s"], point.params.get("wait_cap")
     levels = [(budget_ms, "deadline B", (6, 2), 3)]
-    if cap is not None:  # of somebody's endpoint nobody knows it
+    if cap is not None:  # unknown for a foreign endpoint
         levels.append((budget_ms * cap, "wait cap", (2, 2), -10))
     axes.set_yscale("log")
     plain(axes.yaxis)

@@ -112,7 +112,7 @@ def most_at_once(steps: pd.DataFrame) -> float:
     """SMs that were in use together at most."""
     begins, ends = steps["t_s"], steps["t_s"] + steps["dt_s"]
     changes = np.concatenate([steps[SMS], -steps[SMS]])
-    order = np.lexsort((changes, np.concatenate([begins, ends])))  # who ends makes room for who begins
+    order = np.lexsort((changes, np.concatenate([begins, ends])))  # an end makes room for a begin
     return float(np.cumsum(changes[order]).max(initial=1.0))
 
 

@@ -68,7 +68,7 @@ def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
         middle = np.asarray(levels.index, float) * BUCKET_S + BUCKET_S / 2
         axes.plot(middle, levels, ls=line, color=INK, lw=1.4, label=f"P{percentile} of {BUCKET_S:g} s")
     axes.set_yscale("log")
-    # Of a turn that was cut before its first packet nobody waited for one.
+    # A turn that was cut before its first packet has no wait for it.
     lost = ~known & (turns["status"] == FAILED).to_numpy()
     if lost.any():
         top = axes.get_xaxis_transform()

@@ -21,7 +21,7 @@ INK, MUTED, SPEECH, BROKEN, HEALTHY = "#222b36", "#5d6b7c", "#8793a3", "#b3003c"
 WIDTH_IN = 9.6
 """Width of every picture: the report's column at 96 dpi."""
 
-# Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that what is compared with it stands out.
+# Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that the engines compared with it stand out.
 _ENGINES = {
     "vllm_omni_wo": "#a08a5b",
     "vllm_omni": "#6f87a6",

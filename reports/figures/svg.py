@@ -51,7 +51,7 @@ def _no_mathematics(figure: Figure) -> None:
     powers = [axis for axis in axes if isinstance(axis.get_major_formatter(), LogFormatter)]
     for text in {*figure.findobj(Text)} - {label for axis in powers for label in labels[axis]}:
         assert isinstance(text, Text)
-        if text.get_wrap():  # what wraps it looks for mathematics, whatever it is told
+        if text.get_wrap():  # wrapping looks for mathematics even if parsing is off
             text.set_text(text.get_text().replace("$", r"\$"))
         else:
             text.set_parse_math(False)

@@ -23,7 +23,7 @@ def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
     margin = 0.08 * (high - low or abs(bound) or 1)
     bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + margin
     if target.op == "<=":
-        top += margin  # room for the target's words, and for what is infinite
+        top += margin  # room for the target's label, and for infinite values
     missed = (bound, top) if target.op == "<=" else (bottom, bound)
     panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
     panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)

@@ -96,7 +96,7 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     loads = FRAME_LOADS if framed else LOADS
     load = next((name for name in loads if _values(points, name)), None)
     spoken = any(point.values.get("continuity") is not None for point in points)
-    told = (load, "p") if spoken else (load,)  # nobody interrupts what is read
+    told = (load, "p") if spoken else (load,)  # replies in text are not interrupted
     fixed = {name: max(_values(points, name)) for name in told if name and _values(points, name)}
     at = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
     variants: dict[str, dict[int, Finished]] = {}

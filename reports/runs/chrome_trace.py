@@ -226,9 +226,7 @@ class RequestSlices:
         elif kind in ("session_start", "session_end"):
             key = ("session", session, -1)
             yield from self._phase(key, "", now) if kind == "session_start" else self._close(key, now)
-            for over in (
-                [*self._done] if kind == "session_end" else ()
-            ):  # frames that nobody waits for any more
+            for over in [*self._done] if kind == "session_end" else ():  # frames without a waiting client
                 yield from self._close_up_to(over, session, turn, now)
         elif kind in ("fed", "frame_out", "frame"):
             yield from self._of_frame(kind, stage, session, turn, now)

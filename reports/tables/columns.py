@@ -116,7 +116,7 @@ FRAMES = (
     Column("saturation_predicted_s", "full at", "predicted, s", 1, 0, first=False),
     Column("saturation_measured_s", "full at", "measured, s", 1, 0, first=False),
     Column("admitted", "admitted", "sessions", 1, 0, first=False),
-    Column("shed", "shed", "sessions", 1, 0, first=False),
+    Column("shed", "rejected", "sessions", 1, 0, first=False),
 )
 """Headline metrics of interaction sessions: dashboard values, service to users, and causes."""
 
@@ -136,13 +136,13 @@ JOBS = (
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
     Column("send_delay_p99", "send delay P99", "ms", 1000, 2, first=False),
-    Column("shed", "shed", "sessions", 1, 0, first=False),
+    Column("shed", "rejected", "sessions", 1, 0, first=False),
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
 """Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
 ON_LINE = Column("on_line_mean", "users", "mean", 1, 1, first=False)
-CAME = Column("sessions_rps", "came", "sessions/s", 1, 2, first=False)
+CAME = Column("sessions_rps", "arrived", "sessions/s", 1, 2, first=False)
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """Turns at a live endpoint that no metric covers, because the load was not the planned one when they were asked."""

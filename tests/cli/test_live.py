@@ -247,7 +247,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     assert status == 1
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
     assert row == ["endpoint", "2", *["–"] * 6, "0", "of", "1"]
-    for heading in ("TTFT P50", "TTFT P90", "send delay", "shed", "failed"):
+    for heading in ("TTFT P50", "TTFT P90", "send delay", "rejected", "failed"):
         assert heading in out
     found = re.search(
         r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split())
@@ -289,7 +289,7 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
     progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "send_delay_p99_ms": 2.5})
     shown = cells(progress)
-    assert shown["users"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
+    assert shown["users"] == "7/8" and shown["turns"] == "14" and shown["rejected"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
     assert shown["continuity"] == "75.0 %" and shown["send delay P99"] == "2.50 ms"
     assert line(progress).startswith("endpoint c=8 seed=0: 16 s, load: users 7/8, turns 14, TTFP P50 300 ms")

@@ -80,7 +80,7 @@ def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: P
     told = ", ".join(f"c={c}: {asked[0][c]} + {asked[1][c]}" for c in (4, 8))
     assert f"excluded turns (ramp-up + drain): {told}" in " ".join(said.split())
     assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and lines[2][2] == "–"
-    assert "send delay" in said and "shed" in said and "wasted audio" in said
+    assert "send delay" in said and "rejected" in said and "wasted audio" in said
     assert said.count(ERROR.split(",")[0]) == 2
 
 

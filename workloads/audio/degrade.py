@@ -22,7 +22,7 @@ LINE_RATE = 8_000  # G.711: samples/s, and mu-law in 8 bits
 LINE_BAND_HZ = (300.0, 3_400.0)  # ITU-T G.712: what a telephone line passes
 DIRECT_DB = 0.0  # choice, of the direct sound over the room's: at a metre or two from the speaker
 FIRST_REFLECTION_S = 0.0025  # choice: from a table below, 0.9 m further
-PAUSE_DB = 40.0  # choice: what is so far below the loudest is a pause, and no part of the level of speech
+PAUSE_DB = 40.0  # sound this far below the loudest is a pause, not part of the level of speech [chosen]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from workloads.audio.library import chunks as packets
 from workloads.errors import UserError
 from workloads.seeds import stream
 
-BLOCK_S = 1.0  # what is read from the clips at a time
+BLOCK_S = 1.0  # length of a read from the clips
 
 
 @dataclass(frozen=True, slots=True)

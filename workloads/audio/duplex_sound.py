@@ -14,7 +14,7 @@ from workloads.audio.library import Clip
 from workloads.seeds import stream
 from workloads.trace import Turn
 
-RAMP_S = 0.005  # choice: what is cut out of speech, or made, begins and ends within so much, lest it click
+RAMP_S = 0.005  # fade of cut or synthetic sounds, against clicks [chosen]
 LEVEL_DB = {
     "backchannel": 0.0,
     "side_speech": "side_db",

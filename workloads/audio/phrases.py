@@ -15,7 +15,7 @@ from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import utterances
 from workloads.audio.vad import SHORTEST_S, segments
 
-EDGE_S = 0.3  # choice: nobody hesitates within so much of the begin or the end, a word or so
+EDGE_S = 0.3  # no hesitation this close to begin or end, about a word [chosen]
 FRAME_S = 0.01
 MEASURED_AT = 16_000  # samples/s at which a quiet place is looked for
 

@@ -199,7 +199,7 @@ SHAREGPT_PROMPT = LengthModel(
 SPOKEN_REPLY = replace(
     SHAREGPT_REPLY, median=60, high=512, source="choice: 17 s of speech, spread as ShareGPT-90k responses"
 )
-# The same prompts read aloud; nobody holds a button for minutes, so the clip is 36 s of speech.
+# The same prompts read aloud; push-to-talk does not last minutes, so the clip is 36 s of speech.
 SPOKEN_PROMPT = replace(
     SHAREGPT_PROMPT, high=128, source=SHAREGPT_PROMPT.source + "; choice: at most 36 s of speech"
 )

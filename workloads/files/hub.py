@@ -156,7 +156,7 @@ def _download(address: str, part: Path, size: int) -> None:
             download.http_get(
                 address, target, resume_size=target.tell(), expected_size=size, displayed_filename=name
             )
-    except Exception as error:  # whatever the library raises: connections, HTTP states, sizes
+    except Exception as error:  # any error of the library: connections, HTTP states, sizes
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f"cannot fetch {address} ({reason}); try again, which goes on from where it stopped, or bring the "

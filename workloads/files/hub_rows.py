@@ -79,7 +79,7 @@ def _lines(wanted: Rows, address: str, folder: Path) -> Iterator[str]:
             rows = rows.select_columns(list(wanted.columns))
         for taken, row in enumerate(rows.take(wanted.count), 1):  # noqa: B007
             yield json.dumps(row, ensure_ascii=False, default=_written)
-    except Exception as error:  # whatever the libraries raise: connections, HTTP states, formats
+    except Exception as error:  # any error of the libraries: connections, HTTP states, formats
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"cannot stream {address} ({reason}); try again where the hub can be reached, or bring the folder "

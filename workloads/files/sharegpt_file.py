@@ -26,7 +26,7 @@ from workloads.files.csv_file import CsvFile
 from workloads.files.json_file import JsonFile
 from workloads.files.row_file import RowFile
 
-# The V3 sample's answers have a median of 1,224 characters, those of ShareGPT-90k one of 300 tokens.
+# The V3 sample's answers have a median of 1,224 characters, ShareGPT-90k's answers one of 300 tokens.
 CHARS_PER_TOKEN = 4.0
 CJK_PER_TOKEN = 1.5  # choice: tokenizers of today give a Chinese character some two thirds of a token
 ROLES = {"human": "human", "user": "human", "gpt": "model", "chatgpt": "model", "assistant": "model"}

@@ -25,15 +25,15 @@ from workloads.workload_params import UserParams
 
 # [paper] Metronome, sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
 SESSIONS, DURATION_S, FRAME_S = 128, 300.0, 2.0
-RATE = 64.0  # [chosen] 128 sessions are on line after 2 s
+RATE = 64.0  # 128 sessions are connected after 2 s [chosen]
 # [derived] 128 sessions fill the paper's pool of 520,000 tokens in its 148 s at 55 tokens a frame: 28 of audio, 21 of
 # text around it by the layout of Table 2 (a user's opening, the instruction and the assistant's: 5 + 11 + 5), 7 said,
-# "a few tokens" (Fig. 2), of which the last is discarded.
+# "a few tokens" (Fig. 2); the last one is discarded.
 TOKENS_PER_FRAME = 7.0
 # [chosen] What a frame adds differs between runs ([paper] Fig. 4b: 4 of 10 collapsed on one day, 10 of 10 on another);
 # output between users and frames as well.
 RUN_CV, SESSION_CV, FRAME_CV = 0.25, 0.3, 0.3
-SOUND_RATE = 16_000  # of the sound whose frames are told apart; any is as good
+SOUND_RATE = 16_000  # any rate distinguishes frames as well
 
 
 class CallParams(UserParams):

@@ -26,7 +26,7 @@ from workloads.transforms.combine import changed, combined, labelled
 from workloads.workload_params import UserParams
 
 ONLINE, BATCH = "online", "batch"
-_ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document
+_ROOM = 4096  # the longest reply of either class, which has to fit into the context with its document
 _LONGER = 1.25
 """Batch jobs last this multiple of the online load's duration, for an engine that falls behind. [chosen]"""
 _LEAST_S = 60.0

@@ -19,7 +19,7 @@ from workloads.workload_params import WorkloadParams
 
 # AndroidLab, 138 instructions of 10.2 words on average and 29 at most, in characters by 4 to the token.
 INSTRUCTION = LengthModel(12, 0.55, 2, 43, "AndroidLab, 138 instructions, MIT")
-# CogAgent-9B cuts a screenshot of 1120 x 1120 pixels into patches of 14, of which 2 x 2 make a token: 1,600.
+# CogAgent-9B cuts a screenshot of 1120 x 1120 pixels into patches of 14; 2 x 2 patches make a token: 1,600.
 SCREENSHOT_PX, PATCH_PX = 1120, 28
 # Nova: actions of 30 to 80 tokens, 40 to 60 on average.
 ACTION_MEAN, ACTION_SD, ACTION_CLIP = 50.0, 10.0, (30, 80)

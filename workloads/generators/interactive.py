@@ -31,7 +31,7 @@ READ_FACTOR = QuantileTable(
     (0.02, 0.23, 0.35, 0.43, 0.57, 0.7, 0.84, 1, 1.21, 1.5, 2.04, 4.15, 8.78, 24.6, 77),
     "RAGPulse, one week, MIT",
 )
-READ_MAX_S = 1800.0  # the range of the fit: who comes back later begins a new session
+READ_MAX_S = 1800.0  # the range of the fit: a user who returns later begins a new session
 # A spoken answer is heard before the pause begins; see `workloads.generators.voice` for the pause.
 HEARD_BASE_S = 1.0
 

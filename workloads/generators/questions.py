@@ -28,7 +28,7 @@ from workloads.trace import Trace
 from workloads.workload_params import UserParams
 
 GENERATOR = "questions"
-SOUND_RATE = 16_000  # of the sound whose frames are told apart; what Qwen3-Omni hears
+SOUND_RATE = 16_000  # Qwen3-Omni's rate, at which frames are distinguished
 RATE = 64.0  # [chosen] as workload metronome
 # [derived] 80 tokens a frame fill 74 % of the pool at 32 sessions in 300 s (Table 2): 28 of audio and 53 of output, of
 # which the last is discarded.

@@ -271,7 +271,7 @@ def _depends(job: Job, chains: Sequence[Chain]) -> dict[Turn, list[Turn]]:
     for place, chain in enumerate(chains):
         of_agent[chain.agent] += [(s.begin_s, s.end_s, (place, turn)) for turn, s in enumerate(chain.steps)]
     seen = {place: sorted(steps) for place, steps in of_agent.items()}
-    for place in reversed(range(1, len(job.agents))):  # as a whole, and with those that it has called itself
+    for place in reversed(range(1, len(job.agents))):  # as a whole, with the agents that it has called itself
         inside, caller = seen[place], job.agents[place].parent
         assert caller is not None and caller < place, "an agent stands behind the one that calls it"
         if inside:

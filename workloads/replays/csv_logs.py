@@ -10,7 +10,7 @@ from workloads.files.row_file import MAX_S
 from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history, times
 from workloads.trace import Trace
 
-# Columns of `sessions`: our names first, then those of RAGPulse's sessions_derived.csv.
+# Columns of `sessions`: our names first, then the names in RAGPulse's sessions_derived.csv.
 TIME = ["t", "timestamp"]
 SESSION = ["session_id"]
 QUERY = ["query", "q_tok"]

@@ -38,6 +38,6 @@ def dispersion(times: np.ndarray, window_s: float) -> float | None:
     if windows < MIN_WINDOWS:
         return None
     index = ((times - times[0]) / window_s).astype(np.int64)
-    counts = np.unique(index[index < windows], return_counts=True)[1]  # of those that are not empty
+    counts = np.unique(index[index < windows], return_counts=True)[1]  # non-empty windows
     mean = counts.sum() / windows
     return float((np.sum(counts**2) - windows * mean**2) / (windows - 1) / mean)

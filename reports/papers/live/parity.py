@@ -25,8 +25,8 @@ def _experiment(device: str) -> Experiment:
         set={
             "deployment": "qwen3_omni_8gpu",
             "sessions": 64,
-            "rate": 8.0,  # all on line within ten seconds [chosen]
-            "turns": 8,  # nobody is through before the minute is over [chosen]
+            "rate": 8.0,  # all connected within ten seconds [chosen]
+            "turns": 8,  # no session ends before the minute is over [chosen]
             "p": 0.5,
             "max_reply_tokens": 128,  # as `rehearse live` asks for: about 36 s [chosen]
             "network_ms": 0,

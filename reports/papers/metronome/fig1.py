@@ -6,7 +6,7 @@ TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard,
 
 _PANEL = "N = 128"
 HEARD_AND_SAID = (
-    28  # of the 55 tokens of a frame those that are not audio, and the last said, which is dropped
+    28  # the tokens of a frame (55) without audio, and without the last one said, which is dropped
 )
 SPLITS = {said: f"{said} of 55 said" for said in (3, 12, 27)}
 """The same growth with fewer and with more tokens said."""

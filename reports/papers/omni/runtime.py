@@ -27,7 +27,7 @@ def _experiment(device: str, **more: Any) -> Experiment:
         device=device,
         set={
             "sessions": 32,
-            "turns": 8,  # nobody is through before the minute is over [chosen]
+            "turns": 8,  # no session ends before the minute is over [chosen]
             "p": 0.3,
             "max_reply_tokens": 64,  # about 18 s of speech: several turns a caller in a minute [chosen]
             "network_ms": 0,
