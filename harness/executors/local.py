@@ -58,11 +58,8 @@ class LocalExecutor(WorkerExecutor):
     def __post_init__(self) -> None:
         self.environment = provenance.environment()
         self._running: list[_Running] = []
-        # The order of sets of strings depends on the hash seed; no result may, not even by accident.
-        os.environ["PYTHONHASHSEED"] = "0"
         self._context: Any = multiprocessing.get_context("spawn" if self.spawn else "forkserver")
-        if not self.spawn:
-            self._context.set_forkserver_preload([fork_server.__name__, isolation.__name__, *self.preload])
+        fork_server.prepare(() if self.spawn else self.preload)
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting, order = deque(points), self.order or Order(tuple(points))

@@ -9,7 +9,7 @@ imported, which takes vLLM ten seconds. So a server imports this module before a
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -19,6 +19,8 @@ from harness.worker.parent import end_with_parent
 
 _COMMAND = "REHEARSAL_COMMAND"
 """Environment variable that tells the server the command's pid."""
+PRELOAD = "harness.worker.preload"
+"""The module that imports vLLM."""
 _usual: Any = vars(forkserver)["_forkserver"]
 _servers: dict[Path | None, Any] = {None: _usual}
 
@@ -50,6 +52,19 @@ def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[N
                 os.environ[name] = told[name]
             else:
                 del os.environ[name]
+
+
+def prepare(preload: Sequence[str]) -> None:
+    """Set what the usual server imports when it starts: this module, then `preload`."""
+    # The order of sets of strings depends on the hash seed; no result may, not even by accident.
+    os.environ["PYTHONHASHSEED"] = "0"
+    forkserver.set_forkserver_preload([__name__, "harness.worker.isolation", *preload])
+
+
+def start() -> None:
+    """Start the usual server before a worker is needed: it imports vLLM, which takes seconds, beside the command."""
+    prepare((PRELOAD,))
+    _ensure_running(_usual)
 
 
 def _ensure_running(server: Any) -> None:

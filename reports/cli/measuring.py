@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ def measured(
     jobs = points_at_a_time(points, jobs, place)
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
+    begun_s, loaded_s = time.monotonic(), None
     with place.opened(), results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
@@ -87,10 +89,18 @@ def measured(
             _executed(points_dir, points, todo, jobs, timeout_s, order, place) as (show, outcomes),
         ):
             for outcome in outcomes:
+                loaded_s = loaded_s or time.monotonic() - outcome.wall_s
                 show(outcome)
+        measured_s = time.monotonic()
         rows = results.write_summary(out, ids)
         if present is not None:
             present(rows)
+            if loaded_s is not None and devices != {"live"}:
+                parts = (loaded_s - begun_s, measured_s - loaded_s, time.monotonic() - measured_s)
+                typer.echo(
+                    "{:.0f} s to load vLLM, {:.0f} s for the points, {:.0f} s for the report".format(*parts),
+                    err=True,
+                )
     return rows
 
 

@@ -98,7 +98,7 @@ def run(
     from harness.experiments.expand import Traces, expand
     from harness.experiments.experiment import Experiment
     from harness.experiments.settings import read_settings
-    from harness.worker import vllm_release
+    from harness.worker import fork_server, vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
     if vllm is not None:
@@ -110,6 +110,11 @@ def run(
             raise UserError(f"{name} is for one experiment, not for figure cards; leave it out.")
     seed = order_seed(shuffle, cards[0].order_seed if cards else None)
     owner: Experiment | Collection
+
+    def begins(target: Path) -> bool:
+        """Return whether workers will be needed here for certain."""
+        return place.local and not dry_run and not (target / "summary.json").exists()
+
     if cards:
         experiments = card_points.asked(cards, read_settings(settings), seeds, device, quick)
         owner, points = card_points.expanded(cards[0].group, experiments)
@@ -117,10 +122,12 @@ def run(
         target = out or card_points.default_out(owner.name, quick)
     else:
         owner, traces = resolve(source, settings, seeds, device, quick, profile), Traces()
+        target = out or default_out(source, owner)
+        if begins(target) and owner.device == "virtual":
+            fork_server.start()
         points, timeout_s = expand(owner, traces), owner.timeout_s
         if (short := _never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
-        target = out or default_out(source, owner)
         if owner.device == "live" and not dry_run:
             check_new(target)
     if dry_run:
@@ -136,6 +143,9 @@ def run(
         else:
             present_group(target, list(owner.cards), form)
 
+    if begins(target):  # while the workers' server imports vLLM on another core
+        import matplotlib.pyplot  # noqa: F401, I001
+        import reports.pages.html  # noqa: F401
     failed = measure_points(owner, points, target, jobs, timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)
 
