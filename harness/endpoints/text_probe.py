@@ -13,8 +13,8 @@ from harness.endpoints.dialects.chat import any_json, stated_error
 from harness.endpoints.dialects.detect import MOST_WORDS, model_remedy, refused_token
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_endpoint import message, pool_of, request_body
+from harness.endpoints.transport.connect_diagnosis import asked
 from harness.endpoints.transport.http import HttpPool
-from harness.endpoints.transport.stranger import asked
 from workloads.errors import UserError
 
 MOST_BYTES = 4096

@@ -71,19 +71,19 @@ class LiveTurns:
         from harness.endpoints.dialects.synthesis import Synthesis
 
         if target.text_url is not None:
-            from harness.endpoints.beside_endpoint import parted
+            from harness.endpoints.mixed_endpoint import parted
 
             trace = parted(trace)[0] or trace
         return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.endpoints.beside_endpoint import BesideEndpoint
+        from harness.endpoints.mixed_endpoint import MixedEndpoint
         from harness.endpoints.synthesis_endpoint import SynthesisEndpoint, SynthesisStreamEndpoint
         from harness.endpoints.text_endpoint import TextEndpoint
         from harness.endpoints.turn_endpoint import TurnEndpoint
 
         if target.text_url is not None:
-            kind = BesideEndpoint
+            kind = MixedEndpoint
         elif target.synthesizes:
             kind = SynthesisEndpoint if target.is_http else SynthesisStreamEndpoint
         else:

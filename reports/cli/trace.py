@@ -79,7 +79,7 @@ def from_run(
 
     `rehearse run mine.yaml --set workload=file --set path=again.parquet`
     """
-    from harness.records.recorded import from_record
+    from harness.records.log_to_trace import from_record
 
     save_and_describe(from_record(folder, arrivals), out)
 

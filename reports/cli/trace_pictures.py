@@ -114,7 +114,7 @@ def perfetto(
 
     `rehearse trace perfetto results/bench/points/ID --out - | jq .otherData`
     """
-    from harness.records.recorded import finished_record
+    from harness.records.log_to_trace import finished_record
     from reports.runs.chrome_trace import write
 
     record = finished_record(folder)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.metrics.jobs import of_jobs
 from harness.metrics.request_table import request_table
-from harness.records.recorded import recorded
+from harness.records.log_to_trace import recorded
 from tests.harness.servers import Answering, played
 from tests.workloads import agent_files
 from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S

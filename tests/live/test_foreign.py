@@ -107,13 +107,13 @@ def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Pat
     chats.save(tmp_path / "chats.parquet")
     before = tokens_read(completions)
     asyncio.run(ask_one_token(TargetParams(url=f"{completions.http}/v1", model=completions.model)))
-    first_look = tokens_read(completions) - before
+    preflight = tokens_read(completions) - before
     talk = ["--set", "workload=file", "--set", f"path={tmp_path / 'chats.parquet'}", "--sessions", "2"]
     asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--duration", "30"]
     record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked)
     assert table(record, "requests")["status"].tolist() == ["completed"] * (2 * turns)
     prompts = [said * (turn + 1) + answered * turn for turn in range(turns)]
-    assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * first_look
+    assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * preflight
 
 
 def tokens_read(server: Vllm) -> float:

@@ -19,9 +19,9 @@ from harness.experiments.expand import expand
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.live.live_experiment import live_experiment
-from harness.live.run.first_look import check_answers
 from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
+from harness.live.run.preflight import check_answers
 from harness.live.run.run_progress import RunProgress
 from harness.metrics.live import LAG, LIVE_DEFINITIONS
 from harness.null_server.null_server import NullServer

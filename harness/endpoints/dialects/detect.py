@@ -14,7 +14,7 @@ from harness.endpoints.dialects.events import Failure, Ready
 from harness.endpoints.dialects.parsing import read
 from harness.endpoints.dialects.vllm import VLLM
 from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.stranger import PLAIN, Answer, asked, described
+from harness.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
 from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
 from workloads.errors import UserError
 

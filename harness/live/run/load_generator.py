@@ -36,7 +36,7 @@ from harness.endpoints.duplex_endpoint import DuplexEndpoint
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.live.batch_beside import BatchEndpoint, work_off
+from harness.live.background_batch import BatchEndpoint, work_off
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling

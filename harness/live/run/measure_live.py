@@ -23,13 +23,13 @@ from harness.experiments.point import Point
 from harness.kinds import live_kind
 from harness.kinds.kind import LiveKind
 from harness.kinds.turns import TURNS
-from harness.live.batch_beside import batch_client, batch_target, batch_trace, in_class
-from harness.live.run.first_look import first_look
+from harness.live.background_batch import batch_client, batch_target, batch_trace, in_class
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
+from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import check_machines, check_server, check_window
 from harness.metrics.classes import split
@@ -57,7 +57,7 @@ def measure_live(
     def waits(waited_s: float) -> None:
         tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
 
-    target = first_look(
+    target = preflight(
         point.setup.target,
         lambda target: kind.spoken(target, trace),
         "frames" if kind.name == "frames" else "turns",
@@ -171,7 +171,7 @@ def measurement_of(
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
     beside = None
     if documents is not None and found.batch is not None:
-        beside = _beside(documents, found.batch, _window(timing))
+        beside = _batch_results(documents, found.batch, _window(timing))
     metrics = dict(summary) | summarise_live(
         events,
         kind.turn_rows(requests),
@@ -206,7 +206,7 @@ def measurement_of(
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _BatchResults:
     """Results of the document requests: metrics of live runs, metrics of their class, and tables."""
 
     counts: dict[str, Any]
@@ -216,7 +216,7 @@ class _Beside:
     """Requests that were sent again."""
 
 
-def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
+def _batch_results(documents: Trace, merged: Merged, window: Window) -> _BatchResults:
     events, sends = merged.events.to_pandas(), merged.sends.to_pandas()
     delays_s = sends["send_delay_s"].to_numpy(float)
     requests, summary = TURNS.measure(
@@ -239,7 +239,7 @@ def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
     own |= {
         name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"
     }
-    return _Beside(counts, own, tables, int((sends["kind"] == "repeat").sum()))
+    return _BatchResults(counts, own, tables, int((sends["kind"] == "repeat").sum()))
 
 
 def _window(timing: Any) -> Window:

@@ -10,8 +10,8 @@ import pytest
 
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
+from harness.records.log_to_trace import KEYS, from_record, recorded
 from harness.records.record import MANIFEST, write_failure, write_record
-from harness.records.recorded import KEYS, from_record, recorded
 from harness.worker.measure import measure
 from tests import builders
 from tests.engines.replays import replay
@@ -156,5 +156,5 @@ def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> 
 
 def test_users_of_frames_did_what_their_trace_says() -> None:
     trace = make_trace("metronome", {"sessions": 2, "duration_s": 10}, 0)
-    with pytest.raises(UserError, match=r"play its trace\.parquet again, with workload=file"):
+    with pytest.raises(UserError, match=r"replay its trace\.parquet, with workload=file"):
         recorded(trace, EventLog().events)

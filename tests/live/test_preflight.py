@@ -20,10 +20,10 @@ from harness.endpoints.target import TargetParams
 from harness.endpoints.text_probe import ask_one_token
 from harness.experiments.expand import expand
 from harness.live.live_experiment import live_experiment
-from harness.live.run import first_look as first_look_module
 from harness.live.run import measure_live as live_measure
-from harness.live.run.first_look import first_look
+from harness.live.run import preflight as preflight_module
 from harness.live.run.live_executor import LiveExecutor
+from harness.live.run.preflight import preflight
 from harness.metrics.live import LAG
 from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting
@@ -134,7 +134,7 @@ def realtime(
 
 
 def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
-    return first_look(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
+    return preflight(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
 
 
 def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> None:
@@ -350,7 +350,7 @@ def test_a_server_that_is_full_or_slow_is_measured(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers that it starts, and what comes after takes its place at the same address."""
-    monkeypatch.setattr(first_look_module, "AGAIN_S", 0.05)
+    monkeypatch.setattr(preflight_module, "AGAIN_S", 0.05)
     waited: list[float] = []
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -366,7 +366,7 @@ def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pyt
         path = "/v1/realtime" if scheme == "ws" else "/v1"
         with pytest.raises(UserError, match="nothing can be reached"):  # it was not called absent before
             target = TargetParams.model_validate({"url": f"{scheme}://127.0.0.1:{port}{path}"})
-            first_look(target, dialect_of, waits=told)
+            preflight(target, dialect_of, waits=told)
     assert len(waited) == 3 and waited == sorted(waited)
 
 

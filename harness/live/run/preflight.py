@@ -7,14 +7,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from engines.endpoint.websocket_server import METRICS_PATH
 from harness.clocks.ctrl_c import run_until_ctrl_c
-from harness.endpoints.beside_endpoint import text_target
 from harness.endpoints.dialects.detect import begin_session, resolve
 from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.mixed_endpoint import text_target
 from harness.endpoints.synthesis_endpoint import ask_one_word
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_probe import ask_one_document, ask_one_token
-from harness.endpoints.transport.stranger import PLAIN, asked
-from harness.live.batch_beside import batch_target
+from harness.endpoints.transport.connect_diagnosis import PLAIN, asked
+from harness.live.background_batch import batch_target
 from harness.live.run.scrape import scraper_of
 from harness.metrics.live import LAG
 from workloads.errors import UserError
@@ -31,7 +31,7 @@ def _quietly(waited_s: float) -> None:
     """Report nothing."""
 
 
-def first_look(
+def preflight(
     target: TargetParams, speaks: Speaks, serves: str = "turns", waits: Callable[[float], None] = _quietly
 ) -> TargetParams:
     """Return `target` with its dialect for auto, and for a server of ours with its metrics, which its verdict needs.

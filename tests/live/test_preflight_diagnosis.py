@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from tests.builders import refused, say, web_server
-from tests.live.test_first_look import look
+from tests.live.test_preflight import look
 from workloads.errors import UserError
 
 

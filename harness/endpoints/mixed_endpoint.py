@@ -16,7 +16,7 @@ from workloads.trace import Trace, Turn
 
 
 @dataclass(eq=False)
-class BesideEndpoint(BaseEndpoint):
+class MixedEndpoint(BaseEndpoint):
     """Two endpoints in one, each with its own sessions. Implements `harness.client.session.Server`."""
 
     def __post_init__(self) -> None:
