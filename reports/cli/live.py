@@ -247,8 +247,7 @@ def _asked(
 
 
 def _documents(batch: str | None, alone: bool) -> list[int]:
-    """The numbers of `--batch`, with the 0 that the others are compared with; of a search one number, as it has one
-    axis. UserError for anything else."""
+    """Return the numbers of `--batch`, with 0 for comparison; a search takes one. UserError for anything else."""
     if batch is None:
         return []
     numbers = [int(n) for n in _numbers("--batch", batch, whole=True, least=0)]

@@ -202,7 +202,7 @@ def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
 
 
 def _kernel_tables(kernels: Kernels) -> list[Table]:
-    """One of errors at points that no grid has, one of where the grids are from."""
+    """Return a table of errors at points between the grids', and one of the grids' sources."""
     from harness.calibration.fidelity_report import percent
     from reports.tables.plain_tables import Table
 

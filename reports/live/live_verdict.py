@@ -120,7 +120,7 @@ class Load:
         return ", ".join(_said(each) for each in self.found.undecided)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the load as plain data for JSON."""
         return {
             "load": self.name,
             "amount": self.amount,
@@ -223,7 +223,7 @@ class LiveVerdict:
         return notes
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the verdict as plain data for JSON."""
         held = self.held
         return {
             "verdict": self.verdict,

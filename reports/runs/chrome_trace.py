@@ -109,7 +109,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> Event:
 
 
 class StepSlices:
-    """Slices on the threads of replicas, and counters where they change."""
+    """Makes slices on the threads of replicas, and counters when they change."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes

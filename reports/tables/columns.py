@@ -298,7 +298,7 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
 
 
 PERCENTILE = re.compile(r"p(\d{2})")
-"""A percentile by itself: that of what users wait for first."""
+"""A percentile without a metric, which means the first wait of users."""
 
 
 def parse_columns(text: str) -> tuple[str, ...]:

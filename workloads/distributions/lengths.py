@@ -27,7 +27,7 @@ class Lengths(Protocol):
     def median(self) -> float: ...
 
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """n lengths in tokens, int64, shape (n,), all at least 1."""
+        """Return n lengths in tokens, int64, shape (n,), all at least 1."""
         ...
 
     def quantile(self, u: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Other people's files, read as checked columns, and public data sets fetched once."""
+"""Files of public data sets, read as checked columns, and their download."""

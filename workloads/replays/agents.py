@@ -128,7 +128,7 @@ class Chain:
 
 @dataclass
 class Rows:
-    """The rows of a trace as they are written, and when each began and ended as recorded, s."""
+    """The rows of a trace being built, and the recorded begin and end of each, s."""
 
     columns: dict[str, list[Any]] = field(default_factory=dict)
     begin_s: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Section 6.5: how soon a batch leaves a step, and what the safepoints cost that let it, Llama-3.1-70B on four GPUs."""
+"""Section 6.5: time until a batch leaves a step, and the cost of safepoints, Llama-3.1-70B on four GPUs."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ CLAIMS = {
 
 @picture(TITLE, 2, modelled=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
-    """The gain, and the slowdown of each."""
+    """Draw the gain of two stages together, and the slowdown of each."""
     for stage, colour in COLOURS.items():
         # Half of them: the paper looks at 12 to 36.
         shares = [sms for sms in getattr(profile(), stage) if sms <= 42]

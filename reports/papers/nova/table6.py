@@ -12,7 +12,7 @@ LINKS = {
     11.75: "pcie_bandwidth=0.47",
     15.0: "pcie_bandwidth=0.6",
 }
-"""GB/s of the link to the host -> the factor on the 25 GB/s of the deployment that makes it."""
+"""GB/s of the link to the host -> the factor on the deployment's 25 GB/s."""
 EXPERIMENTS = ALONE_ONLY | {
     "alone, slots": gui("slots", [OURS], [0.001], requests=20, vision_slots=[*SLOTS]),
     SLOWER: gui("slots-slower", [OURS], [0.001], requests=20, vision_slots=[2, 5], scale=[*LINKS.values()]),

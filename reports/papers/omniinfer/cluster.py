@@ -183,7 +183,7 @@ def at(panel: str) -> Setting:
 
 
 def steady(point: Measured) -> ClosedLoop | None:
-    """The point between ramp and drain."""
+    """The steady part of a point, between ramp-up and drain."""
     return closed_loop(point.requests, STAGGERED_RAMP)
 
 
