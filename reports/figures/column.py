@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import GridSpecBase
 
 LEAST_PANEL_IN = 2.2
 """Width of a panel below which its ticks and title do not fit. [chosen]"""
@@ -16,7 +17,7 @@ _LETTER_IN = 0.065
 _LEGEND_ROW_IN = 0.17
 _LEAST_HEIGHT = 0.7
 """Share of its height that a panel keeps at least. [chosen]"""
-_SMALL = {
+_SMALL: Any = {
     "figure.titlesize": 9,
     "font.size": 8,
     "axes.titlesize": 8,
@@ -45,17 +46,26 @@ def fit(figure: Figure, width_in: float) -> None:
     if len(grids) == 1 and (grid := grids.pop()) is not None:
         rows, columns = grid.nrows, grid.ncols
         fitting = max(1, min(columns, int(width_in / LEAST_PANEL_IN)))
-        if fitting < columns and len({*(grid.get_width_ratios() or [1])}) == 1:
+        if fitting < columns and _even(grid):
             height *= _stack(figure.axes, figure, fitting) / rows
             ratio *= columns / fitting
     height *= max(_LEAST_HEIGHT, min(1.0, ratio))
     for legend in figure.legends[:]:
-        handles, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+        handles, labels = (
+            [*filter(None, legend.legend_handles)],
+            [text.get_text() for text in legend.get_texts()],
+        )
         legend.remove()
         ncols = max(1, int(width_in / (0.5 + _LETTER_IN * max(map(len, labels)))))
         height += _LEGEND_ROW_IN * (-(-len(labels) // ncols) - 1)
         figure.legend(handles, labels, loc="outside lower left", ncols=ncols)
     figure.set_size_inches(width_in, height)
+
+
+def _even(grid: GridSpecBase) -> bool:
+    """Return whether all columns are equally wide."""
+    ratios: Any = grid.get_width_ratios()
+    return len({*(ratios or ())}) < 2
 
 
 def _stack(panels: list[Axes], figure: Figure, columns: int) -> int:
