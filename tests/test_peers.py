@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.perf.beside import LOADS
+from tests.perf.pairs import LOADS
 from tools.peers.__main__ import FIRST, TEXT, main, write_first, write_text, write_vidur
 from workloads.registry import make_trace
 

@@ -1,4 +1,4 @@
-"""How fast other simulators replay the requests of `tests.perf.beside`'s loads `text` and `mooncake`.
+"""How fast other simulators replay the requests of `tests.perf.pairs`'s loads `text` and `mooncake`.
 
     REHEARSAL_PEERS=PYTHON python -m tools.peers [--mooncake FILE]
 

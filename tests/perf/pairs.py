@@ -1,13 +1,14 @@
 """Replays of two trees of this repository in turn: how much faster one is, and whether their records are the same.
 
-    python -m tests.perf.beside OTHER_TREE [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
+    python -m tests.perf.pairs OTHER_TREE [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
 
-Each replay is one fresh process on one core, and its cost is CPU time of that process, so that a machine that others
-use as well moves it little. Building the server and making the workload are left out. The two trees take turns, so a
-ratio is of neighbours. Events, steps and counters are compared bit by bit. `limit` is what the speed would be if only
-the time in vLLM's own scheduler and KV manager were left, with what lets most rows do without it.
+Each replay is one fresh process on one core, and its cost is the CPU time of that process, which other work on the
+machine changes little. Building the server and making the workload are left out. The two trees take turns, so the two
+sides of a ratio ran one after the other. Events, steps and counters are compared bit by bit. The bound is the CPU time
+in vLLM's own `schedule` and `update_from_output`, in the rounds in which it is asked: no replay with vLLM's scheduler
+takes less.
 
-    python tests/perf/beside.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
+    python tests/perf/pairs.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
 
 is one replay of the tree that is on PYTHONPATH, as a line of JSON.
 """
@@ -24,15 +25,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Those of this file, whatever the other tree has.
+# Both trees replay the loads of this file.
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
 TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
 SHORT = {"prompt_tokens": 64, "prompt_sigma": 0.0, "reply_tokens": 8, "reply_sigma": 0.0}
+CALLS = {"deployment": "qwen3_omni_pro6000", "duration_s": 120.0}
 LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "mooncake": (
         ["vllm_omni_wo"],
@@ -40,9 +43,11 @@ LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         {"deployment": "llama_8b_1gpu", "limit": 1000, "reply": "text"},
     ),
     "text": (["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
+    "16": (["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 16, "sessions": 48}),
     "128": (["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 128, "sessions": 192}),
     "1024": (["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 1024, "sessions": 1152}),
     "batch": (["vllm_omni_wo"], "offline", {"deployment": "llama_8b_1gpu", "requests": 200}),
+    "calls": (["metronome"], "metronome", {**CALLS, "sessions": 128}),
     # A million of them take fifty times as long: what one costs does not depend on their number.
     "short": (["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
 }
@@ -73,8 +78,9 @@ def one(
             watch.enable()
         begun.append(time.process_time())
 
-    done = replay(point, trace, arrange=arrange)
-    cpu_s = time.process_time() - begun[0]
+    with in_vllm() as spent:
+        done = replay(point, trace, arrange=arrange)
+        cpu_s = time.process_time() - begun[0]
     if watch is not None:
         watch.disable()
         watch.dump_stats(str(profile))
@@ -93,10 +99,36 @@ def one(
         "simulated_s": done.cost["simulated_s"],
         "steps": done.cost["steps"],
         "tokens": tokens,
-        "in_rounds": done.cost["vllm_s"] / (done.cost["wall_s"] - done.cost["build_s"]),
+        "vllm_s": spent[0],
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "digest": digest.hexdigest(),
     }
+
+
+@contextmanager
+def in_vllm() -> Iterator[list[float]]:
+    """Count the CPU seconds in vLLM's own `schedule` and `update_from_output`; yields a list with their sum."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    spent, clock = [0.0], time.thread_time
+
+    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            begun = clock()
+            result = call(*arguments, **options)
+            spent[0] += clock() - begun
+            return result
+
+        return counted
+
+    calls = {name: getattr(Scheduler, name) for name in ("schedule", "update_from_output")}
+    for name, call in calls.items():
+        setattr(Scheduler, name, timed(call))
+    try:
+        yield spent
+    finally:
+        for name, call in calls.items():
+            setattr(Scheduler, name, call)
 
 
 def in_turn(trees: Sequence[Path], load: str, engine: str, extra: Sequence[str]) -> list[dict[str, Any]]:
@@ -136,7 +168,18 @@ def main() -> int:
     trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[2]]
     extra = ["--size", str(given.size), *(["--mooncake", given.mooncake] if given.mooncake else [])]
     differing = 0
-    columns = "load", "engine", "before, simulated s a CPU s", "now", "ratio", "us a token", "limit", "record"
+    columns = (
+        "load",
+        "engine",
+        "before, simulated s a CPU s",
+        "now",
+        "ratio",
+        "us a step",
+        "us a token",
+        "bound, simulated s a CPU s",
+        "bound / now",
+        "record",
+    )
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for load in given.loads.split(","):
         if load == "mooncake" and given.mooncake is None:
@@ -148,13 +191,16 @@ def main() -> int:
             )
             ratios = [new / old for old, new in zip(before, now, strict=True)]
             last = [pair[1] for pair in pairs]
-            cost_us = [1e6 * each["cpu_s"] / each["tokens"] for each in last]
-            limit = [speed / each["in_rounds"] for speed, each in zip(now, last, strict=True)]
+            step_us, token_us = (
+                statistics.median([1e6 * each["cpu_s"] / each[of] for each in last])
+                for of in ("steps", "tokens")
+            )
+            bound = statistics.median([each["simulated_s"] / each["vllm_s"] for each in last])
             same = len({each["digest"] for pair in pairs for each in pair}) == 1
             differing += not same
             print(
                 f"| {load} | `{engine}` | {_spread(before)} | {_spread(now)} | × {_spread(ratios, 2)} "
-                f"| {statistics.median(cost_us):.1f} | {statistics.median(limit):.0f} "
+                f"| {step_us:.0f} | {token_us:.1f} | {bound:.0f} | {bound / statistics.median(now):.1f} "
                 f"| {'same' if same else 'DIFFERS'} |",
                 flush=True,
             )
