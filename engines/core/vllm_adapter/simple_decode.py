@@ -63,6 +63,7 @@ class SimpleDecodes:
         self.scheduler = scheduler
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self.groups = len(managers)
+        self._manager = managers[0]
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
         # A window takes blocks back, too; otherwise `cache_blocks` is all that a row needs which only fills its block.
         self._only_caches = self.groups == 1 and not self._windows
@@ -90,8 +91,22 @@ class SimpleDecodes:
             decode = self._decode(request)
             decode.until = decode.lasts
             return decode
-        scheduler.kv_cache_manager.allocate_slots(request, 1)
+        if self._only_caches:
+            self._take_block(request)
+        else:
+            scheduler.kv_cache_manager.allocate_slots(request, 1)
         return self._decode(request)
+
+    def _take_block(self, request: Request) -> list[Any]:
+        """Give the request the block that its next row needs, as `allocate_slots` does, for which there is room;
+        returns it in a list, which is empty where the row only fills a block."""
+        row_end, size = request.num_computed_tokens + 1, self.scheduler.block_size
+        blocks = self._manager.allocate_new_blocks(request.request_id, row_end, row_end)
+        if request._block_hasher is not None:
+            cached = self._manager.num_cached_block.get(request.request_id, 0)
+            if cached < row_end // size:
+                self.scheduler.kv_cache_manager.cache_blocks(request, row_end)
+        return blocks
 
     @property
     def may_store(self) -> bool:
@@ -102,13 +117,12 @@ class SimpleDecodes:
         """Let the offload connector know of the blocks that the next rows of these decodes fill or need, as vLLM's
         `schedule` does. There must be room for the rows, and vLLM must have nothing else to look at. Returns what the
         connector stores, and the decodes from these rows on."""
-        manager, connector = self.scheduler.kv_cache_manager, self.scheduler.connector
+        connector = self.scheduler.connector
         assert connector is not None
         decodes, new_blocks = [], []
         for request in requests:
-            blocks = manager.allocate_slots(request, 1)
-            assert blocks is not None
-            new_blocks.append(blocks.get_block_ids(allow_none=True))
+            blocks = self._take_block(request)
+            new_blocks.append(([block.block_id for block in blocks],) if blocks else None)
             decode = self._decode(request)
             if decode.until == decode.row.context:  # its row fills a block
                 decode.until = decode.lasts = decode.until + 1
