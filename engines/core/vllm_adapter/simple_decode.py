@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request, RequestStatus
 
@@ -129,15 +129,10 @@ class SimpleDecodes:
             decodes.append(decode)
         step, ids = SchedulerOutput.make_empty(), [request.request_id for request in requests]
         step.num_scheduled_tokens = dict.fromkeys(ids, 1)
-        step.scheduled_cached_reqs = CachedRequestData(
-            req_ids=ids,
-            resumed_req_ids=set(),
-            new_token_ids=[],
-            all_token_ids={},
-            new_block_ids=new_blocks,
-            num_computed_tokens=[decode.row.context for decode in decodes],
-            num_output_tokens=[request.num_output_tokens for request in requests],
-        )
+        cached = step.scheduled_cached_reqs
+        cached.req_ids, cached.new_block_ids = ids, new_blocks
+        cached.num_computed_tokens = [decode.row.context for decode in decodes]
+        cached.num_output_tokens = [request.num_output_tokens for request in requests]
         stores: Any = StoresOnly.make_empty()
         stores.kv_connector_metadata = connector.build_connector_meta(step)
         return stores, decodes
