@@ -1,4 +1,4 @@
-"""The two phases in which a step is filled: online requests, for which others give blocks back, then offline ones."""
+"""The two phases of filling a step: online requests, for which others give blocks back, then offline ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ class StepTime(Protocol):
         ...
 
     def most(self, request: RequestView, need: int) -> int:
-        """Tokens, at most `need`, that this request can take besides; 0: none."""
+        """Return the further tokens, at most `need`, that this request can take; 0: none."""
         ...
 
     def add(self, request: RequestView, tokens: int) -> None:
-        """It takes them."""
+        """Add the request's tokens."""
         ...
 
 
 class Step:
-    """Its time, tokens, slots and blocks. `time`: None: of any length; `by_chunk`: a waiting request is let in when its
-    first chunk fits into the pool, else when all of its prompt does."""
+    """A step being filled: its time, tokens, slots and blocks. `time`: None: of any length; `by_chunk`: a waiting
+    request is admitted when its first chunk fits into the pool, else when all of its prompt does."""
 
     def __init__(self, view: StageView, time: StepTime | None, tokens: int, by_chunk: bool) -> None:
         self.by_chunk = by_chunk
@@ -42,7 +42,7 @@ class Step:
         return self.time is None or self.time.left_s > 0.0
 
     def most(self, request: RequestView) -> int:
-        """Tokens that it can take by time and budget."""
+        """Return the tokens that the request can take by time and budget."""
         need = min(request.new, self.tokens)
         return need if self.time is None or not need else self.time.most(request, need)
 
@@ -53,7 +53,7 @@ class Step:
         return max(0, -(-until // self.size) - request.blocks)
 
     def within(self, request: RequestView, tokens: int, free: int) -> int:
-        """Tokens, of so many, for which `free` blocks suffice."""
+        """Return the tokens, at most `tokens`, for which `free` blocks suffice."""
         if request.running or self.by_chunk:
             room = (request.blocks + max(0, free)) * self.size - request.computed
             return max(0, min(tokens, room))  # what is to come from another replica has no block yet
@@ -68,7 +68,7 @@ class Step:
             self.time.add(request, tokens)
 
     def take_back(self, victim: RequestView) -> None:
-        """The victim's blocks and slot are free."""
+        """Free the victim's blocks and slot."""
         self.free += victim.blocks
         self.slots += victim.running
 
@@ -81,8 +81,8 @@ COUNTED = ("slo_limited", "reclaimed", "online_preempted", "stuck")
 def add_online(
     step: Step, online: Sequence[RequestView], offline: Sequence[RequestView], counters: Counter[str]
 ) -> dict[str, None]:
-    """Phase 1, in the order of `online`. Returns who has to give blocks back, in this order: offline requests for
-    online ones, then the latest online request for one that runs, or that nobody is before."""
+    """Fill phase 1, in the order of `online`. Returns the requests that have to give blocks back, in this order:
+    offline requests for online ones, then the latest online request for one that runs, or that is the first."""
     victims: dict[str, None] = {}
     holders = sorted((request for request in offline if request.blocks), key=arrival)
     later = sorted((request for request in online if request.blocks), key=arrival)
@@ -125,9 +125,9 @@ def add_online(
 def add_offline(
     step: Step, offline: Sequence[RequestView], reserve: int, counters: Counter[str]
 ) -> dict[str, None]:
-    """Phase 2, in the order of `offline`: they take what is left, and leave `reserve` blocks free.
+    """Fill phase 2, in the order of `offline`: they take the remaining budget, and leave `reserve` blocks free.
 
-    Returns who has to give blocks back, as nobody could go on else.
+    Returns the requests that have to give blocks back because otherwise none could go on.
     """
     victims: dict[str, None] = {}
     remaining = list(offline)
@@ -147,7 +147,7 @@ def add_offline(
 
 
 def _fill(step: Step, offline: Sequence[RequestView], reserve: int) -> None:
-    """Never with what another one holds."""
+    """Fill the step without taking another request's blocks."""
     for request in offline:
         if request.id in step.given:
             continue
@@ -164,7 +164,7 @@ def decodes(request: RequestView) -> bool:
 
 
 def online_order(request: RequestView) -> tuple[int, float, str]:
-    """Decodes, then prompts that have begun, then who waits."""
+    """Return the sort key: decodes, then prompts that have begun, then waiting requests."""
     return 0 if decodes(request) else 1 if request.running else 2, request.ready_s, request.id
 
 

@@ -25,19 +25,19 @@ PAIRED_CHUNKS, PAIRED_CONTEXTS = (512, 1024, 2048, 4096), (4096, 16_384)
 """Prompt tokens and contexts of the pairs that matter for co-serving: a prompt, and at the same time a chunk of a
 document on top of its context."""
 MOST_CONTEXT = 2**19
-"""Tokens of context of a step at most: about what the KV pool of an 80 GB GPU holds, or of four with a model of 70B."""
+"""Most context tokens of a step: about what the KV pool of an 80 GB GPU holds, or of four with a model of 70B."""
 REPEATS = 5
 FOLDS = 5
-"""Each step's error is that of a fit which has not seen its fold, every so manyth step of the grid."""
+"""Folds: each step's error is from a fit without its fold; a fold is every `FOLDS`-th step of the grid."""
 
 MOST_GUARD = 0.25
-"""[chosen] Where terms are further off than that, as five are for a mixture of experts, more room would leave a batch
-nothing, and be no better an estimate."""
+"""[chosen] Bound of the guard. If terms are further off, as five are for a mixture of experts, more room would leave a
+batch nothing, and be no better an estimate."""
 
 
 class Profile(NamedTuple):
-    """The fit over the whole grid, in s per unit of each feature; and of each step, by a fit that has not seen it, the
-    seconds that were predicted (steps,) and those that each of its runs took (steps, repeats)."""
+    """The fit over the whole grid, in s per unit of each feature; and, for each step, the seconds predicted by a fit
+    that has not seen it (steps,) and the seconds of each of its runs (steps, repeats)."""
 
     coefficients: tuple[float, ...]
     predicted_s: np.ndarray
@@ -45,7 +45,7 @@ class Profile(NamedTuple):
 
     @property
     def error_mean(self) -> float:
-        """Relative to the median run."""
+        """Return the mean error relative to the median run."""
         return float(self._errors().mean())
 
     @property
@@ -56,8 +56,9 @@ class Profile(NamedTuple):
         return np.abs(self.predicted_s / np.median(self.runs_s, axis=1) - 1.0)
 
     def guard(self, limit_s: float) -> float:
-        """The share of a time limit to leave free, so that even the run which exceeded its prediction most would keep
-        the limit, of steps that are predicted between half of it and all of it; at most `MOST_GUARD`, 0 if none is."""
+        """Return the share of a time limit to leave free, so that the run which exceeded its prediction most would
+        still keep the limit. It counts steps predicted between half of the limit and all of it; at most `MOST_GUARD`, 0
+        without such steps."""
         near = (self.predicted_s >= limit_s / 2) & (self.predicted_s <= limit_s)
         if not near.any():
             return 0.0
@@ -65,7 +66,7 @@ class Profile(NamedTuple):
         return float(f"{min(MOST_GUARD, max(0.0, 1.0 - 1.0 / longer)):.6g}")
 
     def counters(self) -> dict[str, int]:
-        """For the record; errors in millionths."""
+        """Return the counters for the record; errors in millionths."""
         return {
             "profile_steps": len(self.predicted_s),
             "profile_error_mean_ppm": round(1e6 * self.error_mean),
@@ -74,7 +75,8 @@ class Profile(NamedTuple):
 
 
 def grid(token_budget: int) -> list[Shape]:
-    """Prompts on contexts, decodes, and both in one step, none of more than `token_budget` tokens or `MOST_CONTEXT`."""
+    """Return prompts on contexts, decodes, and both in one step, none of more than `token_budget` tokens or
+    `MOST_CONTEXT`."""
     steps: list[Shape] = [[(p, c)] for p in PROMPTS for c in PROMPT_CONTEXTS]
     steps += [[(1, c)] * batch for batch in BATCHES for c in BATCH_CONTEXTS]
     for batch in MIXED_BATCHES:
@@ -100,7 +102,8 @@ def grid(token_budget: int) -> list[Shape]:
 def profile(
     measure: Callable[[Shape], float], token_budget: int, features: Callable[[Shape], Sequence[float]]
 ) -> Profile:
-    """Time the grid and fit. `measure`: seconds of a step of this shape; `features`: what its time is linear in."""
+    """Time the grid and fit. `measure`: seconds of a step of this shape; `features`: the terms in which its time is
+    linear."""
     steps = grid(token_budget)
     design = np.array([features(step) for step in steps], dtype=float)
     runs_s = np.array([[measure(step) for _ in range(REPEATS)] for step in steps])
@@ -115,7 +118,7 @@ def profile(
 
 
 class Measured(NamedTuple):
-    """Seconds of an empty step, and what a request, a prompt token and a token of context add to it."""
+    """Seconds of an empty step, and the seconds that a request, a prompt token and a token of context add to it."""
 
     constant: float
     request: float

@@ -1,6 +1,6 @@
-"""Admission of interaction sessions by the latency of frames, the only thing that it sees.
+"""Admission of interaction sessions by the latency of frames.
 
-Metronome section 4.2: the loop works only if latency tells the load, so an admission may not read the pool.
+Metronome section 4.2: the loop works only if latency shows the load, so an admission may not read the pool.
 """
 
 from collections import Counter
@@ -17,18 +17,18 @@ class FrameLatency(NamedTuple):
 
 
 class Admission(Protocol):
-    """A cap on sessions. Without one everybody is let in.
+    """A cap on sessions; the base class sets none.
 
-    `cap`: sessions that may be on line now; lowering it sends nobody away.
+    `cap`: sessions that may be connected now; lowering it disconnects nobody.
     """
 
     counters: Counter[str]
     cap: int
 
     def admits(self, admitted: int) -> bool:
-        """Whether one more may join `admitted` sessions; who may not is rejected for good."""
+        """Return True to admit one more session to `admitted`; a session that is not admitted is rejected for good."""
         ...
 
     def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:
-        """A Step has ended: what it took for each of its sessions, and how many are on line."""
+        """Take in a Step's end: its latency for each of its sessions, and the number of admitted sessions."""
         ...

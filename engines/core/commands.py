@@ -13,23 +13,23 @@ from engines.core.step import SchedulerStep
 
 
 class Command(Protocol):
-    """One thing that was asked for."""
+    """A command to a replica."""
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
-        """Do it. True when blocks were freed that a request held.
+        """Carry it out; returns True when it freed blocks.
 
-        `sampled`: rows of the step that just ended with a token; that of an aborted request counts as generated.
+        `sampled`: rows of the step that just ended with a token; the token of an aborted request counts as generated.
         """
         ...
 
 
 Arrival = Callable[[Command, SchedulerStep], Collection[str]]
-"""Asked when a command comes during a step: which of the step's requests the device is to drop at its next layer. What
-it has computed for them is computed again; an aborted one is gone."""
+"""Called when a command comes during a step: returns the step's requests that the device drops at its next layer. They
+are computed again, except an aborted one."""
 
 
 def asking(policy: ReactingPolicy) -> Arrival:
-    """A policy says who makes room for a request that comes during a step."""
+    """Return an arrival that asks a policy which requests make room for a new one."""
 
     def on_arrival(command: Command, step: SchedulerStep) -> Collection[str]:
         if not isinstance(command, Add):
@@ -46,21 +46,20 @@ def asking(policy: ReactingPolicy) -> Arrival:
 
 
 def all_of(arrivals: Sequence[Arrival]) -> Arrival | None:
-    """Combine arrivals into one: a request leaves the step where any of them names it. None where there is none to
-    combine."""
+    """Combine arrivals into one: a request leaves the step when any of them names it. None if there are none."""
     if len(arrivals) < 2:
         return arrivals[0] if arrivals else None
     return lambda command, step: {id for arrival in arrivals for id in arrival(command, step)}
 
 
 def abort_at_layer(command: Command, step: SchedulerStep) -> Collection[str]:
-    """A request that is cancelled leaves the running step at its next layer, not at its end (LiveServe section 3)."""
+    """Let a cancelled request leave the running step at its next layer, not at its end (LiveServe section 3)."""
     return (command.request.id,) if isinstance(command, Abort) else ()
 
 
 @dataclass(slots=True)
 class Add:
-    """A request has come."""
+    """A new request."""
 
     request: StageRequest
 
@@ -71,7 +70,7 @@ class Add:
 
 @dataclass(slots=True)
 class Abort:
-    """A request is cancelled."""
+    """Cancels a request."""
 
     request: StageRequest
 
@@ -81,7 +80,7 @@ class Abort:
 
 @dataclass(slots=True)
 class Truncate:
-    """Only the first `tokens` tokens of the session's context will be asked for again."""
+    """Cuts a session's context to its first `tokens` tokens: nobody will ask for the others again."""
 
     session: int
     tokens: int
@@ -93,7 +92,7 @@ class Truncate:
 
 @dataclass(slots=True)
 class Forget:
-    """A session has closed; what it had sent before is in by now."""
+    """The end of a session; all its earlier commands have been applied."""
 
     session: int
 

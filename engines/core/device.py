@@ -1,4 +1,4 @@
-"""The device protocol: what runs a scheduled step. Virtual devices and real executors take the same place."""
+"""The device protocol: a device runs a scheduled step. Virtual devices and real executors implement it."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ NO_ROWS = SummedRows()
 
 
 class Device(Protocol):
-    """Runs one step at a time for one stage replica, and can let go of requests at a layer boundary.
+    """Runs one step at a time for one stage replica, and can drop requests at a layer boundary.
 
-    `modelled`: it makes its tokens up, so that it needs a step's rows and not what vLLM tells a worker.
+    `modelled`: it makes its tokens up, so it needs a step's rows but not vLLM's message to a worker.
     """
 
     modelled: bool
@@ -69,15 +69,15 @@ class Device(Protocol):
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """Run the step vLLM scheduled (`scheduled` is its SchedulerOutput, or None); return sampled ids per row.
+        """Run the step that vLLM scheduled (`scheduled`: its SchedulerOutput, or None); return sampled ids per row.
 
-        None for a row that an interruption dropped: nothing of it counts as computed. A step without rows only tells
-        a worker who has finished.
+        None for a row that an interruption dropped: nothing of it counts as computed. A step without rows only tells a
+        worker which requests have finished.
         """
         ...
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """Drop these requests from the step under way at its next layer boundary; it ends there if none is left.
+        """Drop these requests from the step under way at its next layer boundary; the step ends there if none remains.
 
         Past the last boundary, or without a step, nothing happens.
         """
@@ -85,30 +85,30 @@ class Device(Protocol):
 
 
 class SummingDevice(Protocol):
-    """A modelled device that takes some rows as sums (`takes_sums`). None of these can leave the step."""
+    """A modelled device that takes some rows as sums (`takes_sums`). Summed rows cannot leave the step."""
 
     takes_sums: bool
 
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows
     ) -> list[list[int] | None]:
-        """Computes as `Device.execute` does, `summed` besides `rows`."""
+        """Do the same as `Device.execute`, with `summed` besides `rows`."""
         ...
 
 
 Ended = Callable[[list[list[int] | None]], None]
-"""Is called at the end of a step with what `Device.execute` returns."""
+"""Called at the end of a step with the result of `Device.execute`."""
 
 
 class CallbackDevice(Protocol):
-    """A modelled device that can tell of a step's end by a callback (`calls_back`), so that no task has to wait."""
+    """A modelled device that can call back at a step's end (`calls_back`), so that no task has to wait."""
 
     calls_back: bool
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
-        """Begins what `Device.execute` runs, of at least one row."""
+        """Begin a step of at least one row, as `Device.execute` runs it."""
         ...
 
     def repeat(self, rows: Sequence[Row]) -> None:
-        """Begin the same step again: the same requests, all of them decodes, and each row a token further."""
+        """Begin the same step again: the same requests, all of them decodes, each row one token further."""
         ...

@@ -1,7 +1,7 @@
 """One stage replica: the loop schedule -> execute -> update_from_output over vLLM's own scheduler.
 
-What arrives during a step becomes visible when it ends, as in vLLM's engine core. The loop sleeps when nothing can run
-and wakes on arrivals, on input for parked requests, when a transfer ends, and at the time a policy asked for.
+Commands that arrive during a step are applied when it ends, as in vLLM's engine core. The loop sleeps when nothing can
+run. It wakes on arrivals, on input for parked requests, when a transfer ends, and at the policy's wake time.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from engines.core.view import stage_view
 class StageEngine:
     """Drives one replica of one stage.
 
-    `output` takes what its steps produce. `policy`: the order of requests; None: vLLM's own. `manager`: what manages KV
-    that goes to the host's memory. `on_arrival`: may drop requests from the step under way when a command comes.
-    `charge_eviction`: the real seconds of choosing victims are part of the step (virtual time only). `path`: how rows
-    pass through vLLM's scheduler; None: it schedules all of them.
+    `output` takes the products of its steps. `policy`: the order of requests; None: vLLM's own. `manager`: manages KV
+    in the host's memory. `on_arrival`: may drop requests from the step under way when a command comes.
+    `charge_eviction`: add the real seconds of choosing victims to the step (virtual time only). `path`: how rows pass
+    through vLLM's scheduler; None: it schedules all of them.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class StageEngine:
 
     @property
     def load(self) -> int:
-        """Requests at this replica, those included that it has yet to take in."""
+        """Requests at this replica, including those in its inbox."""
         coming = (*self._inbox, *self._next_inbox)
         return len(self.requests) + sum(isinstance(command, Add) for command in coming)
 
     @property
     def busy(self) -> bool:
-        """Whether requests, transfers or anything else is under way."""
+        """Return True while requests, transfers or anything else is under way."""
         return bool(self.load or self._inbox or (self.traffic is not None and self.traffic.busy))
 
     def counters(self) -> list[Counter[str]]:
-        """Return the counters of this stage, besides the loop's own measures: those of the policy, of its plans, and of
-        the KV that outlives requests."""
+        """Return this stage's counters, besides the loop's own times: of the policy, its plans, and KV that outlives
+        requests."""
         order = None if self.policy is None else self.order
         sources = (self.policy, order, self.manager, self.replica.transfers)
         counters = [source.counters for source in sources if source is not None]
@@ -111,7 +111,8 @@ class StageEngine:
         return counters + self.output.counters()
 
     def enqueue(self, command: Command) -> None:
-        """Apply a command when the step under way has ended; what `on_arrival` names leaves that step earlier."""
+        """Apply a command when the step under way has ended, or one step later where the next step is planned already
+        (`_next_inbox`). Requests that `on_arrival` names leave the step under way earlier."""
         late = self._ahead and self.current_step is not None
         (self._next_inbox if late else self._inbox).append(command)
         if self.current_step is not None and self.on_arrival is not None:
@@ -119,8 +120,8 @@ class StageEngine:
         self.wake()
 
     def submit(self, request: StageRequest) -> None:
-        """A request arrives. ValueError where its prompt leaves no room for a token: vLLM's server would refuse it, and
-        its scheduler, which is asked here, would never let it in."""
+        """Submit a request. ValueError if its prompt leaves no room for a token: vLLM's server would reject it, and its
+        scheduler would never run it."""
         longest = self.replica.stage.max_model_len - 1
         if len(request.prompt) > longest:
             raise ValueError(
@@ -133,12 +134,12 @@ class StageEngine:
         self.enqueue(Add(request))
 
     def keep(self, request: StageRequest) -> None:
-        """The request has its first token, and its KV stays here until another replica has it or it is aborted."""
+        """Keep the KV of a request that has its first token, until another replica has it or the request is aborted."""
         assert isinstance(self.traffic, HandedKv)
         self.traffic.keep(request.id)
 
     def take_over(self, request: StageRequest, source: "StageEngine") -> None:
-        """Go on with a request whose KV `source` keeps."""
+        """Continue a request whose KV `source` keeps."""
         assert isinstance(self.traffic, HandedKv) and isinstance(source.traffic, HandedKv)
         self.traffic.expect(request.id, source.traffic)
         self.enqueue(Add(request))
@@ -149,26 +150,26 @@ class StageEngine:
         self.enqueue(Abort(request))
 
     def truncate(self, session: int, tokens: int) -> None:
-        """Cuts a session's context to the `tokens` tokens that its user knows after a barge-in: KV beyond them cannot
-        be hit again and becomes free (LiveServe section 3)."""
+        """Cut a session's context to the `tokens` tokens that its user knows after a barge-in. KV beyond them cannot be
+        hit again and becomes free (LiveServe section 3)."""
         if self.replica.stage.prefix_caching:
             self.enqueue(Truncate(session, tokens))
 
     def expect_turn(self, session: int, history: list[int], features: Sequence[Any]) -> None:
-        """A request of the session with this history is coming."""
+        """Expect a request of the session with this history."""
         if self.manager is not None:
             self.scheduler.remember(session, history, features)
             self.manager.expect_turn(session, self._loop.time())
             self.wake()
 
     def cancel_expected_turn(self, session: int) -> None:
-        """None is coming, after all."""
+        """Take back `expect_turn`: no request is coming."""
         if self.manager is not None:
             self.manager.cancel_expected_turn(session, self._loop.time())
             self.wake()
 
     def forget(self, session: int) -> None:
-        """The session has closed."""
+        """Close a session."""
         self.table.forget(session)
         if self.manager is not None:
             self.wake()
@@ -186,16 +187,16 @@ class StageEngine:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether something has come since it last looked."""
+        """Return True if something has come since the loop last looked."""
         return bool(self._inbox)
 
     def wake(self) -> None:
-        """Look again: something that could let a request run has happened."""
+        """Make the loop look again: a request may be able to run now."""
         if self.wakeup is not None and not self.wakeup.done():
             self.wakeup.set_result(None)
 
     async def serve(self) -> None:
-        """Run for ever; whoever started the task cancels it at the end of the run."""
+        """Run for ever; the owner of the task cancels it at the end of the run."""
         self.path.attach(self)
         plan = self.poll_and_plan()
         while True:
@@ -206,7 +207,7 @@ class StageEngine:
                 plan = self.poll_and_plan()
 
     def poll_and_plan(self) -> Plan:
-        """Take in what has arrived; returns the plan of the next step."""
+        """Take in all arrivals; returns the plan of the next step."""
         if self._next_inbox and not self.requests:
             self.open_next_inbox()  # nothing was planned
         if self._inbox and self._take_inbox(sampled=()):  # blocks have become free
@@ -218,7 +219,7 @@ class StageEngine:
         return plan
 
     async def _step(self, plan: Plan) -> bool:
-        """Schedule a step, execute it, and update the scheduler. Returns what `finish_step` does."""
+        """Schedule a step, execute it, and update the scheduler. Returns the result of `finish_step`."""
         step = self.schedule_step(plan)
         if step.begin_s > step.start_s:
             await asyncio.sleep(step.begin_s - step.start_s)
@@ -227,7 +228,7 @@ class StageEngine:
         return self.finish_step(step, sampled)
 
     def schedule_step(self, plan: Plan) -> SchedulerStep:
-        """Schedule a step, and start what it loads."""
+        """Schedule a step, and start its loads."""
         scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         scheduled, rows = self.schedule(plan)
@@ -248,8 +249,8 @@ class StageEngine:
         )
 
     def finish_step(self, step: SchedulerStep, sampled: Sequence[list[int] | None]) -> bool:
-        """The step has run: update the scheduler, log the step and deliver its tokens. False when vLLM could schedule
-        nothing and learnt of nothing: the next step would be the same."""
+        """Update the scheduler after a step, log the step and deliver its tokens. Returns False when vLLM could
+        schedule nothing and learnt nothing: then the next step would be the same."""
         scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
         scheduled, rows, preempted = step.scheduled, step.rows, step.preempted
         self.current_step = None
@@ -275,13 +276,13 @@ class StageEngine:
         return bool(work.requests) or bool(preempted) or arrived is not None
 
     def open_next_inbox(self) -> None:
-        """A step begins: commands that came too late for it are taken in at its end."""
+        """Open the inbox of a step that begins: later commands are taken in at its end."""
         if self._next_inbox:
             self._inbox += self._next_inbox
             self._next_inbox = []
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
-        """vLLM's `schedule`, as far as the path asks it; its time is counted."""
+        """Call vLLM's `schedule` as far as the path needs it, and time it."""
         clock = time.perf_counter_ns()
         scheduled, rows = self.path.schedule(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
@@ -290,25 +291,25 @@ class StageEngine:
     def update(
         self, scheduled: Any, rows: Sequence[Row], sampled: Sequence[list[int] | None], arrived: Any
     ) -> Sequence[Produced | BatchTokens]:
-        """vLLM's `update_from_output`, as far as the path asks it; its time is counted."""
+        """Call vLLM's `update_from_output` as far as the path needs it, and time it."""
         clock = time.perf_counter_ns()
         produced = self.path.update(scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         return produced
 
     def record_preempted(self, request_ids: Iterable[str], now: float) -> None:
-        """Log whom a step took the blocks of."""
+        """Log the requests that a step preempted."""
         for request_id in request_ids:
             request = self.requests[request_id]
             if not request.speculative:
                 self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
 
     def take_in(self) -> bool:
-        """Apply what has arrived, between two steps; True when blocks have become free."""
+        """Apply all arrivals, between two steps; True when blocks have become free."""
         return self.has_arrivals and self._take_inbox(sampled=())
 
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
-        """Apply what arrived, and what that leads to; True when blocks have become free."""
+        """Apply the inbox and its consequences; True when blocks have become free."""
         freed = False
         while self._inbox:
             inbox, self._inbox = self._inbox, []
@@ -345,13 +346,13 @@ class StageEngine:
         return found
 
     def can_run(self, plan: Plan) -> bool:
-        """Whether a round could do anything."""
+        """Return True if a round could do anything."""
         if self.traffic is not None:
             return self.traffic.runnable(self.requests, plan.held, self._loop.time())
         return len(self.requests) > len(plan.held)
 
     def next_s(self, plan: Plan) -> float | None:
-        """When to look again although nothing has come in."""
+        """Return the time of the next look without an arrival, s; None: none is planned."""
         times = [plan.wake_s]
         if self.traffic is not None:
             times.append(self.traffic.next_s)
@@ -361,8 +362,8 @@ class StageEngine:
 
 
 async def sleep_until(at_s: float | None, engines: Sequence[StageEngine]) -> None:
-    """Wait until something arrives at one of these engines, `wake` is called of one, or it is `at_s` (s); not at all
-    where something has arrived already."""
+    """Wait until something arrives at one of these engines, one of them is woken, or it is `at_s` (s). Returns at once
+    if something has arrived already."""
     if any([engine.has_arrivals for engine in engines]):
         return
     loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
-"""Whether a policy's plan gives a step to other requests than first come, first served would have given it to.
+"""Counts the steps in which a policy's plan runs other requests than first come, first served would.
 
-Both steps are worked out from the same candidates by the same rules, a short form of those of vLLM's scheduler: running
-requests come before waiting ones, each takes what is left of the step's tokens and of the free blocks, and a running
-request that lacks blocks takes those of the last one. Where everybody fits, no order matters and no step is worked out.
+Both steps are computed from the same candidates by the same rules, a short form of vLLM's scheduler: running requests
+come before waiting ones; each takes from the step's remaining tokens and the free blocks; a running request that lacks
+blocks takes those of the last one. Where all requests fit, order does not matter and no step is computed.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ NO_CAPS: Mapping[str, int] = {}
 class OrderCount:
     """Counts the plans of one policy.
 
-    `counters`: `planned_rounds`, in which there were requests to plan for; `order_mattered`, those of them in which
-    first come, first served would have run other requests, or given them other numbers of tokens.
+    `counters`: `planned_rounds`: rounds with requests to plan for; `order_mattered`: the planned rounds in which first
+    come, first served would have run other requests, or given them other numbers of tokens.
     """
 
     def __init__(self, cached: Cached) -> None:
@@ -36,7 +36,7 @@ class OrderCount:
 
 
 def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
-    """Whether the step under `plan` is another than first come, first served would make of `view`."""
+    """Return True if the step under `plan` differs from the first come, first served step of `view`."""
     requests, held = view.requests, plan.held
     new = sum([request.tokens - request.computed for request in requests])
     fits = (
@@ -64,7 +64,7 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
 
 
 def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bool:
-    """Whether tokens and blocks are enough for all running requests."""
+    """Return True if tokens and blocks are enough for all running requests."""
     new = sum([request.tokens - request.computed for request in running])
     return new <= view.token_budget and new // view.block_size + len(running) <= view.free_blocks
 
@@ -72,7 +72,7 @@ def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bo
 def _planned(
     running: Sequence[RequestView], waiting: Sequence[RequestView], plan: Plan
 ) -> tuple[Sequence[RequestView], Iterable[RequestView]]:
-    """Running and waiting requests in the order of the plan, without those that it holds."""
+    """Return running and waiting requests in the order of the plan, without held ones."""
     mine = {request.id: request for request in running if request.id not in plan.held}
     theirs = {request.id: request for request in waiting if request.id not in plan.held}
     order = plan.order
@@ -96,7 +96,7 @@ def _step(
     caps: Mapping[str, int],
     cached: Cached,
 ) -> dict[str, int]:
-    """The tokens of each request in the step that vLLM makes of these requests, each in this order."""
+    """Return the tokens of each request in vLLM's step of these requests, each group in this order."""
     given: dict[str, int] = {}
     running = list(running)
     free, size, place, preempted = view.free_blocks, view.block_size, 0, False

@@ -1,4 +1,4 @@
-"""KV of one replica that is handed over to another of its stage, or comes from there."""
+"""KV that a replica hands over to another of its stage, or takes over from it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,9 +15,9 @@ from engines.core.request import StageRequest
 class HandedKv:
     """The hand-overs of one replica; see `engines.core.kv_manager.KvTraffic`.
 
-    A prefill replica keeps what it has computed (`keep`) until a decode replica has it, or nobody wants it (`drop`). A
-    decode replica is told from whom a request's KV comes (`expect`), and fetches it when vLLM has given it blocks.
-    `wake`: makes the replica's loop look again.
+    A prefill replica keeps its KV (`keep`) until a decode replica has it, or nobody wants it (`drop`). A decode replica
+    expects a request's KV from a source (`expect`), and fetches it when vLLM has allocated its blocks. `wake`: makes
+    the replica's loop look again.
     """
 
     next_s = None
@@ -41,7 +41,7 @@ class HandedKv:
         return bool(self._kept or self._sources or self._gone or self._come)
 
     def keep(self, request_id: str) -> None:
-        """The request has its first token here; what comes next is another's work."""
+        """Keep the KV of a request that has its first token here, for another replica to continue."""
         self._kept[request_id] = None
 
     def drop(self, request_id: str) -> bool:
@@ -51,7 +51,7 @@ class HandedKv:
         return True
 
     def expect(self, request_id: str, source: "HandedKv") -> None:
-        """The request will come here, and `source` keeps its KV."""
+        """Expect the request here; `source` keeps its KV."""
         self._sources[request_id] = source
 
     def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:

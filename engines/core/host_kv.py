@@ -1,4 +1,4 @@
-"""KV of one replica on its way to and from the host's memory, and what is known early of it."""
+"""KV of one replica on its way to and from the host's memory, and early news of its coming use."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from engines.core.request import StageRequest
 
 
 class HostKv:
-    """The transfers of each step, and the events they leave. `manager` decides what comes back early."""
+    """The transfers of each step, and their events. `manager` decides which KV returns early."""
 
     def __init__(self, replica: Replica, recorder: Recorder, manager: KvManager | None) -> None:
         assert replica.transfers is not None
@@ -31,7 +31,7 @@ class HostKv:
 
     @property
     def busy(self) -> bool:
-        """Whether a transfer is under way, or vLLM's connector has yet to be told of one."""
+        """Return True while a transfer is under way, or vLLM's connector has yet to learn of one."""
         return bool(
             self.transfers.next_s is not None
             or self.scheduler.preloads.ids
@@ -39,7 +39,8 @@ class HostKv:
         )
 
     def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
-        """Whether a round could do anything: compute, begin or end a transfer, or tell the connector who has gone."""
+        """Return True if a round could do anything: compute, begin or end a transfer, or tell the connector which
+        requests have gone."""
         next_s, scheduler = self.transfers.next_s, self.scheduler
         if (next_s is not None and next_s <= now) or scheduler.finished_req_ids or scheduler.preloads.offered:
             return True
@@ -49,7 +50,7 @@ class HostKv:
         return any(id not in held and id not in loading for id in requests)
 
     def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
-        """Start what the step loads; returns when its work can begin (s)."""
+        """Start the step's loads; returns when its work can begin (s)."""
         begin_s, loading = self.transfers.begin(self.scheduler, scheduled, now)
         for request_id in self.scheduler.deferred:
             request = requests.get(request_id)
@@ -61,13 +62,13 @@ class HostKv:
         return begin_s
 
     def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
-        """The step has ended: start what it stores; returns what has arrived by `now`, for vLLM's scheduler."""
+        """Start the step's stores at its end; returns all that has arrived by `now`, for vLLM's scheduler."""
         if scheduled is not None:
             self.transfers.end(scheduled, withdrawn, self.scheduler.requests)
         return self.transfers.finished(now)
 
     def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
-        """KV has come from the host: for requests that wait for it, and for what a manager has asked for early."""
+        """Take in KV from the host: for requests that wait for it, and for early loads of a manager."""
         arrived_s = self.transfers.arrived_s if arrived else {}
         preloads = self.scheduler.preloads
         preloads.receive(arrived_s)
@@ -81,7 +82,7 @@ class HostKv:
             self.manager.loaded(session, blocks, now)
 
     def started(self, row: Row, request: StageRequest, now: float) -> None:
-        """The request runs for the first time: it waits for nothing more, and what was loaded early has been found."""
+        """Note that the request runs for the first time: it waits for nothing more, and has found its early loads."""
         loaded = self._waits.pop(request.id, None)
         if loaded is not None and request.id not in self._waited:
             self._event("load_end", request, now, 0)  # another's load has brought what it waited for
@@ -96,12 +97,12 @@ class HostKv:
         self.manager.turn_started(request.session, now)
 
     def forget(self, request_id: str) -> None:
-        """The request was aborted."""
+        """Forget an aborted request."""
         self._waits.pop(request_id, None)
         self._waited.discard(request_id)
 
     def drop(self, request_id: str) -> bool:
-        """Nothing is kept for others."""
+        """Return False: nothing is kept for others."""
         return False
 
     def _event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:

@@ -17,26 +17,26 @@ class EvictionIndex(Protocol):
     """Idle cached blocks by next use. Owners: sessions whose history contains the block -> its position there."""
 
     def add(self, block_id: int, owners: Mapping[int, int]) -> None:
-        """A block has become idle: nobody holds it and its content is known (hashed)."""
+        """Add a block that has become idle: nobody holds it and its content is known (hashed)."""
         ...
 
     def discard(self, block_id: int) -> None:
-        """A block was taken up again, or its content was given away; one that is not here is no error."""
+        """Remove a block that is in use again, or whose content was given away. An unknown block is no error."""
         ...
 
     def key(self, session: int, next_use_s: float | None) -> None:
-        """Set when a session needs its blocks again (absolute s); None protects them: never a victim."""
+        """Set the time when a session needs its blocks again (absolute s); None protects them from eviction."""
         ...
 
     def pop(self, count: int) -> list[int]:
-        """At most `count` victims: largest next use first, within a session the highest position first.
+        """Return at most `count` victims: largest next use first, within a session the highest position first.
 
-        A block with several owners counts with the one that needs it first.
+        A block with several owners counts with the owner that needs it first.
         """
         ...
 
     def later_than(self, next_use_s: float) -> int:
-        """Idle blocks whose next use is strictly later."""
+        """Return the number of idle blocks whose next use is strictly later."""
         ...
 
 
@@ -48,8 +48,8 @@ class KvStore(Protocol):
     """Bytes/s from host to GPU."""
 
     def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
-        """Let the pool take its victims from `index` (on), count where LRU and it differ (log_only), or only keep it
-        informed (off). To be called in `attach`, while the pool is untouched."""
+        """Let the pool take its victims from `index` (on), count the differences between LRU and it (log_only), or only
+        keep it informed (off). Call it in `attach`, while the pool is untouched."""
         ...
 
     @property
@@ -61,8 +61,8 @@ class KvStore(Protocol):
         ...
 
     def missing(self, session: int) -> int:
-        """Blocks of the session's known history that are in host memory and not on the GPU, in prefix order: what
-        stands on the GPU first is no gap, the first block that is in neither ends it."""
+        """Blocks of the session's known history that are in host memory and not on the GPU, in prefix order. Blocks on
+        the GPU in front of them are no gap; the first block that is in neither ends the count."""
         ...
 
     def load(self, session: int, blocks: int) -> bool:
@@ -70,7 +70,7 @@ class KvStore(Protocol):
         ...
 
     def cancel(self, session: int) -> None:
-        """Give up a load under way: what comes back is dropped."""
+        """Give up a load under way: its blocks are dropped when they arrive."""
         ...
 
     def queued_s(self) -> float:
@@ -79,11 +79,11 @@ class KvStore(Protocol):
 
 
 class KvManager(Protocol):
-    """A stage replica's KV manager. `counters` go into the record."""
+    """A stage replica's KV manager. The record keeps its `counters`."""
 
     counters: Counter[str]
     wake_s: float | None
-    """When `act` wants to run again although nothing happens, s."""
+    """The time of the next call of `act` if nothing happens, s; None: none."""
 
     def attach(self, store: KvStore) -> None:
         """Take over a replica's store, once, before anything is served."""
@@ -94,29 +94,28 @@ class KvManager(Protocol):
         ...
 
     def cancel_expected_turn(self, session: int, now: float) -> None:
-        """Take back that the session returns: the sound that had been taken for the beginning of its turn was no
-        turn."""
+        """Take back that the session returns: the sound was no beginning of a turn."""
         ...
 
     def turn_arrived(self, session: int, now: float) -> None:
-        """The session's request has reached this stage and is about to be added."""
+        """Note that the session's request has reached this stage and is about to be added."""
         ...
 
     def turn_started(self, session: int, now: float) -> None:
-        """Its first step is scheduled: protection ends."""
+        """Note that the request's first step is scheduled: its protection ends."""
         ...
 
     def loaded(self, session: int, blocks: int, now: float) -> None:
-        """A background load has ended with `blocks` on the GPU."""
+        """Note that a background load has ended with `blocks` on the GPU."""
         ...
 
     def changed(self, view: Any, now: float) -> None:
-        """Take in a change of a session. `view`: the session as its library of systems shows it. Its next use may have
-        moved."""
+        """Take in a change of a session, which may move its next use. `view`: the session as its library of systems
+        shows it."""
         ...
 
     def forget(self, session: int) -> None:
-        """The session has closed: its next use is never."""
+        """Close the session: its next use is never."""
         ...
 
     def act(self, now: float, urgent_short: bool) -> None:
@@ -125,43 +124,43 @@ class KvManager(Protocol):
 
 
 class KvTraffic(Protocol):
-    """KV of one replica on its way to and from elsewhere, host memory (`host_kv`) or other replicas (`handed_kv`), as
-    its loop and its table of requests drive them."""
+    """KV of one replica on its way to and from host memory (`host_kv`) or other replicas (`handed_kv`). Its loop and
+    its table of requests drive it."""
 
     @property
     def busy(self) -> bool:
-        """Whether anything is under way, or kept for somebody."""
+        """Return True while anything is under way, or kept for another replica."""
         ...
 
     @property
     def next_s(self) -> float | None:
-        """When to look again although nobody has woken the loop (s)."""
+        """Return the time of the next look if nobody wakes the loop (s)."""
         ...
 
     def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
-        """Whether a round could do anything."""
+        """Return True if a round could do anything."""
         ...
 
     def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
-        """Start what vLLM has asked for in this round; returns when its work can begin (s)."""
+        """Start the transfers that vLLM asked for in this round; returns when its work can begin (s)."""
         ...
 
     def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
-        """The step has ended; returns what has arrived by `now`, for vLLM's scheduler, or None."""
+        """End the step; returns all that has arrived by `now`, for vLLM's scheduler, or None."""
         ...
 
     def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
-        """vLLM's scheduler knows what has arrived, if anything has."""
+        """Take in the arrivals that vLLM's scheduler knows of, if any."""
         ...
 
     def started(self, row: Row, request: StageRequest, now: float) -> None:
-        """The request runs for the first time."""
+        """Note that the request runs for the first time."""
         ...
 
     def forget(self, request_id: str) -> None:
-        """The request was aborted here."""
+        """Forget an aborted request."""
         ...
 
     def drop(self, request_id: str) -> bool:
-        """Nobody will ask for the KV that is kept of a request; False where none is."""
+        """Drop the KV that is kept of a request, as nobody will ask for it; False if none is kept."""
         ...

@@ -1,11 +1,11 @@
-"""The eight phases of a request between a proxy and replicas that prefill or decode, one after the other, each with its
-time: in the words of OmniInfer (section 5.1), for live servers and modelled ones alike."""
+"""The eight phases of a request between a proxy and prefill and decode replicas, each with its time. The names are
+OmniInfer's (section 5.1), for live and modelled servers alike."""
 
 from enum import IntEnum
 
 
 class Phase(IntEnum):
-    """In their order."""
+    """The phases in their order."""
 
     TOKENIZING = 0
     APC_MATCHING = 1
@@ -18,18 +18,18 @@ class Phase(IntEnum):
 
 
 BACK = {Phase.PREFILL_SCHEDULED, Phase.PREFILLING}
-"""From where a request whose server has died returns to `PREFILL_WAITING`: nothing of it has been seen yet."""
+"""Phases from which a request whose server has died returns to `PREFILL_WAITING`: none of its output has been seen."""
 
 
 class Lifecycle:
-    """One request's phases. `begun_s`: when each began, the latest time where it has come twice."""
+    """One request's phases. `begun_s`: the beginning of each; for a repeated phase the latest."""
 
     def __init__(self, now: float) -> None:
         self.phase = Phase.TOKENIZING
         self.begun_s = {Phase.TOKENIZING: now}
 
     def enter(self, phase: Phase, now: float) -> None:
-        """The next phase begins at `now` (s). ValueError when it is another one, or time runs backwards."""
+        """Begin the next phase at `now` (s). ValueError when it is another one, or time runs backwards."""
         following = self.phase + 1
         if phase != following and not (phase is Phase.PREFILL_WAITING and self.phase in BACK):
             raise ValueError(f"a request in {self.phase.name} cannot enter {phase.name}")
@@ -39,7 +39,7 @@ class Lifecycle:
         self.begun_s[phase] = now
 
     def seconds(self, phase: Phase) -> float | None:
-        """How long the phase lasted; None as long as it has not ended, and for the last one."""
+        """Return the duration of the phase; None before its end, and for the last one."""
         if phase >= self.phase:
             return None
         return self.begun_s[Phase(phase + 1)] - self.begun_s[phase]

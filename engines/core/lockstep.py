@@ -1,4 +1,4 @@
-"""Replicas that step together, as data-parallel attention in front of shared experts makes them."""
+"""Replicas that step together, as data-parallel attention in front of shared experts does."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -17,17 +17,17 @@ class GroupDevice(Protocol):
         summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        """By replica, in the group's order, what each computes (`summed`: beside `rows`, in sums) and its requests;
-        returns sampled ids by replica and row. A replica without rows waits with the others."""
+        """Run a step of all replicas; the arguments hold each replica's rows, summed rows and requests, in the group's
+        order. Returns sampled ids by replica and row. A replica without rows waits with the others."""
         ...
 
 
 class Lockstep:
     """Drives the replicas of a group, each with its own scheduler and KV pool: one step of all at a time.
 
-    Whoever has something to do takes part in the next step, which takes as long as the slowest needs; what comes
-    meanwhile waits for its end, on idle replicas as well. One loop for all of them keeps a group of 64 as cheap as its
-    requests. Steps have no safepoints, and nothing is loaded in front of them.
+    Each replica with work takes part in the next step, which takes as long as its slowest replica. Arrivals wait for
+    its end, on idle replicas too. With one loop for all, the cost of a group of 64 grows with its requests. Steps have
+    no safepoints, and no loads precede them.
     """
 
     def __init__(self, engines: Sequence[StageEngine], device: GroupDevice) -> None:
@@ -37,7 +37,7 @@ class Lockstep:
             engine.path.attach(engine, in_lockstep=True)
 
     async def serve(self) -> None:
-        """Run for ever; whoever started the task cancels it at the end of the run."""
+        """Run for ever; the owner of the task cancels it at the end of the run."""
         while True:
             plans = [engine.poll_and_plan() for engine in self.engines]
             steps = [

@@ -1,4 +1,4 @@
-"""Where the output of a stage replica goes, and what else its consumer knows of a request."""
+"""The consumer of a stage replica's output, and its knowledge of each request."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,21 +14,21 @@ from engines.core.view import plain_view
 
 
 class Output(Protocol):
-    """Takes what a replica's steps produce, at their end."""
+    """Takes the products of a replica's steps, at their end."""
 
     @property
     def steps(self) -> StepLog:
-        """Writes the steps themselves down."""
+        """Return the log of the steps."""
         ...
 
     def deliver(
         self, produced: Iterable[Produced | BatchTokens], requests: dict[str, StageRequest], now: float
     ) -> None:
-        """Pass on the tokens of a step that ended at `now`; who has finished leaves `requests`."""
+        """Pass on the tokens of a step that ended at `now`; finished requests leave `requests`."""
         ...
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
-        """Running requests whose next input has not come: they keep KV and slot and wait."""
+        """Return running requests whose next input has not come: they keep KV and slot and wait."""
         ...
 
     def counters(self) -> list[Counter[str]]:
@@ -36,7 +36,7 @@ class Output(Protocol):
         ...
 
     def view(self, request: StageRequest, now: float) -> RequestView:
-        """The request as policies see it, but for what vLLM's scheduler knows of it."""
+        """Return the request as policies see it, without the counts of vLLM's scheduler."""
         ...
 
 
@@ -44,12 +44,13 @@ Request = TypeVar("Request", bound=StageRequest)
 
 
 class StageOutput:
-    """Output of requests that end by themselves: `on_token(request, tokens)` at each step, then `on_finish(request)`.
+    """Output of requests that end by themselves: calls `on_token(request, tokens)` at each step, then
+    `on_finish(request)`.
 
-    `on_prefilled(request)`: it has its first token at a prefill replica, and another replica is to go on with it.
-    `stream_interval`: production tokens that are passed on together, but for a request's first and its last.
-    `ready` says whether a running request has the input that its next token needs; None: it always has.
-    `batch_listeners` takes the tokens of decode batches; None: `on_token` takes each token.
+    `on_prefilled(request)`: it has its first token at a prefill replica, and another replica is to continue it.
+    `stream_interval`: production tokens that are passed on together, except a request's first and last. `ready` returns
+    True if a running request has the input for its next token; None: it always has. `batch_listeners` takes the tokens
+    of decode batches; None: `on_token` takes each token.
     """
 
     def __init__(

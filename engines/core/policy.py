@@ -15,11 +15,11 @@ class RequestView:
     """One request of one stage at the beginning of a round.
 
     `ready_s`: when it became runnable at this stage; `due_s`: when its next token is due, None: at no time; both s on
-    the run's clock. `slo`: what it is promised. A library of systems adds what it knows besides.
+    the run's clock. `slo`: its deadlines. A library of systems adds further fields.
 
-    As vLLM's scheduler has it: `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists;
-    `blocks`: KV blocks held; `hashes`: of its full blocks, each of all that is before it too, so that what two requests
-    share from their start they can share in the pool (empty without prefix caching).
+    From vLLM's scheduler: `tokens`: prompt and output tokens so far; `computed`: tokens whose KV exists; `blocks`: KV
+    blocks held; `hashes`: of its full blocks (empty without prefix caching). A hash covers all tokens before its block
+    too, so that requests with a common prefix can share its blocks in the pool.
     """
 
     id: str
@@ -45,9 +45,8 @@ View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 class StageView(Generic[View_co]):
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
-    `parked`: requests that keep their slot and KV, but whose next input has not come.
-    `step_s` predicts a step's seconds from what it computes, by what this stage has measured of itself; None until it
-    has measured enough.
+    `parked`: requests that keep their slot and KV, but whose next input has not come. `step_s` predicts a step's
+    seconds from its work, by this stage's own measurements; None until there are enough.
     """
 
     stage: str
@@ -64,14 +63,13 @@ class StageView(Generic[View_co]):
 
 @dataclass(slots=True)
 class Plan:
-    """A policy's answer. Everything left empty means: as stock vLLM would.
+    """A policy's answer. An empty field means: as stock vLLM would.
 
     order: request ids, most urgent first, over running and waiting ones alike. held: ids that must not run in this
     step; running ones keep their KV. step_budget: tokens of this step at most. caps: tokens of one request at most.
-    preempt: ids, running or not, that give the blocks they hold back before the step; what of their KV nobody
-    overwrites stays cached.
-    wake_s: when to look again although nothing has happened. urgent_short: an urgent request cannot get blocks, so
-    background loads have to give way.
+    preempt: ids, running or not, that give up their blocks before the step; their KV stays cached until it is
+    overwritten. wake_s: when to look again if nothing has happened. urgent_short: an urgent request cannot get blocks,
+    so background loads have to give way.
     """
 
     order: Sequence[str] = ()
@@ -84,11 +82,11 @@ class Plan:
 
 
 DEFAULT_PLAN = Plan()
-"""The plan that leaves everything to vLLM; `plan is DEFAULT_PLAN` says so at once."""
+"""The plan that leaves everything to vLLM; test for it with `plan is DEFAULT_PLAN`."""
 
 
 class Policy(Protocol):
-    """A scheduling policy of one stage replica. `counters` go into the record."""
+    """A scheduling policy of one stage replica. The record keeps its `counters`."""
 
     counters: Counter[str]
 
@@ -101,23 +99,23 @@ Shape = Sequence[tuple[int, int]]
 
 @runtime_checkable
 class ProfiledPolicy(Protocol):
-    """A policy that wants to know how long steps take before the first is served."""
+    """A policy that measures step times before the first request."""
 
     def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
-        """`measure` runs a step of this shape and says how long it took, s; `token_budget`: most tokens of a step."""
+        """Measure steps. `measure` runs a step of this shape and returns its seconds; `token_budget`: most tokens of a
+        step."""
         ...
 
 
 @runtime_checkable
 class ReactingPolicy(Protocol):
-    """A policy that is asked during a step, too, whenever a request comes."""
+    """A policy that also reacts to a new request during a step."""
 
     def arrived(
         self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
     ) -> Collection[str]:
-        """Returns those of `ids` which are to leave the step under way at its next safepoint, now that `request` has
-        come.
+        """Return the `ids` that leave the step under way at its next safepoint, now that `request` has come.
 
-        `step` is what they compute in it, in their order, for `elapsed_s` already.
+        `step`: their shapes in it, in their order; it has run for `elapsed_s`.
         """
         ...

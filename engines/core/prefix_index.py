@@ -1,4 +1,4 @@
-"""Which prefixes a server has in its KV cache, as far as its events and what was sent there tell."""
+"""The prefixes in a server's KV cache, by its events and by the requests sent there."""
 
 from array import array
 from collections import Counter, OrderedDict
@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 
 EXPECTED = 31_250
-"""[config] blocks of a server that are taken for cached because a request with them was sent there: the capacity that
-the approximate prefix scorer of the Gateway API Inference Extension has (`lruCapacityPerServer`)."""
+"""[config] blocks of a server that count as cached because a request with them was sent there: the capacity of the
+approximate prefix scorer of the Gateway API Inference Extension (`lruCapacityPerServer`)."""
 
 
 def block_hashes(prompt: Sequence[int], size: int) -> list[bytes]:
-    """A hash for each full block of `size` integers, or bytes where `prompt` is bytes, chained to the one before: it
-    stands for its whole prefix."""
+    """Return a hash for each full block of `size` integers, or bytes where `prompt` is bytes. It is chained to the one
+    before, so it stands for its whole prefix."""
     hashes: list[bytes] = []
     before = b""
     for begin in range(0, len(prompt) - size + 1, size):
@@ -24,10 +24,10 @@ def block_hashes(prompt: Sequence[int], size: int) -> list[bytes]:
 
 
 class PrefixIndex:
-    """One server's cached blocks, by chained hashes, under which a set of them is a radix tree: a block's hash names
-    the path to it, and the depth of a prompt is the number of its first blocks that are there.
+    """One server's cached blocks, by chained hashes. A set of them is a radix tree: a block's hash names the path to
+    it, and the depth of a prompt is the number of its first blocks in the set.
 
-    `expected`: how many blocks may be there that only its own requests tell of.
+    `expected`: the most blocks that count as cached without an event.
     """
 
     def __init__(self, expected: int = EXPECTED) -> None:
@@ -36,13 +36,13 @@ class PrefixIndex:
         self._expected: OrderedDict[Hashable, None] = OrderedDict()
 
     def stored(self, hashes: Iterable[Hashable]) -> None:
-        """The server says that it keeps these blocks; of one hash there can be several."""
+        """Add blocks that the server reports as stored; one hash can have several."""
         for each in hashes:
             self._stored[each] += 1
             self._expected.pop(each, None)
 
     def removed(self, hashes: Iterable[Hashable]) -> None:
-        """The server says that it has given these away."""
+        """Remove blocks that the server reports as evicted."""
         for each in hashes:
             self._expected.pop(each, None)
             if self._stored[each] > 1:
@@ -51,7 +51,8 @@ class PrefixIndex:
                 del self._stored[each]
 
     def expect(self, hashes: Iterable[Hashable]) -> None:
-        """A request with these blocks is on its way there: they will be, before its server says so (or never does)."""
+        """Expect the blocks of a request that was sent to the server, before its server reports them (or never
+        does)."""
         for each in hashes:
             if each not in self._stored:
                 self._expected[each] = None
@@ -60,12 +61,12 @@ class PrefixIndex:
             self._expected.popitem(last=False)
 
     def clear(self) -> None:
-        """The server has lost everything, as by a restart."""
+        """Forget all blocks, as after the server's restart."""
         self._stored.clear()
         self._expected.clear()
 
     def depth(self, hashes: Iterable[Hashable]) -> int:
-        """How many of a prompt's first blocks are there."""
+        """Return the number of a prompt's first blocks that are cached."""
         depth = 0
         for each in hashes:
             if each not in self._stored and each not in self._expected:

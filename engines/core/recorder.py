@@ -1,4 +1,4 @@
-"""Where engines write what happened; the harness gives the one that keeps it."""
+"""The protocols by which engines log events and steps; the harness brings the recorder."""
 
 import math
 from typing import Protocol
@@ -15,30 +15,30 @@ class Recorder(Protocol):
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
-        """One event at `t` s. Kinds and the meaning of `value` stand in `harness.events.log`."""
+        """Log one event at `t` s. `harness.events.log` lists the kinds and the meaning of `value`."""
         ...
 
     def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
-        """The same event of several, in their order. `who`: session and turn of each."""
+        """Log the same event of several turns, in their order. `who`: session and turn of each."""
         ...
 
     def divide(self) -> None:
-        """Steps have shares of a GPU's SMs; said before the first of them."""
+        """Declare, before the first step, that steps have shares of a GPU's SMs."""
         ...
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
-        """One engine step, from the call of `schedule` at `t_s` to its output `dt_s` later.
+        """Log one engine step, from the call of `schedule` at `t_s` to its output `dt_s` later.
 
         `counts`: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
-        preempted. `sms`: that it was given, where they are divided.
+        preempted. `sms`: SMs of the step, where they are divided.
         """
         ...
 
 
 class StepLog:
-    """Writes down what a step was and how it left the queues and the pool.
+    """Logs each step, and the queues and the pool after it.
 
-    `stage`: what its steps are called, where those of one replica are of several stages.
+    `stage`: the name of its steps, where one replica has several stages.
     """
 
     def __init__(self, replica: Replica, recorder: Recorder, stage: str | None = None) -> None:
@@ -60,8 +60,8 @@ class StepLog:
         sms: float = math.nan,
         queued: int = 0,
     ) -> None:
-        """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
-        that may not run. `sms`: that the step was given. `queued`: requests that wait outside vLLM's queues."""
+        """Log a step that computed `tokens` in all, or a moment without a step in which requests have left. `held`:
+        requests that may not run. `sms`: SMs of the step. `queued`: requests that wait outside vLLM's queues."""
         scheduler = self.scheduler
         used = allocatable = 0
         if self._keeps_kv:

@@ -1,4 +1,4 @@
-"""One replica of a stage before anybody drives it: vLLM's scheduler over its KV pool, and what runs its steps."""
+"""One replica of a stage before an engine drives it: vLLM's scheduler over its KV pool, and its device."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from engines.core.stage import Stage
 class Replica:
     """Implements `engines.core.router.Target`.
 
-    `transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
-    `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`).
-    `port`, `fabric`: by which KV goes to other replicas or comes from there (`devices.fabric`); None: none does.
+    `transfers`: to and from the host's memory; None without any. `executor`: the real device, if any. `gpu`: its
+    modelled GPU: compute queue and copy engines (`devices.virtual`). `port`, `fabric`: the way of KV to and from other
+    replicas (`devices.fabric`); None without any.
     """
 
     stage: Stage

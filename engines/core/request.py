@@ -13,22 +13,22 @@ NO_SLO = Slo()
 class StageRequest:
     """One request of one stage.
 
-    `name`: the stage; where a turn has several requests of a stage, also what tells them apart. `prompt`: token ids.
-    `max_tokens`: tokens it produces, exactly. `tokens_per_output`: production tokens (text tokens, codec frames) that
-    each of them stands for. `produced`: production tokens so far, those of a step in which it was aborted included;
-    `streamed`: those that have been passed on; `output`: token ids, as delivered. `first_token_id`: the first id of a
-    modelled device's output; the ids count up from it.
+    `name`: the stage, with a suffix if a turn has several requests of a stage. `prompt`: token ids. `max_tokens`:
+    tokens it produces, exactly. `tokens_per_output`: production tokens (text tokens, codec frames) per token.
+    `produced`: production tokens so far, including those of a step in which it was aborted; `streamed`: production
+    tokens passed on; `output`: token ids, as delivered. `first_token_id`: the first id of a modelled device's output;
+    the ids count up from it.
 
-    Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `image_tokens`: tokens of the
-    prompt that are an image to encode with it; 0: none, or one that has been encoded. `encoded_at`: position in the
-    context at which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions,
-    ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
-    the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
-    `hands_over`: the hidden states of its prompt go to another stage.
+    Work besides tokens, for devices. `audio_s`: input audio to encode with the prompt. `image_tokens`: tokens of the
+    prompt that are an image to encode with it; 0: none, or an encoded one. `encoded_at`: position in the context at
+    which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions, ascending,
+    at each of which `audio_s` seconds of input audio begin, if it streams in. `features`: the sounds in the prompt, if
+    the model hears them. `rendered_frames`: frames of audio that its step decodes. `hands_over`: the hidden states of
+    its prompt go to another stage.
 
     `log_key`: session and turn as two doubles, as the log's rows hold them. `speculative`: it computes ahead of a turn
-    that is still being said; neither client nor log learns of it. `background`: nobody waits for it
-    (`RequestClass.backlog`), and its abort is logged with how much of the prompt had been computed.
+    that the user is still saying; neither client nor log learns of it. `background`: nobody waits for it
+    (`RequestClass.backlog`), and its abort is logged with the computed tokens of its prompt.
 
     `slo`: deadlines. `due_s`: when its next token is due, s on the run's clock; None: it has no deadline. The caller
     sets it for the first token (`Slo.first_due_s`), as it knows when the user asked.
@@ -65,14 +65,14 @@ class StageRequest:
         self.id = f"{self.session}.{self.turn}.{self.name}"
 
     def fake_token_id(self, vocab: int) -> int:
-        """The id that a modelled device gives its next token."""
+        """Return the id that a modelled device gives its next token."""
         return (self.first_token_id + self.produced) % vocab
 
     def arrived(self, now: float) -> None:
-        """It reaches its stage at `now`."""
+        """Note its arrival at its stage at `now`."""
         self.arrive_s = now
 
     def delivered(self, now: float) -> None:
-        """A token has come; from here on the time between tokens counts."""
+        """Note a token; from now on the deadline is the time between tokens."""
         deadline_s = self.slo.tbt_deadline_s
         self.due_s = None if deadline_s is None else now + deadline_s

@@ -15,8 +15,8 @@ from engines.core.stage import HostCopies
 class RequestTable:
     """The requests at a replica. They enter and leave between two steps.
 
-    `manager`: what manages KV that outlives requests, beyond LRU. `traffic`: KV on its way to and from elsewhere.
-    `path`: may keep requests from vLLM.
+    `manager`: manages KV that outlives requests, beyond LRU. `traffic`: KV on its way to and from elsewhere. `path`:
+    may keep requests from vLLM.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RequestTable:
             scheduler.add_request(made)
 
     def abort(self, request: StageRequest, sampled: Sequence[Row]) -> bool:
-        """Cancel a request; False when it is not here any more."""
+        """Cancel a request; False if it is not at this replica any more."""
         if request.id not in self.requests:
             if self._traffic is not None and self._traffic.drop(request.id):
                 self._aborted(request)  # on its way to another replica
@@ -100,17 +100,17 @@ class RequestTable:
         self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
 
     def truncate(self, session: int, tokens: int) -> None:
-        """Let go of the session's KV beyond its first `tokens` tokens: it cannot be hit again."""
+        """Drop the session's KV beyond its first `tokens` tokens: it cannot be hit again."""
         self.truncated_blocks += self.scheduler.truncate(session, tokens)
 
     def forget(self, session: int) -> None:
-        """The session will not come back."""
+        """Forget a session that will not return."""
         self.scheduler.forget(session)
         if self.manager is not None:
             self.manager.forget(session)
 
     def record_starts(self, rows: Sequence[Row], now: float) -> None:
-        """Requests that run for the first time in a step that begins at `now`."""
+        """Log requests that run for the first time in a step that begins at `now`."""
         for row in rows:
             request = self.requests[row.request_id]
             if request.started:

@@ -1,4 +1,4 @@
-"""The usual rules of routing. They are made with a stage's replicas, or with what stands for them (`Target`)."""
+"""The usual rules of routing, made with a stage's replicas or other `Target`s."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,8 @@ from engines.core.router import BindingRouter, ChoosingRouter, Router, Target
 
 
 class SessionAffinity(BindingRouter):
-    """A session stays with one replica, as its KV does: its number decides, so its home is known before it comes."""
+    """Keeps a session at one replica, as its KV stays there. The session's number decides, so its home is known before
+    it comes."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self._count = len(replicas)
@@ -29,7 +30,7 @@ class SessionAffinity(BindingRouter):
 
 
 class RoundRobin(Router):
-    """Each request goes to the next replica, whoever asks. The place of the last one is all that it remembers."""
+    """Sends each request to the next replica, whatever its session. It remembers only the last replica."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self._count = len(replicas)
@@ -49,12 +50,12 @@ class RoundRobin(Router):
 
 
 class LeastLoad(ChoosingRouter):
-    """A request goes where fewest are under way; of equals to the first.
+    """Sends a request to the replica with the fewest requests under way; of equals to the first.
 
-    `load`, `tokens`: requests under way, and those of their prompts.
+    `load`, `tokens`: requests under way, and the tokens of their prompts.
 
-    Counted are requests that were routed and are not over, those included that are still on their way to the replica:
-    else all that come within one hop would take the same one.
+    A request counts from its routing to its end, including its way to the replica: otherwise all requests that come
+    within one hop would take the same replica.
     """
 
     def __init__(self, replicas: Sequence[Target]) -> None:
@@ -74,7 +75,7 @@ class LeastLoad(ChoosingRouter):
         return replica
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
-        """Where it would go; nothing is counted. What other rules change."""
+        """Return the replica that the request would go to; nothing is counted. Other rules override it."""
         return min(among, key=lambda i: self.load[i])
 
     def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
@@ -86,9 +87,10 @@ class LeastLoad(ChoosingRouter):
 
 
 class PrefixMatch(LeastLoad):
-    """A request goes where most of its prompt is in the prefix cache; of equals where fewest are under way.
+    """Sends a request to the replica with most of its prompt in the prefix cache; of equals to the one with the fewest
+    requests under way.
 
-    KV on the GPU counts; a host's memory is not looked at.
+    KV on the GPU counts; the host's memory does not.
     """
 
     def __init__(self, replicas: Sequence[Target]) -> None:
@@ -116,10 +118,10 @@ class Node(NamedTuple):
 
 
 class Informed(LeastLoad):
-    """The base of rules that weigh prefix against load. They do not look into the caches: what one holds is known from
-    the replica's KV events, and expected of what was just sent there.
+    """The base of rules that weigh prefix against load. They do not look into the caches: a replica's KV events report
+    its content, and recent requests add what they expect there.
 
-    `indexes`: what each replica has, as far as is known.
+    `indexes`: the known content of each replica.
     """
 
     def __init__(self, replicas: Sequence[Target]) -> None:
@@ -159,7 +161,7 @@ class Informed(LeastLoad):
 
 
 class Dynamo(Informed):
-    """NVIDIA Dynamo's KV router at temperature 0: tokens that have to be computed and those under way, added up.
+    """NVIDIA Dynamo's KV router at temperature 0: tokens to compute plus tokens under way.
 
     A prompt counts in full until its request is over; blocks that requests share count for each of them, where Dynamo
     counts them once.
@@ -171,9 +173,7 @@ class Dynamo(Informed):
 
 
 def dynamo_cost(node: Node, prompt: int, overlap_weight: float = 1.0) -> float:
-    """Returns the cost of NVIDIA Dynamo's KV router, in tokens, of which its blocks are multiples; the least is best:
-    overlap weight (1.0 by default) · what has to be computed + what is under way there with this request
-    (docs.nvidia.com/dynamo, "KV Router": logit = kv_overlap_score_weight · potential_prefill_blocks +
-    potential_active_blocks).
-    """
+    """Return the cost of NVIDIA Dynamo's KV router, in tokens (Dynamo counts blocks); the least is best: overlap weight
+    (1.0 by default) · tokens to compute + tokens under way there with this request (docs.nvidia.com/dynamo, "KV
+    Router": logit = kv_overlap_score_weight · potential_prefill_blocks + potential_active_blocks)."""
     return overlap_weight * (prompt - node.matched) + node.tokens + prompt

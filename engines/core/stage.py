@@ -1,4 +1,4 @@
-"""One stage of a deployment as the kernel sees it: a decoder, the GPUs of its replicas, and vLLM's limits."""
+"""One stage of a deployment: a decoder, the GPUs of its replicas, and vLLM's limits."""
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -9,7 +9,7 @@ from engines.models import Decoder
 Extension = TypeVar("Extension")
 
 ENTRY = "entry"
-"""Role of the stage that requests come to first, whatever it is called; later stages have roles by their names."""
+"""Role of the stage that requests come to first, whatever its name; later stages have roles by their names."""
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,16 @@ class Stage:
     """One stage of a deployment: its decoder, the GPUs of its replicas and vLLM's limits.
 
     `gpus`: for each replica the indices of the GPUs that it is split over. `max_tokens`: the longest output of one
-    reply; `max_model_len`: prompt and output of one request together; `kv_blocks`: the KV pool of one replica, the
-    null block included. `block_size`: tokens per KV block, 16 as in the papers;
-    vLLM's CPU attention wants a multiple of 32. `host_kv_gb`: host memory of one replica (GB) to which engines that
-    offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones.
-    `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
-    policy. `admit`: a waiting request is let in when its whole prompt fits into the pool (vLLM's default), or when its
-    first chunk does. `async_scheduling`: steps are planned while the one before runs (vLLM's default on a GPU), so that
-    what comes meanwhile waits for one step more, and of the host's time only a part shows between steps (modelled
-    devices). `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
-    `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
-    `extensions`: what mechanisms attach to it, one object a type, which `extension` finds; nothing here knows any.
+    reply; `max_model_len`: prompt and output of one request together; `kv_blocks`: the KV pool of one replica, the null
+    block included. `block_size`: tokens per KV block, 16 as in the papers; vLLM's CPU attention wants a multiple of 32.
+    `host_kv_gb`: host memory of one replica (GB) to which engines that offload copy its KV; 0: none. `checkpoint`:
+    folder with real weights; None: random ones. `modelled`: no network that vLLM could run, so that every device models
+    it, and it keeps no KV. `order`: vLLM's own policy. `admit`: a waiting request is admitted when its whole prompt
+    fits into the pool (vLLM's default), or when its first chunk does. `async_scheduling`: steps are planned while the
+    one before runs (vLLM's default on a GPU): arrivals wait for one step more, and only part of the host's time shows
+    between steps (modelled devices). `roles`: replicas by role, where they differ (prefill, decode). `of_role`: the
+    fields in which a role differs from the stage; `role`: the role that this stage describes. `extensions`: objects
+    that mechanisms attach to it, one per type; `extension` finds them. This module knows no mechanism.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Stage:
         return next((each for each in self.extensions if type(each) is kind), None)
 
     def extended(self, *extensions: object) -> "Stage":
-        """The stage with these, each in the place of the one of its type that it has."""
+        """Return the stage with these extensions; each replaces one of its type."""
         return replace(self, extensions=_extended(self.extensions, extensions))
 
     @property
@@ -67,7 +66,8 @@ class Stage:
         return len(self.gpus[first])
 
     def divided(self, roles: dict[str, int], in_place: bool = False) -> "Stage":
-        """The same with so many replicas of each role, on consecutive GPUs, or `in_place` on those that it has."""
+        """Return the stage with these numbers of replicas by role, on consecutive GPUs, or `in_place` on its own
+        GPUs."""
         gpus, starts = self.split, accumulate(roles.values(), initial=0)
         ranges = {
             role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)
@@ -80,14 +80,14 @@ class Stage:
         )
 
     def as_role(self, role: str) -> "Stage":
-        """The stage as its replicas of this role have it. What comes to a decode replica comes with all of its KV, so
-        that none is looked for there."""
+        """Return the stage as its replicas of this role have it. A request comes to a decode replica with all of its
+        KV, so the prefix cache is not searched there."""
         caching, own = self.prefix_caching and role != "decode", dict(self.of_role.get(role, {}))
         extensions = own.pop("extensions", ())
         return replace(self, role=role, prefix_caching=caching, **own).extended(*extensions)
 
     def with_role(self, role: str, *extensions: object, **fields: Any) -> "Stage":
-        """The stage whose replicas of this role differ in these fields and extensions, too."""
+        """Return the stage with these fields and extensions for the replicas of this role."""
         own = self.of_role.get(role, {}) | fields
         if extensions:
             own["extensions"] = _extended(own.get("extensions", ()), extensions)
@@ -110,12 +110,12 @@ def _extended(own: tuple[object, ...], others: tuple[object, ...]) -> tuple[obje
 
 @dataclass(frozen=True)
 class HostCopies:
-    """When KV goes to host memory and comes back: extends a stage (`Stage.extension`) that has host memory. Without it
-    the defaults hold, which are vLLM's.
+    """Times of copies to and from host memory: extends a stage (`Stage.extension`) that has host memory. The defaults
+    are vLLM's.
 
-    `stores`: as blocks are computed, beside the steps; or only when a request is preempted, which the next step waits
-    for (swapping). `loads`: beside the steps, or before the next one begins. `from_priority`: requests of this priority
-    or a less urgent one are stored; None: all.
+    `stores`: as blocks are computed, in parallel with the steps; or only when a request is preempted, which the next
+    step waits for (swapping). `loads`: in parallel with the steps, or before the next one begins. `from_priority`:
+    requests of this priority or a less urgent one are stored; None: all.
     """
 
     stores: Literal["computed", "preempted"] = "computed"
@@ -125,8 +125,8 @@ class HostCopies:
 
 @dataclass(frozen=True)
 class Safepoints:
-    """Extends a stage (`Stage.extension`) whose steps can be interrupted in front of every `layers` layers, of every
-    one without it. `seconds`: what each safepoint costs the step."""
+    """Extends a stage (`Stage.extension`) whose steps can be interrupted in front of every `layers` layers; without it,
+    in front of every layer. `seconds`: the cost of each safepoint to the step."""
 
     layers: int = 1
     seconds: float = 0.0
@@ -135,8 +135,7 @@ class Safepoints:
 @dataclass(frozen=True)
 class AttentionWindow:
     """Extends a stage (`Stage.extension`) whose tokens see the `tokens` newest of their context, themselves included,
-    and the first `sinks`. `layers`: numbers of the layers of which that is said, the others see all; None: all layers.
-    """
+    and the first `sinks`. `layers`: numbers of the layers with the window, the others see all; None: all layers."""
 
     tokens: int
     sinks: int = 0

@@ -10,7 +10,7 @@ from engines.core.policy import Plan
 
 @dataclass(slots=True)
 class SchedulerStep:
-    """A scheduled step: what it computes and under which plan.
+    """A scheduled step: its work and its plan.
 
     `scheduled`: vLLM's SchedulerOutput; None: vLLM was not asked. `rows`: one for each request of the step; `summed`:
     further rows as sums, the replica's live counts. `start_s`: when it was scheduled; `begin_s`: when its KV is there

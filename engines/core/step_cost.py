@@ -1,8 +1,8 @@
-"""Step times that a stage has measured of its own steps: seconds against the work of a step, fitted as the stage runs.
+"""Step times that a stage has measured of its own steps: seconds against a step's work, fitted as the stage runs.
 
 The form is linear in requests, prompt tokens and context, as in ConServe's profiler (its section on the SLO-aware
-scheduler). The square of the chunk is left out: chunks are bounded by the token budget. Policies read this, never the
-cost model.
+scheduler). The square of the chunk is left out: chunks are bounded by the token budget. Policies read these times,
+never the cost model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ FORGET = 0.995
 """Weight of the past at each new step: about the last 200 steps count."""
 
 REFIT = 16
-"""[chosen] steps after which the coefficients are found anew; before the first nothing is predicted."""
+"""[chosen] steps between two fits of the coefficients; nothing is predicted before the first."""
 
 SWEEPS = 24
-"""[chosen] of coordinate descent, from the coefficients before."""
+"""[chosen] sweeps of coordinate descent, from the last coefficients."""
 
 
 class StepWork(NamedTuple):
@@ -41,7 +41,7 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of(cls, requests: Iterable[tuple[int, int]]) -> "StepWork":
-        """Sums the work of requests that take (new tokens, context) and then sample."""
+        """Sum the work of requests that take (new tokens, context) and then sample."""
         count = prompt = context = 0
         for new, before in requests:
             count += 1
@@ -50,7 +50,7 @@ class StepWork(NamedTuple):
         return cls(count, prompt, context)
 
     def plus(self, new: int, context: int) -> "StepWork":
-        """With one request more."""
+        """Return the work with one request more."""
         return StepWork(self.requests + 1, self.prompt + (new if new > 1 else 0), self.context + context)
 
 
@@ -68,7 +68,7 @@ class StepCost:
         self._coefficients = (0.0,) * 4
 
     def add(self, work: StepWork, seconds: float) -> None:
-        """A step that computed `work` took `seconds`."""
+        """Add a step that computed `work` in `seconds`."""
         self._steps += 1
         self._seen.append((work, seconds))
         if self._steps % REFIT == 0:
@@ -76,16 +76,17 @@ class StepCost:
             self._fit()
 
     def predict(self, work: StepWork) -> float | None:
-        """Expected seconds of a step that computes `work`; None before 16 steps. Never less for more work."""
+        """Return the expected seconds of a step that computes `work`; None before 16 steps. Never less for more
+        work."""
         if self._steps < REFIT:
             return None
         constant, each, token, context = self._coefficients
         return constant + each * work.requests + token * work.prompt + context * work.context
 
     def _sum(self) -> None:
-        """Add what was seen since: products of (1, n, p, c) among themselves and with the seconds.
+        """Add the steps since the last fit: products of (1, n, p, c) among themselves and with the seconds.
 
-        Written out, as every step of a stage with a policy pays for this.
+        Written out, because every step of a stage with a policy pays for it.
         """
         one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
         for (n, p, c), seconds in self._seen:

@@ -9,7 +9,7 @@ from engines.core.step_cost import StepWork
 
 
 def plain_view(request: StageRequest, now: float) -> RequestView:
-    """A request as the kernel knows it."""
+    """Return the policy's view of a request, without vLLM's counts."""
     return RequestView(request.id, request.arrive_s, request.due_s, request.slo)
 
 
@@ -22,12 +22,12 @@ def stage_view(
     left_out: Set[str],
     slots_left_out: int,
 ) -> StageView:
-    """The view of `scheduler` (a `StageScheduler`) at `now` (s).
+    """Return the view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    `view_of`: the view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
-    cannot make progress in this round, `slots_left_out` of which hold a slot. Left out besides: requests that wait for
-    KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for their next input.
-    Whose KV has come holds the blocks that remain to it, too.
+    `view_of`: the view of the request with this id; the scheduler's counts are added to it. `left_out`: ids that cannot
+    make progress in this round; `slots_left_out` of them hold a slot. Also left out: requests that wait for KV from the
+    host, whose remaining blocks are reserved, preloads, and sessions that wait for their next input. A request whose KV
+    has come holds the remaining blocks too.
     """
     loading = scheduler.loading
     if loading or scheduler.preloads.ids:

@@ -7,9 +7,10 @@ from workloads.trace import Turn
 
 
 class AudioStore:
-    """Implements `engines.devices.audio_encoder.Sound`. `put` and `forget` on the loop; calls come from its thread.
+    """Implements `engines.devices.audio_encoder.Sound`. `put` and `forget` run on the loop; calls come from the
+    encoder's thread.
 
-    `kept`: whether the model encodes audio; else nothing is kept.
+    `kept`: True if the model encodes audio; else nothing is kept.
     """
 
     def __init__(self, kept: bool) -> None:
@@ -22,16 +23,16 @@ class AudioStore:
         return sum(len(turns) for turns in list(self._said.values()))
 
     def put(self, turn: Turn, pcm: bytes, rate: int) -> None:
-        """16-bit mono at `rate` samples/s."""
+        """Keep 16-bit mono sound at `rate` samples/s."""
         if self.kept:
             self._said.setdefault(turn.session, {})[turn.turn] = (pcm, rate)
 
     def forget(self, session: int) -> None:
-        """The session has ended."""
+        """Forget a session that has ended."""
         self._said.pop(session, None)
 
     def __call__(self, turn: Turn, rate: int) -> np.ndarray:
-        """The sound of a turn, which is then forgotten: float32 from -1 to 1, shape (samples,)."""
+        """Return the sound of a turn, and forget it: float32 from -1 to 1, shape (samples,)."""
         # A session may end while its sound is on the way here; silence then stands for it, and nobody reads the answer.
         pcm, given = self._said.get(turn.session, {}).pop(turn.turn, (bytes(2 * rate), rate))
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768

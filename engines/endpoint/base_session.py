@@ -1,5 +1,4 @@
-"""The base of both kinds of session: the context that a server gives its sessions, and the dispatch of messages to
-handlers."""
+"""The base of both kinds of session: the context that sessions share, and the dispatch of messages to handlers."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
@@ -32,9 +31,9 @@ class SessionContext:
 
 
 class BaseSession:
-    """Implements `protocol.Session`; a kind of session fills `handlers` and says what begin and end mean.
+    """Implements `protocol.Session`; a kind of session fills `handlers` and defines begin and end.
 
-    `number`: the session's. `entered` and `left` are told when it begins and when, having begun, it has ended.
+    `number`: the session's. `entered` is called when it begins, `left` when, having begun, it has ended.
     """
 
     handlers: ClassVar[Mapping[str, Callable[[Any, Incoming], None]]]
@@ -95,11 +94,11 @@ class BaseSession:
         raise NotImplementedError
 
     def send(self, type: str, **fields: Any) -> None:
-        """An event to the client."""
+        """Send an event to the client."""
         self.send_raw(encode({"type": type, "event_id": self.event_id(), **fields}))
 
     def send_raw(self, event: bytes) -> None:
-        """An event that is encoded already."""
+        """Send an event that is encoded already."""
         if not self._ended:
             self._outbox.send(event)
 
@@ -113,7 +112,7 @@ class BaseSession:
         return f"event_{self.number}_{self._sent}"
 
     def say_session(self, type: str) -> None:
-        """session.created or session.updated."""
+        """Send session.created or session.updated."""
         self.send(type, session=self.settings.told(f"sess_{self.number}", self.context.about))
 
     def now(self) -> float:
@@ -121,7 +120,7 @@ class BaseSession:
 
 
 def appended(event: Incoming) -> bytes:
-    """The audio of an input_audio_buffer.append. Raises Refusal."""
+    """Return the audio of an input_audio_buffer.append. Raises Refusal."""
     if event.audio is None:
         raise Refusal("input_audio_buffer.append has no audio; give base64.", param="audio")
     if len(event.audio) % 2:
@@ -132,4 +131,4 @@ def appended(event: Incoming) -> bytes:
 
 
 def _nobody() -> None:
-    """Nobody has asked to be told."""
+    """Do nothing: the default for callbacks."""

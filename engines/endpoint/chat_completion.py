@@ -1,4 +1,4 @@
-"""One chat completion, told as OpenAI's chunks or as one answer."""
+"""One chat completion, sent as OpenAI's chunks or as one answer."""
 
 import time
 from typing import Any
@@ -13,9 +13,8 @@ from engines.turns.gateway import Gateway
 
 
 class ChatCompletion(HttpReply):
-    """A modelled device cannot know how long a reply would be: it has as many tokens as the client allows, or, where it
-    says nothing, as many as are drawn.
-    """
+    """One chat completion. A modelled device cannot know the length of a reply: it is the client's limit, or without
+    one a draw."""
 
     def __init__(
         self, context: SessionContext, number: int, stream: Stream, gateway: Gateway, asked: ChatRequest

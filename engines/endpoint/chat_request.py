@@ -33,7 +33,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class ChatRequest(msgspec.Struct):
-    """The fields that are read of a body. Others (tools, temperature) are ignored. `priority`: as vLLM's, the lower is
+    """The fields of a body that are read. Others (tools, temperature) are ignored. `priority`: as vLLM's, the lower is
     served first."""
 
     messages: list[_Message]
@@ -46,7 +46,7 @@ class ChatRequest(msgspec.Struct):
 
     @property
     def limit(self) -> int | None:
-        """Text tokens of the reply; None: as many as it happens to have."""
+        """Text tokens of the reply; None: no limit."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -59,7 +59,7 @@ class ChatRequest(msgspec.Struct):
 
 
 def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
-    """Raises Refusal, whose `param` names the field that is wrong. `what`: what `kind` is, in words."""
+    """Read a body. Raises Refusal, whose `param` names the wrong field. `what`: the name of `kind`, in words."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -70,7 +70,7 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
 
 
 def chat_request(body: bytes) -> ChatRequest:
-    """Raises Refusal, whose `param` names the field that is wrong."""
+    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field."""
     asked = read_body(body, ChatRequest, "chat completion")
     if not asked.messages:
         raise Refusal("messages is empty; say something.", param="messages")

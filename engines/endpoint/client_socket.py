@@ -1,7 +1,7 @@
-"""One client's socket: HTTP request, WebSocket, and what protects everybody else from this client.
+"""One client's socket: HTTP request, WebSocket, and the protection of other clients from this one.
 
 The protocol itself is the sans-I/O one of `websockets`, driven from an asyncio protocol without a task or a queue of
-its own: a message costs 5 µs of the loop, a refused client 50 µs [measured], and the engine never waits for a socket.
+its own: a message costs 5 µs of the loop, a rejected client 50 µs [measured], and the engine never waits for a socket.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSoc
 from engines.endpoint.protocol import OVERLOADED, Outbox, Session
 
 SLICE_BYTES, TURN_S, REST_S = 2048, 0.002, 0.001
-"""Read at once, for how long before everybody else has a turn, and how long that is: [chosen] a slice of the smallest
-messages takes 3 ms [measured], and a burst of speech is not slowed down."""
+"""Bytes read at once, seconds of reading before other clients have a turn, and the seconds of that turn: [chosen] a
+slice of the smallest messages takes 3 ms [measured], and a burst of speech is not slowed down."""
 
 NO_CODE, GONE = 1005, 1006
 """Close codes of the protocol: a close frame without a code, and no close frame."""
@@ -42,7 +42,7 @@ class _Protocol(ServerProtocol):
         return Subprotocol("realtime") if "realtime" in subprotocols else None
 
     def send_eof(self) -> None:
-        """On what is no request, where `websockets` hangs up without a word, its sender is told what is wrong."""
+        """Answer bytes that are no request with an error, where `websockets` hangs up silently."""
         if isinstance(self.handshake_exc, InvalidMessage):
             cause: BaseException = self.handshake_exc
             while cause.__cause__ is not None:
@@ -53,7 +53,7 @@ class _Protocol(ServerProtocol):
 
 
 class Allowance:
-    """So much a second in the long run, and `burst` at once."""
+    """A rate limit: an amount per second in the long run, and `burst` at once."""
 
     __slots__ = ("_ahead_s", "_burst_s", "_rate")
 
@@ -63,7 +63,7 @@ class Allowance:
         self._ahead_s = 0.0
 
     def take(self, amount: float, now: float) -> bool:
-        """Whether `amount` more may come at `now` s."""
+        """Take `amount` at `now` s; False if that is too much."""
         self._ahead_s = max(self._ahead_s, now) + amount / self._rate
         return self._ahead_s - now <= self._burst_s
 
@@ -78,7 +78,7 @@ class SocketOwner(CompletionOwner, Protocol):
     refused: Counter[str]
 
     def connected(self, client: "ClientSocket | HttpSocket") -> bool:
-        """A connection is there; False when there is no room for it."""
+        """Add a connection; False when there is no room for it."""
         ...
 
     def disconnected(self, client: "ClientSocket | HttpSocket") -> None: ...
@@ -111,12 +111,12 @@ class ClientSocket(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a reply is under way, or has yet to be taken."""
+        """Return True while a reply is under way, or has yet to be taken."""
         return self._session is not None and (self._session.busy or self.queued_bytes > 0)
 
     @property
     def idle(self) -> bool:
-        """Whether its session has begun and nothing is under way."""
+        """Return True if its session has begun and nothing is under way."""
         return self._session is not None and not self.busy
 
     @property
@@ -126,7 +126,7 @@ class ClientSocket(asyncio.BufferedProtocol):
 
     @property
     def _connecting(self) -> bool:
-        """Whether its request has yet to be answered."""
+        """Return True until its request has been answered."""
         return self._session is None and self._closed_s is None
 
     def send(self, event: bytes) -> None:
@@ -152,7 +152,8 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """One for all sockets: it is emptied before the next is read. A new one each time would fragment the heap."""
+        """Return the one buffer of all sockets: it is emptied before the next is read. A new one each time would
+        fragment the heap."""
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -190,7 +191,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def check(self, now: float) -> None:
-        """Close what has been silent or open for too long; called now and then."""
+        """Close the socket if it has been silent or open for too long; called regularly."""
         limits = self._limits
         if self._closed_s is not None:
             if now - self._closed_s > limits.close_timeout_s:
@@ -211,7 +212,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._flush()
 
     def _hand_over(self, data: bytes) -> None:
-        """POST and the other methods whose requests have bodies are no WebSocket's."""
+        """Hand the connection over: POST and the other methods with bodies are no WebSocket's."""
         client = HttpSocket(self._server, self._transport)
         self._server.disconnected(self)
         self._server.connected(client)
@@ -219,7 +220,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         client.receive(data)
 
     def _read_on(self) -> None:
-        """Read what has come, for as long as it is this client's turn."""
+        """Read the received bytes, for as long as it is this client's turn."""
         if self._transport.is_closing():
             return
         begun = monotonic()
@@ -240,7 +241,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _read_eof(self) -> None:
-        """No more will come."""
+        """Note that no more bytes will come."""
         self._ws.receive_eof()
         if self._request_bytes and self._connecting:
             self._refuse("request")  # half a one, as the protocol has told its sender
@@ -262,7 +263,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._flush()
 
     def _begin(self, request: Request) -> None:
-        """The request is complete: a session begins, or the client is told why not."""
+        """Begin a session for a complete request, or answer with the reason against it."""
         ws, server = self._ws, self._server
         try:
             response = server.respond(request)
@@ -288,7 +289,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._guarded(self._session.begin)
 
     def _reject(self, status: HTTPStatus, why: str, reason: str) -> None:
-        """Answer who has not sent a whole request and will not be heard any longer."""
+        """Answer an incomplete request, and read no more from its client."""
         self._unread.clear()
         self._ws.send_response(self._ws.reject(status, f"{why}.\n"))
         self._refuse(reason)
@@ -338,7 +339,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self.close(1011, "internal error")
 
     def _end(self, code: int) -> None:
-        """The session ends now; the socket as soon as the client has read why."""
+        """End the session now, and the socket as soon as the client has read the reason."""
         if self._closed_s is None:
             self._closed_s = self._loop.time()
         if self._session is not None:

@@ -1,4 +1,4 @@
-"""The text of replies: a checkpoint's own, or made-up syllables where a model is modelled or has random weights."""
+"""The text of replies: a checkpoint's own, or made-up syllables if the model is modelled or has random weights."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,23 +25,22 @@ SYLLABLES = (
 
 
 CONTEXT = 8
-"""[chosen] tokens before the new ones that decide how these are written: no character has more."""
+"""[chosen] tokens before the new ones that affect their text: no character has more."""
 
 
 class Detokenizer(Protocol):
-    """Turns tokens into text. `kind`: what clients are told: "syllables" or "tokenizer"."""
+    """Turns tokens into text. `kind`: its name for clients: "syllables" or "tokenizer"."""
 
     kind: str
 
     def text(self, session: int, at: int, ids: list[int], new: int) -> str:
-        """Returns the text of the `new` tokens of a reply from token `at` on. `ids`: theirs, behind up to `CONTEXT`
-        others.
-        """
+        """Return the text of the `new` tokens of a reply from token `at` on. `ids`: theirs, behind up to `CONTEXT`
+        others."""
         ...
 
 
 class SyllableDetokenizer:
-    """One for each token, three a word, the same for the same session and position."""
+    """Makes a syllable per token, three a word, the same for the same session and position."""
 
     kind = "syllables"
 
@@ -74,7 +73,7 @@ class CheckpointDetokenizer:
 
 
 def detokenizer_of(checkpoint: str | None) -> Detokenizer:
-    """Returns the tokenizer of a checkpoint that has one."""
+    """Return the tokenizer of a checkpoint that has one, else the syllables."""
     if checkpoint is not None and (Path(checkpoint) / "tokenizer_config.json").exists():
         return CheckpointDetokenizer(checkpoint)
     return SyllableDetokenizer()

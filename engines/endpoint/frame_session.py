@@ -20,14 +20,15 @@ MOST_BEHIND = 120
 """[chosen] frames without an answer at which a session ends: four minutes of the paper's."""
 
 MOST_AHEAD = 64
-"""[chosen] frames whose answers' lengths a client may give ahead."""
+"""[chosen] frames for which a client may give lengths of answers ahead."""
 
 FAILED = 1011
 """Close code: the server cannot go on with this session."""
 
 
 class FrameSession(BaseSession):
-    """Also the gateway's listener: `accepted`, `rejected`, `frame` and `failed` are what it calls."""
+    """One client's interaction session, and the gateway's listener: it calls `accepted`, `rejected`, `frame` and
+    `failed`."""
 
     def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: TickGateway) -> None:
         super().__init__(context, number, outbox, Settings(False, context.deployment.model.name, "text"))
@@ -131,7 +132,7 @@ class FrameSession(BaseSession):
     }
 
     def _complete(self, pcm: bytes) -> None:
-        """A frame's audio is there."""
+        """Take in a frame's complete audio."""
         now, frame_s, frame = self.now(), self._gateway.frame_s, self._next
         if len(self._complete_s) >= MOST_BEHIND:
             self.failed(f"{MOST_BEHIND} frames have had no answer")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
+    """Return True if only this machine reaches `host`."""
     if host == "localhost":
         return True
     try:
@@ -20,12 +20,12 @@ def is_loopback(host: str) -> bool:
 
 
 def only_local(listener: socket.socket) -> bool:
-    """Whether only this machine reaches a bound socket."""
+    """Return True if only this machine reaches a bound socket."""
     return is_loopback(listener.getsockname()[0])
 
 
 def is_own(host: str) -> bool:
-    """Whether a Host header holds an address, or a name that no site has: without a dot, or below localhost."""
+    """Return True if a Host header holds an address, or a name that no site has: without a dot, or below localhost."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         if ("." not in name and ":" not in name) or name.endswith(".localhost"):

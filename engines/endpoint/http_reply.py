@@ -9,21 +9,21 @@ from workloads.trace import Turn
 
 
 class Stream(Protocol):
-    """The way to the client of one answer: events or pieces and their end, or all at once."""
+    """The way to the client of one answer: events or pieces and their end, or the whole answer."""
 
     def event(self, data: bytes) -> None: ...
 
     def piece(self, data: bytes) -> None: ...
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """End the answer."""
         ...
 
     def answer(self, body: bytes) -> None: ...
 
 
 class HttpReply:
-    """Also the gateway's listener: `text`, `audio` and `reply_done` are what it calls. `_sent_s`: of its audio, s."""
+    """The answer, and the gateway's listener: it calls `text`, `audio` and `reply_done`. `_sent_s`: of its audio, s."""
 
     def __init__(self, context: SessionContext, number: int, stream: Stream, gateway: Gateway) -> None:
         self._context, self._number, self._stream, self._gateway = context, number, stream, gateway
@@ -55,7 +55,7 @@ class HttpReply:
         self._gateway.commit(turn, self._begun_s)
 
     def end(self) -> None:
-        """The client has gone, or has been told everything."""
+        """End the session: the client has gone, or has everything."""
         number, stats = self._number, self._context.stats
         if not self._over:
             self._over = True
@@ -75,7 +75,7 @@ class HttpReply:
         raise NotImplementedError
 
     def text(self, turn: int, tokens: int) -> None:
-        """Speech alone is sent as no text."""
+        """Send text, except for a reply of speech alone."""
 
     def audio(self, turn: int, audio_s: float) -> None:
-        """A reply in text is not spoken."""
+        """Send audio, except for a reply in text."""

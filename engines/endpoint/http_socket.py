@@ -1,6 +1,6 @@
-"""One client's HTTP connection whose requests have bodies: chat completions or texts to speak, one after the other.
+"""One client's HTTP connection for requests with bodies: chat completions or texts to speak, one after the other.
 
-The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connection over here at its first byte.
+The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connection over at its first byte.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _GONE, _DONE = 1006, 1000
 
 
 class Answer(Protocol):
-    """An `http_reply.HttpReply`, or what answers instead."""
+    """The answer to a request: an `http_reply.HttpReply`, or a replacement."""
 
     def begin(self) -> None: ...
 
@@ -35,9 +35,9 @@ class Answer(Protocol):
 
 
 class Posted(NamedTuple):
-    """The handling of requests with bodies. `read(body)`: parses the request, which says whether to `stream`; raises
+    """The handling of requests with bodies. `read(body)`: parses the request, which has a field `stream`; raises
     Refusal. `begin(stream, asked)`: begins the answer, which counts as a session. `content_type`: of a streamed answer.
-    `only`: whether nothing else is served."""
+    `only`: True if nothing else is served."""
 
     path: str
     content_type: str
@@ -62,15 +62,15 @@ class CompletionOwner(Protocol):
     def disconnected(self, client: "HttpSocket") -> None: ...
 
     def schedule(self, work: Callable[[], None]) -> None:
-        """Do `work` when those who came before have been dealt with."""
+        """Do `work` after all earlier clients have been served."""
         ...
 
     def respond(self, request: Request) -> Response | None:
-        """The answer to a plain request, or to one that is refused; None: a session, or a reply, may begin."""
+        """Return the answer to a plain request, or to a rejected one; None: a session, or a reply, may begin."""
         ...
 
     def refuse_completion(self, reason: str) -> None:
-        """A request was refused for it."""
+        """Count a request that was rejected for `reason`."""
         ...
 
     def begin_completion(self, client: "HttpSocket", asked: Any) -> Answer: ...
@@ -90,23 +90,23 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._path, self._headers, self._body = b"", Headers(), bytearray()
         self._head_bytes = self._bare_bytes = 0
         self._begun_s: float | None = None
-        """When the request that comes in began."""
+        """The beginning of the request that is being received, s; None without one."""
         self._waits = self._parsed_head = self._eof = False
-        """Whether a whole request waits for its turn, one's head has come, and the client has said its last."""
+        """A whole request waits for its turn; a request's head has come; the client has sent its last bytes."""
         self._reply: Answer | None = None
         self._streams = False
-        """Whether the reply under way is told piece by piece."""
+        """True if the reply under way is sent piece by piece."""
         self._used_s = self._loop.time()
         self._closed_s: float | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a reply is under way, or has yet to be taken."""
+        """Return True while a reply is under way, or has yet to be taken."""
         return self._reply is not None or self.queued_bytes > 0
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked or under way."""
+        """Return True if nothing is asked or under way."""
         return not self.busy and self._begun_s is None and not self._waits
 
     @property
@@ -131,14 +131,14 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._done()
 
     def close(self, code: int, reason: str) -> None:
-        """The server goes: a reply under way is cut, which its client sees."""
+        """Shut down: a reply under way is cut, which its client sees."""
         if self._begun_s is not None or self._waits or (self._reply is not None and not self._streams):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}.", "closing")
         self._over(code)
         self._leave()
 
     def check(self, now: float) -> None:
-        """Close what has been silent for too long; called now and then."""
+        """Close the connection if it has been silent for too long; called regularly."""
         limits = self._limits
         if self._closed_s is not None:
             if now - self._closed_s > limits.close_timeout_s:
@@ -156,7 +156,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         self.receive(bytes(memoryview(self._server.buffer)[:nbytes]))
 
     def receive(self, data: bytes) -> None:
-        """The next bytes of the client."""
+        """Take the client's next bytes."""
         if self._closed_s is not None:
             return
         self._head_bytes += len(data)
@@ -176,7 +176,8 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._check_body()
 
     def eof_received(self) -> bool:
-        """A client that asks for a reply and hangs up does not want it; who has sent half a request is told so."""
+        """Take the client's last bytes. A client that hangs up after a whole request does not want the reply; one that
+        sent half a request gets an error."""
         if self._begun_s is not None:
             self._refuse(HTTPStatus.BAD_REQUEST, "The request ends before its body does.", "request")
         if self._reply is not None:
@@ -203,7 +204,7 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """A client that is refused need not send the body."""
+        """Check the head: a rejected client need not send the body."""
         self._parsed_head = True
         head_bytes = len(self._path) + sum(
             len(name) + len(value) for name, value in self._headers.raw_items()
@@ -270,7 +271,7 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._leave()
 
     def _refuse(self, status: HTTPStatus, why: str, reason: str, leave: bool = True) -> None:
-        """Answer a request that is not taken, and whose sender, as a rule, will not be heard any longer; once."""
+        """Reject a request, once; as a rule nothing more is read from its client."""
         if self._closed_s is not None:
             return
         self._begun_s = None
@@ -289,14 +290,14 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._used_s = self._loop.time()
 
     def _done(self) -> None:
-        """Everything has been said."""
+        """Note that the whole reply has been sent."""
         self._over(_DONE)
         self._used_s = self._loop.time()
         if self._server.draining or not self._parser.should_keep_alive():
             self._leave()
 
     def _over(self, code: int) -> None:
-        """The reply under way ends."""
+        """End the reply under way."""
         if self._reply is not None:
             reply, self._reply = self._reply, None
             self._server.session_ended(code)

@@ -1,4 +1,5 @@
-"""How long replies are: a modelled device cannot know, so the client says it, or it is drawn as workloads draw it."""
+"""The lengths of replies: a modelled device cannot know them, so the client states them, or they are drawn as workloads
+draw them."""
 
 from typing import Any
 
@@ -17,12 +18,12 @@ CHARACTERS_PER_TOKEN = 4
 """Characters per token of typed text, as the workloads count them."""
 
 MOST_INPUT = 2**20
-"""[chosen] tokens that a client may say a turn has; the prompt is cut to what the model takes."""
+"""[chosen] most tokens that a client may state for a turn; the prompt is cut to the model's limit."""
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """`response.metadata.rehearsal`. `output_tokens`: text of the reply; `reply_audio_s`: its speech, s, and null
-    where it is not spoken; `visual_tokens`, `input_tokens`, `content`: of the user's turn, as in a trace."""
+    """`response.metadata.rehearsal`. `output_tokens`: text of the reply; `reply_audio_s`: its speech, s, and null if it
+    is not spoken; `visual_tokens`, `input_tokens`, `content`: of the user's turn, as in a trace."""
 
     output_tokens: int | None = None
     reply_audio_s: float | msgspec.UnsetType | None = msgspec.UNSET
@@ -46,7 +47,7 @@ def hint_of(response: dict[str, Any]) -> Hint:
 
 
 def hint_from(reply: dict[str, Any]) -> Hint:
-    """The same of a rehearsal.silence."""
+    """Return the lengths that a rehearsal.silence states. Raises Refusal."""
     try:
         return _within(msgspec.convert(reply, Hint), "reply")
     except (msgspec.ValidationError, RecursionError) as error:
@@ -69,7 +70,7 @@ def _within(hint: Hint, where: str) -> Hint:
 
 
 class ReplyLengths:
-    """Draws one session's replies: speech of a rate of its own, lengths as of workload voice."""
+    """Draws one session's replies: a rate of speech per session, lengths as of workload voice."""
 
     def __init__(self, seed: int, session: int, deployment: Deployment) -> None:
         self._rng = stream(seed, f"live replies/{session}")
@@ -84,7 +85,7 @@ class ReplyLengths:
             self._most_s = frame_s * min(talker.max_tokens, talker.max_model_len - talker.max_model_len // 8)
 
     def of(self, hint: Hint, spoken: bool, limit: int | None) -> tuple[int, float | None]:
-        """Text tokens and seconds of speech (None: text only) of the next reply; `limit`: most text tokens."""
+        """Return text tokens and seconds of speech (None: text only) of the next reply; `limit`: most text tokens."""
         drawn = int(SPOKEN_REPLY.sample(self._rng, 1)[0])  # always, so that one hint shifts no later draw
         text = min(hint.output_tokens or drawn, limit or self._most_text, self._most_text)
         if not spoken or hint.reply_audio_s is None:
@@ -101,10 +102,10 @@ class FrameLengths:
         self._mean = TOKENS_PER_FRAME * float(lognormal(self._rng, 1.0, SESSION_CV, 1)[0])
 
     def next(self) -> int:
-        """Text tokens of the next answer."""
+        """Return the text tokens of the next answer."""
         return max(1, int(np.rint(self._mean * lognormal(self._rng, 1.0, FRAME_CV, 1)[0])))
 
 
 def typed_tokens(text: str) -> int:
-    """Tokens of typed text."""
+    """Return the tokens of typed text."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)

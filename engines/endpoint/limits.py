@@ -1,4 +1,4 @@
-"""Limits of a server's clients, so that no client costs the others anything."""
+"""Limits on a server's clients, so that no client costs the others anything."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -7,7 +7,7 @@ PCM_BYTES_PER_S = 64_000
 
 
 class Limits(BaseModel):
-    """Limits on sessions, messages and queues. Whoever passes one is told so in the close frame, by its code."""
+    """Limits on sessions, messages and queues. The close frame's code names the limit that a client has passed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,15 +40,15 @@ class Limits(BaseModel):
 
     @property
     def burst_messages(self) -> float:
-        """Messages that may come at once: what was put by while a connection stood still."""
+        """Messages that may come at once, after a connection stood still."""
         return self.ahead_s * 100  # [derived] chunks of 10 ms, the shortest of the dialects
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes a second in the long run: speech, and a quarter more for the JSON around short chunks [chosen]."""
+        """Bytes per second in the long run: speech, and a quarter more for the JSON around short chunks [chosen]."""
         return 1.25 * PCM_BYTES_PER_S
 
     @property
     def burst_bytes(self) -> float:
-        """Bytes that may come at once; a longest message always may."""
+        """Bytes that may come at once; always at least a longest message."""
         return max(self.ahead_s * PCM_BYTES_PER_S, 2.0 * self.message_bytes)

@@ -1,4 +1,4 @@
-"""A session whose microphone may be open: turns that the server finds in the sound by itself."""
+"""A session whose microphone may be open: the server finds the turns in the sound by itself."""
 
 from random import Random
 
@@ -21,9 +21,9 @@ from engines.turns.gateway import Gateway
 
 
 class Listening:
-    """An open microphone: what each 20 ms of it means for the turns of its session.
+    """An open microphone: turns each 20 ms of sound into decisions.
 
-    `rate`: samples/s in; `random`: what the simulated detector errs by.
+    `rate`: samples/s in; `random`: of the simulated detector's errors.
     """
 
     def __init__(self, rate: int, detection: Detection, interruption: Interruption, random: Random) -> None:
@@ -54,7 +54,7 @@ class Listening:
         return decisions
 
     def cut_off(self) -> None:
-        """The turn is over, though speech goes on."""
+        """End the turn, though speech goes on."""
         self.detector.reset()
         self._vad.turn_over()
 
@@ -66,14 +66,15 @@ def _endpointing(detection: Detection, random: Random) -> Endpointing:
 
 
 class ListeningSession(RealtimeSession):
-    """`_listen` is given the sound; what follows from it is told to the client and done."""
+    """A session whose turns the server may end. `_listen` takes the sound, carries out the decisions and reports them
+    to the client."""
 
     def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
         super().__init__(context, number, outbox, gateway)
         self._reset_input()
 
     def _silence(self, event: Incoming) -> None:
-        """The client says what the silence that begins now is."""
+        """Take the client's facts about the silence that begins now."""
         if event.ends_turn is None:
             raise Refusal("rehearsal.silence has no ends_turn; set true or false.", param="ends_turn")
         self._reply_hint = Hint() if event.reply is None else hint_from(event.reply)
@@ -87,14 +88,14 @@ class ListeningSession(RealtimeSession):
         self._vad_samples = 0
 
     def _microphone(self, detection: Detection) -> Listening:
-        """Made with the first sound."""
+        """Return the microphone, which is made with the first sound."""
         if self._listening is None:
             random = Random(f"{self.context.seed}/{self.number}")
             self._listening = Listening(self._buffer.rate, detection, self.settings.interruption, random)
         return self._listening
 
     def _listen(self, detection: Detection, pcm: bytes) -> None:
-        """More of an open microphone."""
+        """Take more sound of an open microphone."""
         self._vad_pending += pcm
         size = self._microphone(detection).frame_bytes
         whole = len(self._vad_pending) // size * size
@@ -104,7 +105,7 @@ class ListeningSession(RealtimeSession):
             self._detect(detection, frames[begin : begin + size])
 
     def _detect(self, detection: Detection, frame: bytes) -> None:
-        """The next 20 ms of an open microphone."""
+        """Take the next 20 ms of an open microphone."""
         buffer, listening = self._buffer, self._microphone(detection)
         buffer.append(frame)
         self._vad_samples += len(frame) // 2

@@ -1,4 +1,4 @@
-"""A server's Prometheus metrics, read from its stats and its sockets when somebody asks."""
+"""A server's Prometheus metrics, read from its stats and its sockets on each request."""
 
 import asyncio
 from collections import deque
@@ -22,15 +22,16 @@ LAG_PERIOD_S = 0.01
 """[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""
 
 LAG_KEPT_S, LAG_SHOWN_S = 10.0, 2.0
-"""How far back lag is remembered, and the part of it whose largest is shown: [chosen] short, to tell what it was
-that held the loop up; a rarer look is what the histogram is for."""
+"""Seconds for which lag is kept, and seconds over which the largest is shown: [chosen] short, to find its cause; the
+histogram is for longer times."""
 
 LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """[chosen] upper bounds of histogram buckets, s."""
 
 
 class LoopLag:
-    """How late the loop runs its timers, which is how long something has held it up. Must be made inside the loop."""
+    """The delay with which the loop runs its timers: the time for which something has blocked it. Must be made inside
+    the loop."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(LAG_S)
@@ -41,7 +42,7 @@ class LoopLag:
         self._again(self._loop.time())
 
     def largest_s(self, window_s: float) -> float:
-        """The largest in the last `window_s`, which is at most `LAG_KEPT_S`."""
+        """Return the largest lag in the last `window_s`, which is at most `LAG_KEPT_S`."""
         since_s = monotonic() - self._origin - window_s
         return next((lag_s for at_s, lag_s in self._recent if at_s >= since_s), 0.0)
 
@@ -81,7 +82,7 @@ class Metrics(Collector):
         self._registered = False
 
     def render(self, server: WebSocketServer) -> tuple[bytes, str]:
-        """The text of `/metrics` and its content type."""
+        """Return the text of `/metrics` and its content type."""
         self._server = server
         if not self._registered:
             self._registry.register(self)
@@ -151,7 +152,7 @@ def _histogram(name: str, what: str, histogram: Histogram) -> Metric:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus wants them."""
+    """Return cumulative buckets, as Prometheus wants them."""
     so_far, buckets = 0, []
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
         so_far += count

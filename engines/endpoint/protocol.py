@@ -29,22 +29,22 @@ from typing import Any, Protocol
 import msgspec
 
 OVERLOADED = 1013
-"""Close code: try again later. Of refused sessions."""
+"""Close code: try again later. For rejected sessions."""
 
 GOING_AWAY, GOING = 1001, "the server shuts down"
-"""Close code and reason of whoever is connected then."""
+"""Close code and reason for all clients at shutdown."""
 
 
 def heard(text: int, frames: int) -> dict[str, int]:
-    """How much of a reply was heard, in the wire's words, whatever the stages are called that made it."""
+    """Return the heard part of a reply, in the wire's words, whatever the names of its stages."""
     return {"thinker": text, "talker": frames}
 
 
 class Outbox(Protocol):
-    """The way to one client. The socket of a connection is it, and bounds it."""
+    """The way to one client, which its socket implements and bounds."""
 
     def send(self, event: bytes) -> None:
-        """One whole text message. Never blocks, and may be called after the connection is gone."""
+        """Send one whole text message. Never blocks, and may be called after the connection is gone."""
         ...
 
     def close(self, code: int, reason: str) -> None:
@@ -57,24 +57,24 @@ class Session(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether the client waits for a reply, or is being sent one."""
+        """Return True while the client waits for a reply, or is being sent one."""
         ...
 
     def begin(self) -> None:
-        """The WebSocket is open: say hello."""
+        """Greet the client: the WebSocket is open."""
         ...
 
     def receive(self, message: str | bytes) -> None:
-        """One text message of the client. Whatever it is, nothing is raised: bad input is answered with an error."""
+        """Take one text message of the client. It never raises: bad input is answered with an error."""
         ...
 
     def end(self) -> None:
-        """The client has gone; a second time this does nothing."""
+        """End the session of a client that has gone; a second call does nothing."""
         ...
 
 
 class Incoming(msgspec.Struct):
-    """The fields of client events that are read, of all of them together; msgspec checks their types."""
+    """All fields of client events that are read; msgspec checks their types."""
 
     type: str
     event_id: str | None = None
@@ -97,8 +97,7 @@ class Incoming(msgspec.Struct):
 
 
 class Refusal(Exception):
-    """The error for a client's request that cannot be done; `code` as in OpenAI's errors, `param` the field it is
-    about."""
+    """The error for a client's request that cannot be done; `code` as in OpenAI's errors, `param` names the field."""
 
     def __init__(self, message: str, code: str = "invalid_value", param: str | None = None) -> None:
         super().__init__(message)
@@ -108,17 +107,17 @@ class Refusal(Exception):
 
 _decode = msgspec.json.Decoder(Incoming).decode
 encode = msgspec.json.Encoder().encode
-"""An event as the bytes of a message."""
+"""Encodes an event as the bytes of a message."""
 
 
 def error_body(status: HTTPStatus, message: str, code: str, param: str | None = None) -> bytes:
-    """The body of a refused HTTP request, as OpenAI's API tells it."""
+    """Return the body of a rejected HTTP request, as OpenAI's API has it."""
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def parse(message: str | bytes) -> Incoming:
-    """The client event of a message. Raises Refusal with what is wrong with it."""
+    """Parse the client event of a message. Raises Refusal, which names the error."""
     try:
         return _decode(message)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

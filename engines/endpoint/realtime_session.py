@@ -1,4 +1,4 @@
-"""The server's side of a realtime session: turns begin, replies go out, and end complete, interrupted or lost."""
+"""The server's side of a realtime session: turns begin; replies go out and end complete, interrupted or lost."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from workloads.trace import Turn
 
 
 class RealtimeSession(BaseSession):
-    """Also the gateway's listener: `text`, `audio` and `reply_done` are what it calls."""
+    """A realtime session, and the gateway's listener: it calls `text`, `audio` and `reply_done`."""
 
     def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
         speaks, model = context.deployment.speaks, context.deployment.model.name
@@ -87,7 +87,7 @@ class RealtimeSession(BaseSession):
 
     @property
     def _engaged(self) -> Response | None:
-        """The reply that is being made or, for all that is known, listened to."""
+        """Return the reply that is being made or, for all that is known, listened to."""
         response = self._response
         if response is None or response.interrupted or response.over:
             return None
@@ -99,7 +99,7 @@ class RealtimeSession(BaseSession):
         self._gateway.speech_start(self._turn_of(now))
 
     def _commit_as(self, id: str) -> None:
-        """The buffer becomes an item."""
+        """Make the buffer an item."""
         previous = self._last_item
         self._items.add(id, self._buffer.take())
         self.send("input_audio_buffer.committed", item_id=id, previous_item_id=previous)
@@ -121,7 +121,7 @@ class RealtimeSession(BaseSession):
     def _respond(
         self, hint: Hint, modality: Modality, limit: int | None, metadata: dict[str, str] | None
     ) -> None:
-        """Begin the reply to what was said since the last one."""
+        """Begin the reply to the user's items since the last one."""
         now, said, number = self.now(), self._items.take(), self.number
         text, reply_s = self._lengths.of(hint, modality == "audio", limit)
         turn = self._turn_of(
@@ -148,7 +148,7 @@ class RealtimeSession(BaseSession):
         output_tokens: int = 0,
         reply_audio_s: float | None = None,
     ) -> Turn:
-        """The next turn, as far as it is known."""
+        """Return the next turn, as far as it is known."""
         said, hint = said or [], hint or Hint()
         # Of items that together are too long for the audio encoder the end is encoded.
         audio_s = min(sum(each.samples for each in said) / self._buffer.rate, self.context.longest_s)
@@ -179,7 +179,7 @@ class RealtimeSession(BaseSession):
     def _interrupt(
         self, response: Response, played_s: float | None, reason: str, status: str = "cancelled"
     ) -> None:
-        """Its listener has stopped listening after `played_s`; None: as far as is known."""
+        """End a reply whose listener has stopped listening after `played_s`; None: as estimated."""
         if played_s is None:
             played_s = response.playback.played_s(self.now())
         reply = self._gateway.reply(self.number)
@@ -217,7 +217,7 @@ class RealtimeSession(BaseSession):
             self._respond(self._next_hint(), self.settings.modality, self.settings.max_output_tokens, None)
 
     def _played_out(self, response: Response) -> None:
-        """A listener that reports nothing will have heard it all by now."""
+        """Note that a listener that reports nothing will have heard it all by now."""
         if not response.playback.reported:
             self._playback_complete(response)
 

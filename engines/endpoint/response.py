@@ -1,4 +1,4 @@
-"""One reply as a client is told it: OpenAI's response, with one output item that has one part."""
+"""One reply as its client receives it: OpenAI's response, with one output item that has one part."""
 
 import base64
 from dataclasses import dataclass
@@ -12,9 +12,8 @@ from workloads.trace import Turn
 
 @dataclass(slots=True)
 class PlaybackEstimate:
-    """Follows the playback of one reply; times in s on the loop's clock. `reported`: whether the client reports
-    playback at all. `longest_gap_s`: the longest that a player which waits for late audio has been silent.
-    """
+    """Follows the playback of one reply; times in s on the loop's clock. `reported`: True if the client reports
+    playback. `longest_gap_s`: the longest silence of a player that waited for late audio."""
 
     sent_s: float = 0.0
     first_s: float | None = None
@@ -26,7 +25,7 @@ class PlaybackEstimate:
     _playing: bool = False
 
     def send(self, audio_s: float, now: float) -> float:
-        """So much audio leaves for the client; returns how long its player has been silent for want of it, s."""
+        """Note that `audio_s` seconds leave for the client; returns the player's silence before it, s."""
         if self.first_s is None:
             self.first_s = self._ends_s = now
         gap_s = max(0.0, now - self._ends_s)
@@ -36,12 +35,12 @@ class PlaybackEstimate:
         return gap_s
 
     def report(self, played_s: float, playing: bool, now: float) -> None:
-        """The client says how much it has played, and whether it plays on."""
+        """Take the client's report of seconds played; `playing`: its player goes on."""
         self.reported, self._at_s, self._played_s, self._playing = True, now, played_s, playing
 
     def played_s(self, now: float) -> float:
-        """Seconds played: the last report, extrapolated while playing, else what a player that waits for late audio
-        has played; never more than was sent."""
+        """Return the seconds played: the last report, extrapolated while playing, else as a player that waits for late
+        audio would; never more than was sent."""
         if self.reported:
             played_s = self._played_s + (now - self._at_s if self._playing else 0.0)
             return min(played_s, self.sent_s)
@@ -52,8 +51,8 @@ Status = Literal["in_progress", "completed", "cancelled"]
 
 
 class Response:
-    """Events of one reply, in OpenAI's order. `interrupted`: its listener has stopped listening, before or after it
-    was complete. `over`: its listener has heard it out. `produced`: tokens by stage, when it is complete."""
+    """Events of one reply, in OpenAI's order. `interrupted`: its listener has stopped listening, before or after it was
+    complete. `over`: its listener has heard all of it. `produced`: tokens by stage, when it is complete."""
 
     def __init__(
         self, session: BaseSession, turn: Turn, item_id: str, metadata: dict[str, str] | None
@@ -91,7 +90,7 @@ class Response:
         return self._part == "audio"
 
     def announce(self, previous_item_id: str | None) -> None:
-        """The reply begins."""
+        """Announce the reply."""
         send = self._session.send
         send("response.created", response=self._told())
         item = self._item("in_progress")
@@ -106,7 +105,7 @@ class Response:
         self._session.send(kind, **self._where, delta=text)
 
     def say_audio(self) -> None:
-        """Send the audio that `playback` counts as sent and that has not been sent yet, in whole samples."""
+        """Send the unsent rest of the audio that `playback` counts as sent, in whole samples."""
         session = self._session
         samples = round(self.playback.sent_s * OUTPUT_RATE) - self._samples
         for piece in pieces(samples):
@@ -125,7 +124,7 @@ class Response:
             )
 
     def finish(self, status: Status, reason: str | None = None, played: dict[str, int] | None = None) -> None:
-        """The reply has ended, and so have the requests that made it; `produced` is known."""
+        """End the reply, whose requests have ended too; `produced` is known."""
         self.status = status
         session, text = self._session, "".join(self._text)
         self._text = [text]

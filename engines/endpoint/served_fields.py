@@ -1,7 +1,7 @@
-"""Fields of a client's settings that this server does not serve are refused by name, and none is set in silence.
+"""Rejects, by name, fields of a client's settings that this server does not serve; none is ignored silently.
 
-A client that is told `session.updated` has what it asked for. What only a language model would act upon
-(`TOLD_TO_MODEL`) is passed over: replies here have lengths and no sense.
+A client that gets `session.updated` has all it asked for. Fields that only a language model would act upon
+(`TOLD_TO_MODEL`) are passed over: replies have lengths and no sense.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ TOLD_TO_MODEL = frozenset(
 OFF_AS_NULL = frozenset(
     {"audio", "idle_timeout_ms", "include", "input", "noise_reduction", "speed", "transcription", "voice"}
 )
-"""Fields that a client may set to null, as they are off here. [config: OpenAI Realtime API]"""
+"""Fields that a client may set to null, as they are off on this server. [config: OpenAI Realtime API]"""
 BETA = {
     "input_audio_format": "audio.input.format",
     "input_audio_noise_reduction": None,
@@ -39,16 +39,16 @@ BETA = {
     "turn_detection": "audio.input.turn_detection",
     "voice": "audio.output.voice",
 }
-"""Fields of OpenAI's beta form, as the GA form that is served has them. [config: OpenAI Realtime API]"""
+"""Fields of OpenAI's beta form, mapped to the served GA form. [config: OpenAI Realtime API]"""
 
 
 def check_served(
     asked: Mapping[str, Any], served: type[msgspec.Struct], where: str, kept: str, top: bool = True
 ) -> None:
-    """Raises Refusal with the first field of `asked` that is not one of `served`, at any depth.
+    """Raise Refusal with the first field of `asked` that is not one of `served`, at any depth.
 
-    `where`: session or response, or the path within one; `kept`: what holds on; `top`: whether OpenAI's beta form and
-    what a model is told have fields there.
+    `where`: session or response, or the path within one; `kept`: the settings that stay; `top`: True where OpenAI's
+    beta form and the model's fields belong.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(served)}
     for name, value in asked.items():
@@ -67,7 +67,7 @@ def check_served(
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a field holds, alone or beside what stands for its absence."""
+    """Return the struct that a field holds, alone or next to the mark of its absence."""
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return each

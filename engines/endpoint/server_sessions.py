@@ -1,5 +1,4 @@
-"""All sessions of one server, and how a server is put together with them, without a trace: what users say comes over
-their sockets."""
+"""All sessions of one server, and the assembly of a server without a trace: users' input comes over their sockets."""
 
 import asyncio
 import time
@@ -37,9 +36,8 @@ VERSION = 1
 class Sessions:
     """Makes a session for each client. `open`: sessions that have begun and not ended.
 
-    `server` runs already or is about to; `stats` is its recorder, and its audio encoder takes sound from
-    `audio_store`. `engine`, `device`: names that clients are told. Must be made inside the running loop, as the
-    server is.
+    `server` runs already or is about to; `stats` is its recorder, and its audio encoder takes sound from `audio_store`.
+    `engine`, `device`: names for clients. Must be made inside the running loop, as the server is.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Sessions:
         )
 
     def connect(self, outbox: Outbox) -> Session:
-        """A session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
+        """Return a session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server.gateway, TickGateway):
             session = FrameSession(self.context, number, outbox, self.server.gateway)
@@ -95,8 +93,8 @@ class Sessions:
 
     @property
     def posted(self) -> Posted | None:
-        """Return the handling of requests with bodies: speech where nothing else is made, else chat completions; None
-        where frames are served."""
+        """Return the handling of requests with bodies: speech if the model only speaks, else chat completions; None if
+        frames are served."""
         deployment, gateway = self.context.deployment, self.server.gateway
         if isinstance(gateway, TickGateway):
             return None
@@ -135,10 +133,11 @@ def build_sessions(
     profile: Profile | None = None,
     frame_s: float | None = None,
 ) -> Sessions:
-    """Sessions of a new server of `engine`, which is their `server`, with a new `stats`; inside a running loop.
+    """Return the sessions of a new server of `engine`, which is their `server`, with a new `stats`; inside a running
+    loop.
 
-    `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
-    it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
+    `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). The caller warms
+    the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
     deployment = served.deployment
     stats = ServerStats(deployment.entry)

@@ -1,6 +1,6 @@
-"""The recorder of a server that runs for ever: what happens is counted, and only replies under way are kept.
+"""The recorder of an endless server: events are counted, and only replies under way are kept.
 
-Counts and histograms are for `/metrics`; the ends of a reply's requests are for the session that told them.
+Counts and histograms are for `/metrics`; the ends of a reply's requests are for its session.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 TALKER = "talker"
-"""The stage whose production tokens are counted beside the entry's text: codec frames. The vocoder makes none."""
+"""The stage whose production tokens are counted besides the entry's text: codec frames. The vocoder makes none."""
 
 TTFP_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 TOKEN_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -48,7 +48,7 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """The stages' work for one reply. `produced`: tokens by stage, those in flight at an abort included. `under_way`:
+    """The stages' work for one reply. `produced`: tokens by stage, including those in flight at an abort. `under_way`:
     requests that have neither finished nor been aborted."""
 
     produced: Counter[str] = field(default_factory=Counter)
@@ -57,16 +57,15 @@ class Reply:
 
 
 class ServerStats:
-    """Implements `engines.core.recorder.Recorder` in bounded memory. `entry`: the stage that makes text.
-    `stages`: it, and the one that makes codec frames.
+    """Implements `engines.core.recorder.Recorder` in bounded memory. `entry`: the stage that makes text. `stages`: the
+    entry, and the stage that makes codec frames.
 
-    `events`: how many of each kind. `tokens`: produced, by stage; `wasted`: of these, in replies that were cut
-    and never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `gap_s`: silences that the
-    player of a spoken reply sits through for want of audio, s; `longest_gap_s`: of each complete one the longest,
-    0 where there is none. `ttft_s`, `token_s`: of replies in text, from the request to the first tokens sent, and from
-    those to the next, s. `frame_s`: of
-    interaction sessions, from a frame's audio being complete to its answer being sent, s. `step_s`: by stage.
-    `pools`: by stage and replica. `audio_sent_s`: seconds of audio sent.
+    `events`: their number by kind. `tokens`: produced, by stage; `wasted`: tokens of these in replies that were cut and
+    never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `gap_s`: silences of a spoken
+    reply's player for want of audio, s; `longest_gap_s`: of each complete reply the longest, 0 without one. `ttft_s`,
+    `token_s`: of replies in text, from the request to the first tokens sent, and from those to the next, s. `frame_s`:
+    of interaction sessions, from a frame's complete audio to its sent answer, s. `step_s`: by stage. `pools`: by stage
+    and replica. `audio_sent_s`: seconds of audio sent.
     """
 
     def __init__(self, entry: str) -> None:
@@ -88,7 +87,7 @@ class ServerStats:
 
     @property
     def replies(self) -> int:
-        """Replies that are followed now."""
+        """Number of replies that are followed now."""
         return len(self._replies)
 
     def event(
@@ -128,12 +127,12 @@ class ServerStats:
             self.pools[stage, counts[0]] = Pool(counts[7], counts[8])
 
     def follow(self, session: int, turn: int) -> None:
-        """A reply is about to begin: keep what its stages say of it until it is `settled`."""
+        """Follow a reply that is about to begin: keep its stages' events until it is `settled`."""
         self._replies[session, turn] = Reply()
 
     def when_ended(self, session: int, turn: int, then: Callable[[], None]) -> None:
-        """Call `then` when no stage works on the reply any more: at once, where that is so already. The reply must
-        be complete or cut, so that no stage begins with it later."""
+        """Call `then` when no stage works on the reply any more, or at once if none does. The reply must be complete or
+        cut, so that no stage begins with it later."""
         reply = self._replies[session, turn]
         if reply.under_way:
             reply.ended = then
@@ -148,8 +147,8 @@ class ServerStats:
         return produced
 
     def text_sent(self, asked_s: float, before_s: float | None, now: float) -> float:
-        """Counts text sent of a reply that was `asked_s`, for the first time where `before_s` is None; returns
-        `now`, which is `before_s` of the next."""
+        """Count text sent of a reply that was `asked_s`, for the first time if `before_s` is None; returns `now`, which
+        is `before_s` of the next."""
         if before_s is None:
             self.ttft_s.add(now - asked_s)
         else:
@@ -157,7 +156,7 @@ class ServerStats:
         return now
 
     def cut(self, produced: Mapping[str, int], text: int, frames: int = 0) -> None:
-        """A reply of so many tokens was interrupted when so much of the first stage and so many frames had been
-        played."""
+        """Count an interrupted reply. `produced`: its tokens by stage; `text`, `frames`: tokens of the first stage and
+        frames that had been played."""
         for stage, tokens in zip(self.stages, (text, frames), strict=False):
             self.wasted[stage] += produced.get(stage, 0) - tokens

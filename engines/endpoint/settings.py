@@ -19,10 +19,10 @@ from engines.endpoint.turn_detection import (
 )
 
 INPUT_RATES = (24_000, 16_000)
-"""Samples/s in: OpenAI's, and that of vLLM's own realtime endpoint."""
+"""Samples/s in: OpenAI's rate, and the rate of vLLM's own realtime endpoint."""
 
 OUTPUT_RATE = 24_000
-"""Samples/s out: OpenAI's, and that of Qwen3-Omni's vocoder."""
+"""Samples/s out: the rate of OpenAI and of Qwen3-Omni's vocoder."""
 
 Modality = Literal["audio", "text"]
 
@@ -69,8 +69,8 @@ class _Update(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Settings:
-    """One session's. `speaks`: whether the server can; `input_rate`: samples/s; `vad`: None where the client
-    ends its turns itself; `max_output_tokens`: of a reply's text, None: what the stages allow."""
+    """The settings of one session. `speaks`: the server can; `input_rate`: samples/s; `vad`: None if the client ends
+    its turns itself; `max_output_tokens`: of a reply's text, None: the stages' limit."""
 
     speaks: bool
     model: str
@@ -82,7 +82,7 @@ class Settings:
     voice: str | None = None
 
     def updated(self, session: dict[str, Any]) -> "Settings":
-        """With what a client's session.update says. Raises Refusal."""
+        """Return the settings with a client's session.update. Raises Refusal."""
         check_served(session, _Update, "session", KEPT)
         try:
             update = msgspec.convert(session, _Update)
@@ -123,7 +123,7 @@ class Settings:
         return replace(self, **wanted)
 
     def allowed(self, modalities: list[Modality]) -> Modality:
-        """The one modality of replies. Raises Refusal."""
+        """Return the one modality of replies. Raises Refusal."""
         if len(modalities) != 1:
             raise Refusal("replies have one modality; set ['audio'] or ['text'].", param="output_modalities")
         if modalities[0] == "audio" and not self.speaks:
@@ -134,7 +134,7 @@ class Settings:
         return modalities[0]
 
     def told(self, id: str, about: dict[str, Any]) -> dict[str, Any]:
-        """The session object of session.created and session.updated; `about`: `session.rehearsal`."""
+        """Return the session object of session.created and session.updated; `about`: `session.rehearsal`."""
         pcm = "audio/pcm"
         return {
             "type": "realtime",
@@ -160,7 +160,7 @@ class Settings:
 
 
 def limit_of(tokens: int | Literal["inf"]) -> int | None:
-    """A limit on a reply's text tokens; None: none. Raises Refusal."""
+    """Return a limit on a reply's text tokens; None: none. Raises Refusal."""
     if tokens == "inf":
         return None
     if tokens < 1:

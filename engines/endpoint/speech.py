@@ -17,7 +17,7 @@ CONTENT_TYPE = f"audio/pcm;rate={OUTPUT_RATE}"
 
 
 class SpeechRequest(msgspec.Struct):
-    """The fields that are read of a body. Model and voice are ignored: there is one of each."""
+    """The fields of a body that are read. Model and voice are ignored: there is one of each."""
 
     input: str
     response_format: str = "pcm"
@@ -27,12 +27,12 @@ class SpeechRequest(msgspec.Struct):
 
     @property
     def stream(self) -> bool:
-        """Samples come as they are made, whatever the client says: they are the same."""
+        """True always: samples are sent as they are made, and are the same in either case."""
         return True
 
 
 def speech_request(body: bytes, deployment: Deployment) -> SpeechRequest:
-    """Raises Refusal, whose `param` names the field that is wrong."""
+    """Read a speech request. Raises Refusal, whose `param` names the wrong field."""
     asked = read_body(body, SpeechRequest, "request for speech")
     served = SpeechRequest("")
     for name in ("response_format", "stream_format", "sample_rate", "speed"):
@@ -51,7 +51,7 @@ def speech_request(body: bytes, deployment: Deployment) -> SpeechRequest:
 
 
 class Speech(HttpReply):
-    """A modelled device cannot know how long a text is as speech: so long as is drawn of texts of that length."""
+    """The speech of one text. A modelled device cannot know its length: it is drawn for texts of that length."""
 
     def __init__(
         self, context: SessionContext, number: int, stream: Stream, gateway: Gateway, asked: SpeechRequest

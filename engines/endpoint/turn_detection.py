@@ -1,4 +1,4 @@
-"""How a server finds the ends of turns and what interrupts it, as clients set it."""
+"""A server's detection of ends of turns and of interruptions, as clients set it."""
 
 from typing import Any, Literal
 
@@ -23,8 +23,8 @@ class ServerVad(msgspec.Struct, frozen=True):
 
 
 class SemanticVad(msgspec.Struct, frozen=True):
-    """Turns that the server ends when what was said sounds finished; fields and defaults as OpenAI's. The detector is
-    simulated (`engines.turn_taking.endpointing.SimulatedSemantic`), which the session object says."""
+    """Turns that the server ends when the words sound finished; fields and defaults as OpenAI's. The detector is
+    simulated (`engines.turn_taking.endpointing.SimulatedSemantic`), and the session object says so."""
 
     type: Literal["semantic_vad"] = "semantic_vad"
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
@@ -33,7 +33,7 @@ class SemanticVad(msgspec.Struct, frozen=True):
 
     @property
     def threshold(self) -> float:
-        """The threshold of the VAD in front, which OpenAI does not let one set here."""
+        """The threshold of the VAD in front, which is no setting of OpenAI's."""
         return ServerVad().threshold
 
     @property
@@ -45,7 +45,7 @@ Detection = ServerVad | SemanticVad
 
 
 class Interruption(msgspec.Struct, frozen=True):
-    """`session.rehearsal.interruption`: how much speech takes the floor from a reply; by default any does."""
+    """`session.rehearsal.interruption`: the speech that interrupts a reply; by default any does."""
 
     min_duration_ms: int = 0
     min_words: int = 0
@@ -57,7 +57,7 @@ ANY_SPEECH = Interruption()
 def detection_of(
     asked: dict[str, Any] | msgspec.UnsetType | None, kept: str
 ) -> Detection | msgspec.UnsetType | None:
-    """Return the turn detection that a session.update sets. `kept`: the setting that stays where the update is refused.
+    """Return the turn detection that a session.update sets. `kept`: the setting that stays if the update is rejected.
     Raises msgspec.ValidationError and Refusal."""
     if not isinstance(asked, dict):
         return asked
@@ -67,7 +67,7 @@ def detection_of(
 
 
 def about_detection(vad: Detection | None) -> dict[str, Any] | None:
-    """`session.rehearsal.turn_detection`: what is to be known of a detector that is simulated."""
+    """Return `session.rehearsal.turn_detection`: the facts about a simulated detector."""
     if not isinstance(vad, SemanticVad):
         return None
     rates = ACCURACY["smart_turn_v3"]
@@ -82,7 +82,7 @@ def about_detection(vad: Detection | None) -> dict[str, Any] | None:
 
 
 def checked(vad: Detection | None) -> Detection | None:
-    """Raises Refusal where a value makes no sense."""
+    """Check the values. Raises Refusal for one that makes no sense."""
     if not isinstance(vad, ServerVad):
         return vad
     if not 0 <= vad.threshold <= 1:
@@ -94,7 +94,7 @@ def checked(vad: Detection | None) -> Detection | None:
 
 
 def checked_gate(gate: Interruption) -> Interruption:
-    """The same."""
+    """Check the values. Raises Refusal for one that makes no sense."""
     for name, most in (("min_duration_ms", 10_000), ("min_words", 100)):
         if not 0 <= getattr(gate, name) <= most:
             where = f"session.rehearsal.interruption.{name}"

@@ -1,4 +1,4 @@
-"""One client's session of turns: what the client says, and what its open microphone sends."""
+"""One client's session of turns: the client's input, and the sound of its open microphone."""
 
 from typing import ClassVar, Literal
 

@@ -17,7 +17,7 @@ MOST_ITEMS = 256
 
 
 class UserItem(NamedTuple):
-    """One item of a user: audio, `samples` long and `pcm` where the model encodes it, or typed `tokens`."""
+    """One item of a user: audio, `samples` long, with `pcm` if the model encodes it, or typed `tokens`."""
 
     samples: int = 0
     pcm: bytes = b""
@@ -43,7 +43,7 @@ class Buffer:
             self._pieces.append(pcm)
 
     def take(self) -> UserItem:
-        """All of it; the buffer is empty then."""
+        """Take all of it; the buffer is empty then."""
         said = UserItem(self.samples, b"".join(self._pieces))
         self.clear()
         return said
@@ -53,7 +53,7 @@ class Buffer:
         self._pieces.clear()
 
     def keep_last(self, seconds: float) -> None:
-        """Drop whole pieces from the front, as long as so much is left. Pieces are as they were appended."""
+        """Drop whole pieces, as they were appended, from the front, as long as `seconds` remain."""
         least = round(seconds * self.rate)
         if not self._keeps:
             self.samples = min(self.samples, least)
@@ -86,14 +86,14 @@ class Items:
         self._said.pop(id)
 
     def take(self) -> list[UserItem]:
-        """All of them; there are none then."""
+        """Take all of them; there are none then."""
         said = list(self._said.values())
         self._said.clear()
         return said
 
 
 def message_of(item: dict[str, Any] | None) -> tuple[str, str, UserItem]:
-    """Role, text and size of the item of a conversation.item.create. Raises Refusal."""
+    """Return role, text and size of the item of a conversation.item.create. Raises Refusal."""
     if item is None or item.get("type") != "message":
         raise Refusal("conversation.item.create takes items of type message.", param="item.type")
     role, content = item.get("role"), item.get("content")

@@ -1,7 +1,6 @@
-"""Where a stream of audio has speech in it, while it comes: webrtcvad on 20 ms frames, and the edges of speech in them.
+"""Finds speech in a stream of audio as it comes: webrtcvad on 20 ms frames, and the edges of speech in them.
 
-A turn begins with several frames of speech close together; what makes its end of the silences in it is told by
-`engines.turn_taking`.
+A turn begins with several frames of speech close together; `engines.turn_taking` decides which silence ends it.
 """
 
 from typing import NamedTuple
@@ -21,26 +20,26 @@ GOES_ON = 2
 """[chosen] frames of speech in a row that keep a turn going: single false alarms in silence do not."""
 
 SETTLING = 5
-"""webrtcvad's noise estimate takes any first sound for speech in 80 ms, so it is given silence before: [measured] in
-`workloads.audio.vad`."""
+"""Frames of silence before any sound: webrtcvad's noise estimate takes any first sound for speech in 80 ms ([measured]
+in `workloads.audio.vad`)."""
 
 AGGRESSIVENESS = ((0.5, 3), (0.35, 2), (0.2, 1), (0.0, 0))
 """[chosen] OpenAI's threshold, 0 to 1, as webrtcvad's four steps; its default, 0.5, as the one with the fewest false
 alarms."""
 
 TAPS = 48
-"""[chosen] of the filter before 24 kHz become the 8 kHz at which webrtcvad works inside: 60 dB down from 4.5 kHz."""
+"""[chosen] taps of the filter from 24 kHz to webrtcvad's internal 8 kHz: 60 dB down from 4.5 kHz."""
 
 
 class Edge(NamedTuple):
-    """Speech begins or ends; it did `ago_s` seconds before the end of the frame that tells."""
+    """Speech begins or ends, `ago_s` seconds before the end of the frame that shows it."""
 
     speech: bool
     ago_s: float
 
 
 class Vad:
-    """`frame` takes the stream in pieces of exactly `frame_bytes`; `threshold` as OpenAI's, 0 to 1."""
+    """The detector. `frame` takes the stream in pieces of exactly `frame_bytes`; `threshold` as OpenAI's, 0 to 1."""
 
     def __init__(self, rate: int, threshold: float) -> None:
         level = next(level for least, level in AGGRESSIVENESS if threshold >= least)
@@ -54,7 +53,7 @@ class Vad:
             self._is_speech(bytes(self.frame_bytes))
 
     def frame(self, pcm: bytes) -> Edge | None:
-        """The next 20 ms, 16-bit mono."""
+        """Take the next 20 ms, 16-bit mono; returns an edge if it shows one."""
         speech = self._is_speech(pcm)
         self._recent = [*self._recent[1 - OF_FRAMES :], speech]
         if not self._in_turn:
@@ -69,7 +68,7 @@ class Vad:
         return Edge(speaking, (GOES_ON if speaking else 1) * FRAME_S)
 
     def turn_over(self) -> None:
-        """The next turn has to begin anew."""
+        """End the turn: the next one has to begin anew."""
         self._in_turn, self._recent = False, []
 
     def _is_speech(self, pcm: bytes) -> bool:
@@ -79,7 +78,7 @@ class Vad:
 
 
 class Decimator:
-    """Every `factor`-th sample of a stream, behind a windowed-sinc low pass."""
+    """Takes every `factor`-th sample of a stream, behind a windowed-sinc low pass."""
 
     def __init__(self, factor: int) -> None:
         self._factor = factor

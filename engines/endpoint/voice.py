@@ -1,4 +1,4 @@
-"""The sound of replies where the vocoder is modelled: a voice-like waveform of exactly the length that was spoken.
+"""The sound of replies if the vocoder is modelled: a voice-like waveform of exactly the spoken length.
 
 Synthetic speech (`workloads.audio.synth`): nobody's voice and no words, with the loudness and spectrum of speech.
 """
@@ -27,7 +27,7 @@ class Voice:
         self._loops = [_loop(number) for number in range(VOICES)]
 
     def speak(self, speaker: int, at: int, samples: int) -> bytes:
-        """`samples` samples (16-bit, 24 kHz) of `speaker`'s stream from sample `at` on."""
+        """Return `samples` samples (16-bit, 24 kHz) of `speaker`'s stream from sample `at` on."""
         loop = self._loops[speaker % VOICES]
         at %= len(loop)
         pieces = [loop[at : at + samples]]
@@ -38,7 +38,7 @@ class Voice:
 
 @cache
 def _loop(number: int) -> np.ndarray:
-    """At least `LOOP_S` seconds of one speaker, who begins and ends in silence; int16, shape (samples,)."""
+    """Return at least `LOOP_S` seconds of one speaker, beginning and ending in silence; int16, shape (samples,)."""
     index, pieces, seconds = number, [], 0.0
     while seconds < LOOP_S:
         pieces.append(SyntheticClip(index).pcm(OUTPUT_RATE))
@@ -48,6 +48,6 @@ def _loop(number: int) -> np.ndarray:
 
 
 def pieces(samples: int) -> list[int]:
-    """Lengths of the messages in which `samples` samples are sent."""
+    """Return the lengths of the messages in which `samples` samples are sent."""
     most = round(MOST_S * OUTPUT_RATE)
     return [most] * (samples // most) + ([samples % most] if samples % most else [])

@@ -1,4 +1,5 @@
-"""The WebSocket server: connections in, sessions begun or refused, plain HTTP for health, metrics and completions.
+"""The WebSocket server: accepts connections, begins or rejects sessions, and serves health, metrics and completions
+over plain HTTP.
 
 Bursts are taken in small batches, because the engines share this loop: connections are accepted a few at a time, and
 requests answered a few at a time, while timers run in between.
@@ -28,7 +29,7 @@ REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
 MODELS_PATH = "/v1/models"
 PAGES = METRICS_PATH, HEALTH_PATH, MODELS_PATH
 READING = "GET", "HEAD"
-"""Methods with which pages can be asked for."""
+"""Methods that ask for pages."""
 POST = "POST"
 JSON = "application/json"
 
@@ -38,7 +39,8 @@ end take 1.5 ms [measured], so a burst costs a fifth of the loop's time while it
 5 s. The pause is real time: model time that is behind would have none."""
 
 EARLY_S = 0.0005
-"""Added to what is left of a pause: [chosen] so that it is looked at once more, and not for ever."""
+"""Added to the rest of a pause: [chosen] so that the next look comes after its end, and looks do not repeat for
+ever."""
 
 BACKLOG = 4096
 """Connections that the kernel keeps for us: [config] Linux allows no more (net.core.somaxconn)."""
@@ -47,26 +49,26 @@ READ_BYTES = 65_536
 """Read of a socket at once: [chosen] a second of speech in base64."""
 
 MOST_SOCKETS = 4096
-"""Beyond sessions, such as refused clients that have yet to hang up; what comes then is reset: [chosen]."""
+"""Sockets beyond sessions, such as rejected clients that have yet to hang up; further ones are reset: [chosen]."""
 
 KERNEL_BYTES = 256 * 1024
 """Bytes that the kernel keeps for a client that has not taken them yet: [chosen] seconds of speech. By default it would
 keep minutes."""
 
 DRAIN_S = 0.02
-"""How often a server that shuts down looks whose reply is complete: [chosen] a frame of speech."""
+"""Time between two looks for completed replies at shutdown: [chosen] a frame of speech."""
 
 CHECK_S = 0.1
-"""How often silence is looked for: [chosen] often, so that few clients of a burst are dropped at once."""
+"""Time between two checks for silent clients: [chosen] short, so that few clients of a burst are dropped at once."""
 
 
 class WebSocketServer:
-    """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
-    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type. `posted`: what answers requests
-    with bodies; None: nothing does. `model`: what is served, as OpenAI's API tells it.
+    """All connections. `connect(outbox)`: makes a client's session. `token`: clients must show it; None: none.
+    `render_metrics(server)`: text of `/metrics` and its content type. `posted`: answers requests with bodies; None:
+    nothing does. `model`: the served model, as OpenAI's API has it.
 
-    `buffer`: what sockets are read into. `draining`: no session begins any more. `sessions`: on line; `begun`: so
-    far; `refused`: by reason; `closed`: sessions by close code, 1006 where there was none.
+    `buffer`: the buffer that sockets are read into. `draining`: no session begins any more. `sessions`: connected;
+    `begun`: so far; `refused`: by reason; `closed`: sessions by close code, 1006 without one.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class WebSocketServer:
         self._loop = asyncio.get_running_loop()
 
     def listen(self, listener: socket.socket) -> None:
-        """Let clients in through a bound socket, which is this object's from now on."""
+        """Accept clients through a bound socket, which is this object's from now on."""
         listener.setblocking(False)
         listener.listen(BACKLOG)
         self._only_local = only_local(listener)
@@ -111,8 +113,8 @@ class WebSocketServer:
         self._checks = self._loop.call_later(CHECK_S, self._check)
 
     async def drain(self, within_s: float) -> int:
-        """Begin no session any more, and let each client go (1001) once no reply to it is under way: until all have
-        gone, or for so long. Returns how many replies are left, which `close` then cuts."""
+        """Begin no more sessions, and disconnect each client (1001) once no reply to it is under way. Waits until all
+        have gone, at most `within_s`. Returns the number of remaining replies, which `close` then cuts."""
         self.draining = True
         end_s = monotonic() + within_s
         while True:
@@ -123,7 +125,7 @@ class WebSocketServer:
             await asyncio.sleep(DRAIN_S)
 
     async def close(self) -> None:
-        """Let nobody in, tell everybody that the server goes (1001), and wait until they have gone."""
+        """Accept no more clients, disconnect all (1001), and wait until they have gone."""
         if self._listener is not None:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
@@ -137,7 +139,7 @@ class WebSocketServer:
 
     @property
     def busy(self) -> int:
-        """Clients to whom a reply is under way."""
+        """Return the number of clients with a reply under way."""
         return sum(client.busy for client in self._sockets)
 
     @property
@@ -150,11 +152,11 @@ class WebSocketServer:
 
     @property
     def queued_bytes(self) -> list[int]:
-        """Bytes that each client has yet to take from us."""
+        """Return the bytes that each client has yet to take."""
         return [client.queued_bytes for client in self._sockets]
 
     def respond(self, request: Request) -> Response | None:
-        """The answer to a plain request, or to one that is refused; None: a session may begin."""
+        """Return the answer to a plain request, or to a rejected one; None: a session may begin."""
         hosts = [host.lower() for host in request.headers.get_all("Host")]
         try:
             path = urlsplit(request.path).path
@@ -210,12 +212,12 @@ class WebSocketServer:
         self.refused[reason] += 1
 
     def session_ended(self, code: int) -> None:
-        """A session is over."""
+        """Count a session that is over."""
         self.sessions -= 1
         self.closed[code] += 1
 
     def connected(self, client: ClientSocket | HttpSocket) -> bool:
-        """Whether there is room for another connection."""
+        """Add a connection; False if there is no room for it."""
         self._sockets.add(client)
         return len(self._sockets) <= self.limits.max_sessions + MOST_SOCKETS
 
@@ -223,13 +225,13 @@ class WebSocketServer:
         self._sockets.discard(client)
 
     def schedule(self, work: Callable[[], None]) -> None:
-        """Do `work` now, or once those who came before have been dealt with."""
+        """Do `work` now, or after all earlier clients have been served."""
         self._pending.append(work)
         if not self._pausing:
             self._work()
 
     def _work(self) -> None:
-        """A batch of what waits; the next one after a pause."""
+        """Do a batch of the waiting work; the next one follows after a pause."""
         while self._pending and self._batch_left:
             self._batch_left -= 1
             self._pending.popleft()()

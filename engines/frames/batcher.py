@@ -1,4 +1,4 @@
-"""One batched call for all sessions that are due at a tick: it feeds their frames and returns what they have said."""
+"""One batched call for all sessions that are due at a tick: it feeds their frames and returns their tokens."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ STEP_JITTER_CV = 0.3
 
 
 class Gateway(Protocol):
-    """Makes batches and is told of their end; `engines.frames.gateway`. `stage`: whose replicas it feeds."""
+    """Makes batches and learns of their end; `engines.frames.gateway`. `stage`: whose replicas it feeds."""
 
     stage: str
     params: CallParams
@@ -35,9 +35,9 @@ class Gateway(Protocol):
 
 
 class FrameBatcher:
-    """Feeds one replica the frames that are due, one batch at a time, and returns what their sessions say meanwhile.
+    """Feeds one replica the frames that are due, one batch at a time, and returns its sessions' tokens.
 
-    What the Metronome paper calls a worker, and a batch of it a Step: vLLM has other things of these names.
+    The Metronome paper calls it a worker, and a batch of it a Step: vLLM has other things of these names.
     """
 
     def __init__(self, gateway: Gateway, engine: SessionEngine, rng: np.random.Generator) -> None:
@@ -55,7 +55,7 @@ class FrameBatcher:
         engine.failed = self._fail
 
     async def run(self, number: int, due: Sequence[tuple[Call, Sequence[Frame]]]) -> None:
-        """Feed each session that is due its frames and return what all have said since they were last asked.
+        """Feed each session that is due its frames, and return the tokens of all sessions since the last collection.
 
         Waits until every one has a token, at most `wait_cap` of B from its own start.
         """
@@ -109,7 +109,7 @@ class FrameBatcher:
         gateway.returned(number, latencies)
 
     def close(self, session: Call) -> None:
-        """The client has gone."""
+        """Close a session whose client has gone."""
         session.gone = True
         del self.sessions[session.id]
         if session.request is not None:
@@ -119,12 +119,12 @@ class FrameBatcher:
         self._look()
 
     def end_left(self) -> None:
-        """End at the engine what is there of those who have gone."""
+        """End the closed sessions that are still at the engine."""
         while self._left:
             self.engine.close(self._left.pop())
 
     def _costs(self, chunks: Sequence[int]) -> list[float]:
-        """Seconds of a batch's call and of each session in it, by how many chunks it is fed."""
+        """Return the seconds of a batch's call and of each session in it, by the number of its chunks."""
         params, sigma = self.gateway.params, math.sqrt(math.log1p(STEP_JITTER_CV**2))
         draws = np.round(self._rng.lognormal(-0.5 * sigma**2, sigma, len(chunks) + 1), 6)
         draws[0] *= params.step_rpc_s
@@ -145,7 +145,7 @@ class FrameBatcher:
             self.engine.append(session.request, chunk)
 
     def _look(self) -> None:
-        """Somebody has said something, or has gone."""
+        """Look again: a session has a token, or has gone."""
         silent = self._silent
         if not silent:
             return
@@ -171,4 +171,4 @@ class FrameBatcher:
 
 
 def _nothing(session: Call) -> None:
-    """Under batch scope nobody is answered before all are."""
+    """Do nothing: under batch scope no session is answered before all are."""

@@ -1,4 +1,4 @@
-"""Put a system for calls together: a deployment's thinker behind a gateway that beats."""
+"""Puts a system for calls together: a deployment's thinker behind a gateway with a regular tick."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,10 +19,10 @@ from workloads.trace import Trace
 
 
 def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Serving:
-    """The replicas of the stage that requests come to first, and of no other, behind the gateway.
+    """Connect the replicas of the entry stage, and of no other, to the gateway.
 
-    Of workload questions a model that hears reads the text around the audio, and its answers are kept. Without a
-    trace a session that reaches max_model_len ends by itself where nothing else is asked for.
+    For workload questions a model that hears reads the text around the audio, and its answers are kept. Without a
+    trace, a session that reaches max_model_len ends by itself unless the parameters say otherwise.
     """
     scheduler: Scheduler = chosen["scheduler"]
     admission: AdmissionControl = chosen["admission"]

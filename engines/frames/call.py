@@ -1,4 +1,4 @@
-"""One call as the gateway keeps it, and what the client hears of it."""
+"""One call as the gateway keeps it, and its client's end."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it."""
+    """The client's end of a session: it receives the server's messages."""
 
     def accepted(self) -> None: ...
 
     def rejected(self) -> None:
-        """Overload: the session is not served, and there is no use in asking again."""
+        """Take the rejection: the server is overloaded, and asking again does not help."""
         ...
 
     def frame(self, frame: int, tokens: int) -> None:
@@ -27,7 +27,7 @@ class Listener(Protocol):
 
 
 class Frame(NamedTuple):
-    """A frame's audio, complete. `audio`: as a piece of a prompt, where the thinker really hears."""
+    """A frame's audio, complete. `audio`: as a piece of a prompt, if the thinker really hears."""
 
     turn: Turn
     audio: Piece | None = None
@@ -35,8 +35,8 @@ class Frame(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """`ready`: frames whose audio is complete and not fed. `recent`: the latest fed, where they may be fed again.
-    `before`: tokens said in requests that were recycled. `fed_tokens`, `fed_chunks`: to the request it has now.
+    """One call. `ready`: frames whose audio is complete and not fed. `recent`: the latest fed, if they may be fed
+    again. `before`: tokens said in requests that were recycled. `fed_tokens`, `fed_chunks`: to its current request.
     `frame`: the newest fed, by the batch that began at `fed_s`; `batches` that have returned to it."""
 
     id: int
@@ -54,7 +54,7 @@ class Call:
     gone: bool = False
 
     def take(self) -> list[Frame]:
-        """The frames that the next batch feeds."""
+        """Take the frames for the next batch."""
         ready, self.ready = self.ready, []
         return ready
 
@@ -65,6 +65,6 @@ class Call:
 
     @property
     def length(self) -> int:
-        """Tokens of its request's context, as far as answered; the last token of each answer is not part of it."""
+        """Tokens of its request's context, up to the last answer; the last token of each answer is not part of it."""
         assert self.request is not None
         return self.fed_tokens + max(0, self.request.produced - self.fed_chunks)

@@ -1,4 +1,4 @@
-"""Parameters of every system for calls: the beat, the input of a frame, admission, and the KV that is kept."""
+"""Parameters of every system for calls: the tick, the input of a frame, admission, and the KV that is kept."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from engines.composition import LibraryParams
 
 
 def _off(value: Any) -> Any:
-    """YAML, and so `--set`, reads off as a boolean."""
+    """Return "off" for False: YAML, and so `--set`, reads off as a boolean."""
     return "off" if value is False else value
 
 

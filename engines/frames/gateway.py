@@ -1,7 +1,7 @@
 """The front of a server for calls: audio of frames in, and at each tick one batch of all sessions that are due.
 
-Metronome section 4 and specification 2.2. Audio never waits: what comes while the engine stalls lies here and in the
-engine. The same coroutines run in virtual time and on the wall clock.
+Metronome section 4 and specification 2.2. Audio never waits for the engine: while it stalls, frames queue in the
+gateway and in the engine. The same coroutines run in virtual time and on the wall clock.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class TickGateway:
     """The server as clients of calls see it, already behind the network.
 
     `frame_s`: B. `engines`: the thinker's replicas, each with a batcher; `router`: chooses the replica of a session,
-    which stays there. `admission`: decides which sessions are let in; None: all. `rngs`: one for each batcher's costs.
-    `audio_encoder`: set where the thinker really hears. `text`: the text around the audio; None: `template_tokens`
-    after each frame, and as many more or less of these and of its audio as the trace says (`density`). `listeners`:
-    learns about listeners for the policies.
+    which stays there. `admission`: decides which sessions are admitted; None: all. `rngs`: one for each batcher's
+    costs. `audio_encoder`: set if the thinker really hears. `text`: the text around the audio; None: `template_tokens`
+    after each frame, with the trace's factor (`density`) on these and on its audio's tokens. `listeners`: learns about
+    listeners for the policies.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TickGateway:
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
-        """A client asks to be served; it is told at once."""
+        """Open a session for a client, or reject it at once."""
         if self.admission is not None and not self.admission.admits(self.admitted):
             self.counted["shed"] += 1
             listener.rejected()
@@ -99,7 +99,7 @@ class TickGateway:
             self._listeners.opened(session)
 
     def append(self, turn: Turn) -> None:
-        """A frame's audio is complete."""
+        """Take in a frame's complete audio."""
         session = self._call(turn.session)
         if session is None or session.gone:
             return
@@ -111,7 +111,7 @@ class TickGateway:
             self._to_encode.put_nowait((session, turn))
 
     async def encode(self) -> None:
-        """Encode frames one after the other, for ever; whoever started the task cancels it."""
+        """Encode frames one after the other, for ever; the owner of the task cancels it."""
         assert self.audio_encoder is not None
         while True:
             session, turn = await self._to_encode.get()
@@ -120,7 +120,7 @@ class TickGateway:
                 self.counted["sounds_heard"] += 1
 
     def close(self, session: int) -> None:
-        """The client has gone; sessions that were rejected or failed may be closed as well."""
+        """Close a session whose client has gone; rejected and failed sessions may be closed as well."""
         batcher = self._home.pop(session, None)
         if batcher is None:
             return
@@ -138,19 +138,19 @@ class TickGateway:
             batcher.end_left()
 
     def said(self, session: int) -> list[int]:
-        """Token ids of what the session has said since its request began."""
+        """Return the token ids that the session has said since its request began."""
         call = self._call(session)
         return call.request.output if call is not None and call.request is not None else []
 
     def fed_s(self, session: int) -> float:
-        """When the batch began that fed the session's newest frame, s."""
+        """Return the start of the batch that fed the session's newest frame, s."""
         call = self._call(session)
         assert call is not None
         return call.fed_s
 
     @property
     def admitted(self) -> int:
-        """Sessions on line."""
+        """Number of connected sessions."""
         return sum(len(batcher.sessions) for batcher in self.batchers)
 
     def counters(self) -> Counter[str]:
@@ -163,7 +163,7 @@ class TickGateway:
         return counters
 
     async def serve(self) -> None:
-        """Beat for ever, on an absolute schedule; whoever started the task cancels it.
+        """Tick for ever, on an absolute schedule; the owner of the task cancels it.
 
         Ticks come `slots` times per B, and a session is due at every `slots`-th of them.
         """
@@ -196,18 +196,18 @@ class TickGateway:
         self._batches.add(self._loop.create_task(batcher.run(number, fed), name=f"batch {number}"))
 
     def gave(self, session: Call, tokens: int) -> None:
-        """A session has been given so many tokens."""
+        """Note that `tokens` tokens were returned to a session."""
         if self._listeners is not None:
             self._listeners.returned(session.id, tokens)
 
     def returned(self, number: int, latencies: Sequence[FrameLatency]) -> None:
-        """A batch has ended."""
+        """Note that a batch has ended."""
         if self.admission is not None:
             self.admission.tick(latencies, self.admitted)
             self.recorder.event(self._loop.time(), "cap", -1, number, value=self.admission.cap)
 
     def chunk(self, session: Call, frame: Frame) -> Chunk:
-        """The frame as the next chunk of the session's request, which is opened or replaced where that is due."""
+        """Return the frame as the next chunk of the session's request, which is opened or replaced when that is due."""
         again, turn = self.again(session), frame.turn
         if session.request is None:
             self._begin(session, turn)
@@ -234,16 +234,16 @@ class TickGateway:
         return list(session.recent) if self._outlived(session) else []
 
     def _outlived(self, session: Call) -> bool:
-        """Whether the session's request has grown to the horizon at which it is replaced."""
+        """Return True if the session's request has grown to the horizon at which it is replaced."""
         recycle_at = self.params.recycle_at
         return recycle_at is not None and session.request is not None and session.length >= recycle_at
 
     def _sound_tokens(self, turn: Turn) -> int:
-        """Tokens of a frame's audio."""
+        """Return the tokens of a frame's audio."""
         return max(min(1, self._audio_tokens), round(self._audio_tokens * density(turn)))
 
     def _around(self, session: Call, turn: Turn) -> tuple[list[int], list[int]]:
-        """Token ids before and after a frame's audio."""
+        """Return the token ids before and after a frame's audio."""
         if self._text is not None:
             return self._text.later if session.fed_chunks else self._text.first
         return [], template_ids(round(self.params.template_tokens * density(turn)), self._vocab)
@@ -255,7 +255,7 @@ class TickGateway:
         )
 
     def _recycle(self, session: Call, again: Sequence[Frame], turn: Turn) -> None:
-        """End the session's request and open one that begins with audio which it has heard before."""
+        """End the session's request and open one that begins with the audio of earlier frames."""
         old = session.request
         assert old is not None
         self._home[session.id].engine.close(old)

@@ -1,4 +1,4 @@
-"""The library of systems for calls, and what can be chosen of them."""
+"""The library of systems for calls, and their choices."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,7 +26,7 @@ class Calls:
     build = Deferred("engines.frames.build_frames:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
-        """UserError for what cannot go together."""
+        """Raise UserError for choices that cannot go together."""
         if params.sinks and params.window is None:
             raise UserError(
                 f"sinks={params.sinks} stay in front of a window, and there is none; set window too."
@@ -41,7 +41,7 @@ class Calls:
             )
 
     def check_deployment(self, params: CallParams, deployment: Deployment) -> None:
-        """UserError for one without a thinker."""
+        """Raise UserError for a deployment without a thinker."""
         if deployment.speech_only:
             raise UserError(
                 f"deployment {deployment.name!r} only speaks, and calls are answered in text; set another deployment."

@@ -1,8 +1,8 @@
 """A server's knowledge of the listeners of calls, in the terms that policies for listeners read.
 
 A call reports no playback. Its own frames tell the time: audio of the user and of the reply run on one clock. With each
-complete frame the listener has heard the audio returned before, at normal speed and without a pause other than for want
-of audio. Speech is counted by the model's seconds a text token, as no talker makes it here.
+complete frame the listener has heard the audio returned before, at normal speed and without a pause unless audio was
+missing. Speech is counted by the model's seconds per text token, as no talker makes it here.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from engines.turns.reply import Progress, SpeechView
 
 
 class CallListeners:
-    """Told of frames and of what is returned; shows requests as `SpeechView`. A session is one reply that goes on."""
+    """Takes in frames and returned tokens; shows requests as `SpeechView`. A session is one endless reply."""
 
     def __init__(self, speech_s_per_token: float, frame_s: float) -> None:
         self.monitor = Monitor(speech_s_per_token)
@@ -24,19 +24,19 @@ class CallListeners:
         self._loop = asyncio.get_running_loop()
 
     def opened(self, session: int) -> None:
-        """The call has begun; it waits for its first audio."""
+        """Note that the call has begun; it waits for its first audio."""
         self._returned[session] = self._before[session] = 0
         self.monitor.turn_committed(session, 0, self._loop.time())
 
     def framed(self, session: int) -> None:
-        """A frame's audio is complete: since the one before, the listener has heard a frame's length at most."""
+        """Note a frame's complete audio: since the one before, the listener has heard a frame's length at most."""
         view, now = self.monitor.view(session, self._loop.time()), self._loop.time()
         if view.first_audio_s is not None:
             played_s = min(view.audio_sent_s, view.played(now))
             self.monitor.playback_ack(session, Ack(now, 0, played_s, played_s < view.audio_sent_s))
 
     def returned(self, session: int, tokens: int) -> None:
-        """Tokens that the call has been given."""
+        """Note tokens that were returned to the call."""
         if tokens:
             self._returned[session] += tokens
             now = self._loop.time()
@@ -46,7 +46,7 @@ class CallListeners:
                 self.monitor.playback_ack(session, Ack(now, 0, 0.0, True))
 
     def renewed(self, session: int, said: int) -> None:
-        """The session's request was replaced by one that counts from 0, after `said` tokens in all."""
+        """Note that the session's request was replaced by one that counts from 0, after `said` tokens in all."""
         self._before[session] = said
 
     def closed(self, session: int) -> None:
@@ -55,7 +55,7 @@ class CallListeners:
         self._before.pop(session, None)
 
     def view(self, request: StageRequest, now: float) -> SpeechView:
-        """A session's request: what it has said and what of that was returned, a frame of audio being one token's."""
+        """Return a session's request with its produced and returned tokens; a frame of audio counts as one token's."""
         session = request.session
         said = self._before.get(session, 0) + request.produced
         returned = self._returned.get(session, 0)

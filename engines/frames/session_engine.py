@@ -1,7 +1,7 @@
 """One replica that serves interaction sessions: a session is one long request, which its audio extends.
 
-Built on vLLM's resumable requests (Metronome section 2, specification 2.1): chunks wait in the scheduler until what
-came before them has been answered, and a session that has nothing to do keeps its KV.
+Built on vLLM's resumable requests (Metronome section 2, specification 2.1): chunks wait in the scheduler until the
+earlier ones have been answered, and an idle session keeps its KV.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
 
 
 class CallStepLog(StepLog):
-    """The steps of a replica that serves calls: as for turns, and the allocations that vLLM's pool refused. A round in
+    """The log of a replica that serves calls: steps as for turns, and allocations that vLLM's pool refused. A round in
     which nothing ran and nothing changed leaves no row."""
 
     def __init__(self, replica: Replica, recorder: Recorder) -> None:
@@ -70,14 +70,14 @@ OnMaxLen = Literal["crash_all", "finish_one"]
 """Effect of a session that reaches max_model_len: the engine dies with all sessions, or that session ends."""
 
 Said = list[tuple[int, int, list[int]]]
-"""Session, the frame that it answers, and token ids; in the order in which they were said."""
+"""Session, the frame that it answers, and token ids, in the order of production."""
 
 
 class Chunk(NamedTuple):
     """One frame's input in a tick: `prompt` token ids, answered with `max_tokens`, or up to the token `end`.
 
-    `turn`: the frame. `audio_at`: places in the prompt at each of which a frame's worth of audio begins. `features`:
-    these sounds, where the model hears them.
+    `turn`: the frame. `audio_at`: places in the prompt at each of which a frame's length of audio begins. `features`:
+    these sounds, if the model hears them.
     """
 
     turn: Turn
@@ -102,12 +102,12 @@ class SessionRequest(StageRequest):
 
 
 class SessionEngine:
-    """A replica whose requests are sessions: what they take in and give out around the loop of `engine`.
+    """A replica whose requests are sessions: their input and output around the loop of `engine`.
 
     `answered` is called after each step with tokens, `failed(request, reason)` when the engine ends a session.
-    `on_max_len`: what happens to a session whose context is full: UserError from `serve` where nothing is said.
-    `crashed`: it serves nobody any more. `longest_queue`: most chunks that one session had waiting to become part of
-    its context. `said`: takes all that is said. `listeners`: what policies see of who listens.
+    `on_max_len`: the effect of a session whose context is full; without one, `serve` raises UserError. `crashed`: it
+    serves nobody any more. `longest_queue`: most chunks of one session that waited to become part of its context.
+    `said`: takes all answers. `listeners`: the policies' view of the listeners.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class SessionEngine:
         self.longest_queue = max(self.longest_queue, len(request.coming))
 
     def outgrown(self, table: RequestTable, request: SessionRequest) -> bool:
-        """The session's context is full: end it, or the engine with all of them."""
+        """End a session whose context is full, or the engine with all sessions."""
         if request.closed:
             return False
         if self.on_max_len is None:
@@ -192,7 +192,7 @@ class SessionEngine:
         return True
 
     def _joined(self, request_id: str, position: int) -> None:
-        """A chunk has become part of the session's context, from `position` on."""
+        """Note that a chunk has become part of the session's context, from `position` on."""
         request = self.engine.requests[request_id]
         assert isinstance(request, SessionRequest)
         chunk = request.coming.popleft()
@@ -204,7 +204,7 @@ class SessionEngine:
 
 
 def end(table: RequestTable, request: SessionRequest) -> bool:
-    """Take a session out; False when it is not here any more."""
+    """Take a session out; False if it is not here any more."""
     if table.requests.pop(request.id, None) is None:
         return False
     table.scheduler.abort([request.id])
@@ -213,7 +213,7 @@ def end(table: RequestTable, request: SessionRequest) -> bool:
 
 @dataclass(slots=True)
 class Append:
-    """A chunk has come."""
+    """A session's new chunk."""
 
     engine: SessionEngine
     request: SessionRequest
@@ -227,7 +227,7 @@ class Append:
 
 @dataclass(slots=True)
 class Close:
-    """A session has been closed."""
+    """The end of a session."""
 
     request: SessionRequest
 
@@ -237,7 +237,7 @@ class Close:
 
 @dataclass(slots=True)
 class Outgrown:
-    """A session's context is full."""
+    """A session whose context is full."""
 
     engine: SessionEngine
     request: SessionRequest
@@ -247,7 +247,7 @@ class Outgrown:
 
 
 class SessionOutput:
-    """Counts what sessions say; frames have no event for each token, as a tick collects them."""
+    """Counts sessions' tokens; frames have no event for each token, as a tick collects them."""
 
     def __init__(
         self, replica: Replica, recorder: Recorder, said: Said | None, listeners: CallListeners | None

@@ -1,6 +1,6 @@
-"""How our schedulers and the modelled device are set up inside stock vLLM, through `--additional-config`.
+"""Settings of our schedulers and the modelled device inside stock vLLM, through `--additional-config`.
 
-`python -m engines.stock` prints the command that starts vLLM's OpenAI server so, live signals included.
+`python -m engines.stock` prints the command that starts vLLM's OpenAI server with them, live signals included.
 """
 
 import json
@@ -23,11 +23,11 @@ from engines.stock.plugin import EXECUTOR, SWITCH
 from workloads.errors import UserError, nearest, validate
 
 KEY = "rehearsal"
-"""The key in vLLM's additional configuration under which `StockParams` stand."""
+"""The key of `StockParams` in vLLM's additional configuration."""
 
 
 class StockParams(BaseModel):
-    """What our parts inside stock vLLM are told."""
+    """The settings of our parts inside stock vLLM."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -57,7 +57,7 @@ class StockParams(BaseModel):
     @classmethod
     def of(cls, additional_config: Any, scheduled: bool = True) -> "StockParams":
         """Read vLLM's `additional_config`. Raises UserError in one sentence. `scheduled`: a policy of ours is to
-        schedule the stage, which one that makes no tokens has no use for."""
+        schedule the stage; a stage that makes no tokens cannot use one."""
         if not isinstance(additional_config, Mapping):
             raise UserError("additional_config: give a JSON object, or leave it out.")
         values = additional_config.get(KEY, {})
@@ -80,17 +80,18 @@ class StockParams(BaseModel):
 
     @property
     def limits(self) -> Stage:
-        """The stage that is served."""
+        """Return the served stage."""
         return self.served.stages[self.stage or self.served.entry]
 
     @property
     def role(self) -> str:
-        """Its role, of which an engine's policy is told."""
+        """The stage's role, for the engine's policy."""
         return self.served.role(self.limits.name)
 
 
 def policy_of(engine: str, role: str, engine_params: Mapping[str, Any]) -> Policy | None:
-    """The policy of an engine at the stage of this role; None: vLLM's own order. Raises UserError in one sentence."""
+    """Return the policy of an engine at the stage of this role; None: vLLM's own order. Raises UserError in one
+    sentence."""
     system = ENGINES.get(engine)
     able = [name for name, each in ENGINES.items() if isinstance(each, Composition) and each.kind == "turns"]
     if system is None:
@@ -104,12 +105,12 @@ def policy_of(engine: str, role: str, engine_params: Mapping[str, Any]) -> Polic
 
 
 def scheduler_class(asynchronous: bool) -> str:
-    """What `--scheduler-cls` takes."""
+    """Return the argument of `--scheduler-cls`."""
     return f"engines.stock.scheduler.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
 
 
 def arguments(params: StockParams, asynchronous: bool = False, model: str | None = None) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `params.engine`.
+    """Return keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `params.engine`.
 
     `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
@@ -132,7 +133,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
 
 
 def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
-    """The shell command that starts vLLM's OpenAI server with `arguments` and takes live signals over HTTP."""
+    """Return the shell command that starts vLLM's OpenAI server with `arguments` and takes live signals over HTTP."""
     words = [
         python,
         "-m",

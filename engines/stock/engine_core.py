@@ -1,12 +1,12 @@
-"""What vLLM's engine process must learn beside a scheduler class: to take live signals, and to rest while a policy
-holds everybody. `install` adds two utility calls to `EngineCoreProc` and wraps its step; `uninstall` undoes both.
+"""Additions to vLLM's engine process besides a scheduler class: it takes live signals, and rests while a policy holds
+all requests. `install` adds two utility calls to `EngineCoreProc` and wraps its step; `uninstall` undoes both.
 
 vLLM 0.32 has no extension point for either. The class of the engine process is fixed
-(`EngineCoreProc.run_engine_core`), and a utility call is looked up on it alone (`_handle_client_request`); of those it
-has, `collective_rpc` ends in the workers, which with tensor parallelism are other processes. A signal sent as a request
-would take a step of its own and count in vLLM's request metrics. Resting needs the queue of messages, which no
-scheduler sees: one whose `has_requests` said no would let the engine wait there, but for ever, and would let a drain or
-a pause end with requests still held.
+(`EngineCoreProc.run_engine_core`), and a utility call is looked up on it alone (`_handle_client_request`). Of its own
+calls, `collective_rpc` ends in the workers, which with tensor parallelism are other processes. A signal sent as a
+request would take a step of its own and count in vLLM's request metrics. Resting needs the queue of messages, which no
+scheduler sees: if a scheduler's `has_requests` returned False, the engine would wait in that queue, but for ever, and a
+drain or a pause would end with requests still held.
 """
 
 import queue
@@ -27,7 +27,7 @@ Step = Callable[[EngineCoreProc], bool]
 
 
 class LiveScheduler(ABC):
-    """What a scheduler offers the engine process that it runs in."""
+    """The scheduler's interface for its engine process."""
 
     @abstractmethod
     def take_signal(self, signal: Signal) -> list[Request]:
@@ -35,7 +35,7 @@ class LiveScheduler(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What `engines.stock.live_signals.LiveSignals.state` says."""
+        """Return the state that `engines.stock.live_signals.LiveSignals.state` shows."""
 
     @abstractmethod
     def rest_s(self) -> float:
@@ -43,11 +43,11 @@ class LiveScheduler(ABC):
 
 
 _stock_step: Step | None = None
-"""vLLM's own step while ours stands in its place."""
+"""vLLM's own step while ours replaces it."""
 
 
 def install() -> None:
-    """Teach `EngineCoreProc`, of which this process runs one. Once is enough, and more does nothing."""
+    """Install both in `EngineCoreProc`; each process runs one. A second call does nothing."""
     global _stock_step
     if _stock_step is not None:
         return
@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Leave `EngineCoreProc` as vLLM defines it."""
+    """Restore `EngineCoreProc` as vLLM defines it."""
     global _stock_step
     if _stock_step is None:
         return
@@ -69,8 +69,8 @@ def uninstall() -> None:
 
 
 def resting(step: Step) -> Step:
-    """vLLM's step; when a policy holds everybody, then wait for a message (request, abort, signal, shutdown), or until
-    the policy wants to look again. With data parallelism other ranks wait for this one, so it must not."""
+    """Wrap vLLM's step: when a policy holds all requests, wait for a message (request, abort, signal, shutdown), or
+    until the policy's wake time. With data parallelism other ranks wait for this one, so it must not."""
 
     @wraps(step)
     def step_then_rest(engine: EngineCoreProc) -> bool:
@@ -95,12 +95,12 @@ def external_id(request: Request) -> str:
 
 
 def without_suffix(name: str) -> str:
-    """The client's id of a request that is so called in vLLM, which has extended it by a random suffix."""
+    """Return the client's id of a request from its name in vLLM, which has added a random suffix."""
     return _RANDOM_SUFFIX.sub("", name)
 
 
 def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:
-    """A utility call: one signal's fields in; out: `aborted`, the requests that it ended with their tokens so far."""
+    """Utility call: take one signal's fields; return `aborted`, the requests that it ended with their tokens so far."""
     signal = Signal.of(values)
     ended = _scheduler(engine).take_signal(signal)
     engine._send_abort_outputs(ended)
@@ -108,7 +108,7 @@ def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:
 
 
 def _state(engine: EngineCoreProc) -> dict[str, Any]:
-    """A utility call: what the scheduler says of itself."""
+    """Utility call: return the scheduler's state."""
     return _scheduler(engine).state()
 
 

@@ -1,5 +1,5 @@
-"""The modelled device inside stock vLLM, on the wall clock: an executor that loads nothing, sleeps for as long as our
-device model says a step takes, and makes up the tokens.
+"""The modelled device inside stock vLLM, on the wall clock: an executor that loads nothing, sleeps for a step's
+modelled time, and makes up the tokens.
 
 `--distributed-executor-backend engines.stock.executor.ModelledExecutor`, configured by
 `engines.stock.arguments.StockParams`: the deployment's stage gives step times and KV pool.
@@ -43,7 +43,7 @@ class ModelledExecutor(Executor):
         return StockParams.of(self.vllm_config.additional_config)
 
     def _check(self, deployment: str) -> None:
-        """The model vLLM was given must be the one whose times are modelled. Raises UserError."""
+        """Raise UserError unless vLLM's model is the one whose times are modelled."""
         model, parallel = self.model_config, self.parallel_config
         given = (model.get_num_layers(parallel), model.get_num_kv_heads(parallel), model.get_head_size())
         decoder: Decoder = self.limits.decoder
@@ -70,7 +70,7 @@ class ModelledExecutor(Executor):
         return [{f"layers.{layer}": spec for layer in range(model.get_num_layers(parallel))}]
 
     def determine_available_memory(self) -> list[int]:
-        """Bytes that hold as many tokens as the deployment's pool."""
+        """Return bytes that hold as many tokens as the deployment's pool."""
         [specs] = self.get_kv_cache_specs()
         per_token = sum(spec.page_size_bytes // spec.block_size for spec in specs.values())
         return [self._pool_tokens() * per_token]
@@ -85,10 +85,10 @@ class ModelledExecutor(Executor):
         self.cache_config.kv_cache_layout = layout_name
 
     def initialize_from_config(self, kv_cache_configs: list[Any]) -> None:
-        """There is no cache to allocate."""
+        """Do nothing: there is no cache to allocate."""
 
     def compile_or_warm_up_model(self) -> None:
-        """There is no model to warm up."""
+        """Do nothing: there is no model to warm up."""
 
     @property
     def supported_tasks(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -99,7 +99,8 @@ class ModelledExecutor(Executor):
         return True
 
     def collective_rpc(self, method: Any, *args: Any, non_block: bool = False, **kwargs: Any) -> Any:
-        """What vLLM asks of workers beside steps (profiling, caches, adapters): there are none, the answer is None."""
+        """Return None to vLLM's calls to workers other than steps (profiling, caches, adapters): there are no
+        workers."""
         if not non_block:
             return [None]
         answer: Future[list[None]] = Future()
@@ -107,10 +108,10 @@ class ModelledExecutor(Executor):
         return answer
 
     def take_draft_token_ids(self) -> None:
-        """Nothing is drafted."""
+        """Return nothing: nothing is drafted."""
 
     def check_health(self) -> None:
-        """A model of a device does not fail."""
+        """Do nothing: a modelled device does not fail."""
 
     def shutdown(self) -> None:
         self._stream.shutdown(wait=False, cancel_futures=True)
@@ -145,11 +146,11 @@ class ModelledExecutor(Executor):
         return self._free_at_s
 
     def _work(self, rows: list[Row]) -> Work:
-        """What the step does."""
+        """Return the step's work."""
         return Work.of(rows)
 
     def _rows(self, output: SchedulerOutput) -> tuple[list[Row], ModelRunnerOutput]:
-        """The step's rows and the tokens that come out of it: made up, never the model's end token."""
+        """Return the step's rows and its tokens: made up, never the model's end token."""
         for request_id in output.finished_req_ids:
             self._prompts.pop(request_id, None)
         known: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""The client's side of live signals: from Python beside an `AsyncLLM`, and over HTTP into `vllm serve`."""
+"""The client's side of live signals: from Python next to an `AsyncLLM`, and over HTTP into `vllm serve`."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ PATH, STATE = "/rehearsal/signal", "/rehearsal/state"
 
 
 class LiveSignals:
-    """Reports to one engine what its listeners do. The verbs are the gateway's; `session` names a session as requests
-    do (`session_id`, or the id of the session's only request), `turn` counts its turns from 0."""
+    """Reports the actions of listeners to one engine. The verbs are the gateway's; `session` names a session as
+    requests do (`session_id`, or the id of the session's only request), `turn` counts its turns from 0."""
 
     def __init__(self, llm: Any) -> None:
         """`llm`: vLLM's `AsyncLLM`."""
@@ -25,38 +25,40 @@ class LiveSignals:
         return await self._call("rehearsal_signal", Signal.of(values).model_dump())
 
     async def state(self) -> dict[str, Any]:
-        """`requests` and `sessions` in the engine, `free_blocks` of `blocks`, scheduling `rounds` so far, and
-        what the policy counted (`counters`)."""
+        """Return `requests` and `sessions` in the engine, `free_blocks` of `blocks`, scheduling `rounds` so far, and
+        the policy's `counters`."""
         return await self._call("rehearsal_state")
 
     async def speech_start(self, session: str) -> None:
-        """The user begins to speak."""
+        """Report that the user begins to speak."""
         await self.send({"verb": "speech_start", "session": session})
 
     async def turn_committed(self, session: str, turn: int) -> None:
-        """The user's turn is complete. To be sent before the request of a reply that will be spoken."""
+        """Report that the user's turn is complete. Send it before the request of a reply that will be spoken."""
         await self.send({"verb": "turn_committed", "session": session, "turn": turn})
 
     async def audio_sent(self, session: str, turn: int, seconds: float) -> None:
-        """`seconds` more of the reply's audio have left for the listener."""
+        """Report that `seconds` more of the reply's audio have left for the listener."""
         await self.send({"verb": "audio_sent", "session": session, "turn": turn, "seconds": seconds})
 
     async def playback_ack(self, session: str, turn: int, seconds: float, playing: bool = True) -> None:
-        """The listener has heard `seconds` of the reply; its player runs, or waits for audio."""
+        """Report that the listener has heard `seconds` of the reply; `playing`: its player runs, else it waits for
+        audio."""
         await self.send(
             {"verb": "playback_ack", "session": session, "turn": turn, "seconds": seconds, "playing": playing}
         )
 
     async def playback_done(self, session: str, turn: int) -> None:
-        """The listener has heard the reply to its end."""
+        """Report that the listener has heard the reply to its end."""
         await self.send({"verb": "playback_done", "session": session, "turn": turn})
 
     async def barge_in(self, session: str) -> list[dict[str, Any]]:
-        """The user speaks over the reply: ends the session's requests. Returns them with their tokens so far."""
+        """Report that the user speaks over the reply: ends the session's requests. Returns them with their tokens so
+        far."""
         return (await self.send({"verb": "barge_in", "session": session}))["aborted"]
 
     async def close(self, session: str) -> list[dict[str, Any]]:
-        """The session is over: forgets it, and ends its requests."""
+        """Report that the session is over: forgets it, and ends its requests."""
         return (await self.send({"verb": "close", "session": session}))["aborted"]
 
     async def _call(self, name: str, *args: Any) -> dict[str, Any]:
@@ -77,7 +79,7 @@ async def http(request: Any, call_next: Any) -> Any:
 
 
 async def answer(signals: type[LiveSignals], request: Any, call_next: Any) -> Any:
-    """A request's answer; one that is no signal, and does not GET what `LiveSignals.state` says, goes on."""
+    """Answer a signal, or a GET of `LiveSignals.state`; pass any other request on."""
     asks = request.url.path == STATE and request.method == "GET"
     if not asks and (request.url.path != PATH or request.method != "POST"):
         return await call_next(request)

@@ -1,4 +1,4 @@
-"""vLLM's platform for the modelled device: a CPU's, with asynchronous scheduling as it is asked for.
+"""vLLM's platform for the modelled device: a CPU's, with asynchronous scheduling if that is set.
 
 `plugin` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads itself, so nothing
 of vLLM beyond its platforms may be imported here.

@@ -11,13 +11,13 @@ EXECUTOR = "engines.stock.executor.ModelledExecutor"
 
 
 def platform() -> str | None:
-    """The class of the modelled platform if it is asked for, else None."""
+    """Return the class of the modelled platform if it is asked for, else None."""
     _know_torchvision()
     return "engines.stock.platform.ModelledPlatform" if _asked() else None
 
 
 def omni_platform() -> str | None:
-    """vLLM-Omni's hook: its half of the modelled platform if that is asked for, else None."""
+    """Return vLLM-Omni's half of the modelled platform if that is asked for, else None (vLLM-Omni's hook)."""
     return "engines.stock.omni.platform.ModelledOmniPlatform" if _asked() else None
 
 
@@ -30,7 +30,7 @@ _operators: object = None
 
 def _know_torchvision() -> None:
     """Declare the operators whose absence breaks `import torchvision` ("operator torchvision::nms does not exist"): its
-    library of a CUDA build, which the package index has, does not load beside a CPU build of torch. vLLM-Omni imports
+    library of a CUDA build, which the package index has, does not load with a CPU build of torch. vLLM-Omni imports
     torchvision, and nothing here calls it."""
     global _operators
     try:

@@ -1,7 +1,7 @@
 """A policy in stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
-vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
-and what clients report; all times are on the engine process's monotonic clock.
+vLLM's own engine core runs the loop. The scheduler builds the policy's view from its queues, its own step times and
+clients' reports; all times are on the engine process's monotonic clock.
 """
 
 import time
@@ -31,16 +31,16 @@ TALKER_LAG = 1
 0.30.0, stage_input_processors/qwen3_omni.py, thinker2talker_async_chunk keeps the first back)."""
 
 LONGEST_REST_S = 1.0
-"""[chosen] a resting engine looks again after this long, whatever the policy asked for."""
+"""[chosen] longest rest of an engine, whatever the policy's wake time."""
 
 
 class PolicyScheduler(StageScheduler, LiveScheduler):
     """vLLM's scheduler under the policy of the engine that `StockParams` name.
 
     With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any engine.
-    `ends_requests`: whether barge-in and close end requests here, or somebody else does that. `counts_in_flight`: a
-    talker's frame counts from when its step is scheduled, so that a hold ends at a chunk's end with asynchronous
-    scheduling, too; else a frame in flight begins the next chunk, which is then no place to pause.
+    `ends_requests`: barge-in and close end requests in this scheduler; False: somebody else ends them.
+    `counts_in_flight`: a talker's frame counts from when its step is scheduled, so that a hold ends at a chunk's end
+    with asynchronous scheduling, too; else a frame in flight begins the next chunk, which is then no place to pause.
     """
 
     ends_requests = True
@@ -73,15 +73,15 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         super().add_request(request)
 
     def session_of(self, request: Request) -> str:
-        """The name of the session that a request belongs to."""
+        """Return the name of a request's session."""
         return session_name(request)
 
     def requests_of(self, session: str) -> list[Request]:
-        """The session's requests that are here now."""
+        """Return the session's requests in this engine."""
         return [request for id, request in self.requests.items() if self._ready[id][1] == session]
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        """One round under the policy's plan."""
+        """Schedule one round under the policy's plan."""
         now, plan = self.clock(), Plan()
         self.rounds += 1
         if self.planner is None:
@@ -100,21 +100,20 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return output
 
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
-        """Updates as vLLM does and takes the step's time on the way. Overlapping steps (async scheduling) count from
-        one update to the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one
-        that never comes back is passed over with the next that does.
-        """
+        """Update as vLLM does, and take the step's time. Overlapping steps (async scheduling) count from one update to
+        the next. An output that `schedule` did not give (vLLM's own tests make some) has no time; one that never
+        returns is skipped with the next that does."""
         self.note_end(scheduler_output)
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def note_begin(self, output: SchedulerOutput, now: float) -> None:
-        """A step was planned at `now` (s); to be told right after, as the requests have just been advanced."""
+        """Note a step that was planned at `now` (s). Call it right after, as the requests have just been advanced."""
         rows = output.num_scheduled_tokens.items()
         work = StepWork.of((tokens, self.requests[id].num_computed_tokens - tokens) for id, tokens in rows)
         self._under_way.append((output, now, work))
 
     def note_end(self, scheduler_output: SchedulerOutput) -> None:
-        """The step has ended: learn how long it took. Telling it twice does nothing."""
+        """Note the step's end and learn its time. A second call does nothing."""
         if any(output is scheduler_output for output, _, _ in self._under_way):
             now, output = self.clock(), None
             while output is not scheduler_output:
@@ -124,16 +123,16 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             self._updated_s = now
 
     def note_reply(self, request: Request) -> None:
-        """A request is over: keep how many tokens a reported session's reply has, unless it was cut off."""
+        """Note a request's end: keep the token count of a reported session's reply, unless it was cut off."""
         if request.status != RequestStatus.FINISHED_ABORTED and request.request_id in self._ready:
             session = self._ready[request.request_id][1]
             if self.signals.number(session) >= 0:
                 self._replied[session] = request.num_output_tokens
 
     def view(self, now: float) -> StageView:
-        """What the policy sees. Left out: who waits for something else than its turn (a grammar, input, remote KV) and,
-        with async scheduling, whose last tokens are in flight. A token in flight counts as known: its step is
-        scheduled, so what follows it can be."""
+        """Return the policy's view. It omits requests that wait for more than their turn (a grammar, input, remote KV)
+        and, with async scheduling, requests whose last tokens are in flight. A token in flight counts as known: its
+        step is scheduled, so its successor can be."""
         left_out = set()
         for request in self.running:
             known = request.num_tokens_with_spec + request.num_output_placeholders
@@ -156,8 +155,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 
     def within_priorities(self, plan: Plan) -> Plan:
-        """The plan as it stands; with vLLM's `priority` scheduling it orders, and holds, only among equals: nobody
-        is held behind a request of less priority."""
+        """Return the plan; with vLLM's `priority` scheduling it orders and holds only among equals: no request is held
+        behind one of less priority."""
         if self.policy != SchedulingPolicy.PRIORITY or not plan.order:
             return plan
         priority = {
@@ -203,18 +202,17 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return super()._free_request(request, *args, **kwargs)
 
     def _free_blocks(self, request: Request) -> None:
-        """vLLM forgets a request here: at its end, or when a connector needs its blocks no more."""
+        """Free the blocks, when vLLM forgets a request: at its end, or when a connector needs its blocks no more."""
         super()._free_blocks(request)
         self._ready.pop(request.request_id, None)
 
     def _progress(self, request: Request, listener: SessionView) -> Progress:
-        """The reply as this stage knows it, tokens in flight not counted.
+        """Return the reply as this stage knows it, without tokens in flight.
 
         Talker: a token is a codec frame, at once or with the next step (`frame_lag_steps`), and frames are handed over
-        in chunks. Thinker: the talker is not here; it has taken the text that became the audio which was reported as
-        sent, so that a frame is one text token's speech. With `token_per_frame` it takes a token with each frame
-        instead, and text up to the end of the chunk that it makes counts as taken: without it no more audio would ever
-        be sent.
+        in chunks. Thinker: the talker is elsewhere; it has taken the text of the audio that was reported as sent, so a
+        frame is one text token's speech. With `token_per_frame` it takes a token with each frame instead, and text up
+        to the end of its current chunk counts as taken: otherwise no more audio would ever be sent.
         """
         tokens = request.num_output_tokens
         if self.role == "talker":
@@ -242,15 +240,15 @@ class Scheduler(PolicyScheduler):
 class AsyncScheduler(PolicyScheduler, VllmAsyncScheduler):
     """For asynchronous scheduling: the next step is planned while one is in flight.
 
-    What differs: the policy sees a reply one token late; a plan takes effect one step later; a held request still
-    delivers the token that was in flight, as does one that is preempted (vLLM's own rule). Order, caps and budgets act
-    on the step being planned, and vLLM adds its placeholders to what the plan let through.
+    Differences: the policy sees a reply one token late; a plan takes effect one step later; a held or preempted request
+    still delivers the token that was in flight (vLLM's own rule). Order, caps and budgets act on the step being
+    planned, and vLLM adds its placeholders to the planned tokens.
     """
 
 
 def session_name(request: Request) -> str:
-    """The session a request belongs to: `session_id`, else `session` of its extra arguments (`vllm_xargs` over
-    HTTP), else the request's external id, which vLLM's engine has extended by a random suffix."""
+    """Return the session of a request: `session_id`, else `session` of its extra arguments (`vllm_xargs` over HTTP),
+    else the request's external id, which vLLM's engine has extended by a random suffix."""
     extra = request.sampling_params.extra_args if request.sampling_params is not None else None
     named = request.session_id or (extra or {}).get("session")
     return str(named) if named else external_id(request)

@@ -1,7 +1,8 @@
-"""A pytest plug-in that puts schedulers of ours in the place of vLLM's, for vLLM's own tests.
+"""A pytest plug-in that replaces vLLM's schedulers with ours, for vLLM's own tests.
 
-`REHEARSAL_STAND_IN` names who schedules: `stage` for `StageScheduler` without plans, or an engine whose policy our
-stock plug-in then runs. Subclasses come before the tests import what they test, which so are told nothing.
+`REHEARSAL_STAND_IN` names the scheduler: `stage` for `StageScheduler` without plans, or an engine whose policy our
+stock plug-in then runs. The subclasses are in place before the tests import vLLM's classes, so the tests need no
+change.
 """
 
 import os
@@ -21,7 +22,7 @@ class AsyncStageScheduler(StageScheduler, async_scheduler.AsyncScheduler):
 
 
 def under(engine: str, plug_in: type[Any]) -> type[Any]:
-    """Our stock plug-in as a configuration that names `engine` makes it."""
+    """Return our stock plug-in as a configuration that names `engine` makes it."""
 
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         vllm_config.additional_config = {KEY: {"engine": engine}}
@@ -31,7 +32,7 @@ def under(engine: str, plug_in: type[Any]) -> type[Any]:
 
 
 def pytest_configure() -> None:
-    """Put them there."""
+    """Put the schedulers in place."""
     name = os.environ[VARIABLE]
     if name == "stage":
         sync, asynchronous = StageScheduler, AsyncStageScheduler

@@ -1,1 +1,1 @@
-"""Turn taking: how a server that listens all the time finds the ends of turns, and when speech cuts its reply."""
+"""Turn taking: a server that listens all the time finds the ends of turns, and the speech that cuts its reply."""

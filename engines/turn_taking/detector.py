@@ -1,11 +1,11 @@
 """One session's turns as its server finds them: a state machine over the edges of speech, without a clock.
 
-Whoever holds it tells it where speech begins and ends, and asks it at `next_s` and after each edge what follows:
+Its owner reports the edges of speech, and asks for decisions at `next_s` and after each edge:
 
-* started    speech begins: whoever preloads does so now
+* started    speech begins: preloads start now
 * interrupt  it takes the floor: the reply is to be cut
 * ended      the turn is over, and is to be answered
-* ignored    it is over and never took the floor: nobody is answered, and the reply goes on
+* ignored    it is over and never took the floor: it gets no answer, and the reply goes on
 """
 
 from typing import Literal
@@ -14,24 +14,25 @@ from engines.turn_taking.endpointing import Endpointing, InterruptionGate
 
 Decision = Literal["started", "interrupt", "ended", "ignored"]
 EARLY_S = 1e-6
-"""Sums of frames' lengths miss a time by less."""
+"""Sums of frames' lengths miss a time by less than this, s."""
 
 
 class TurnDetector:
-    """`gate`: what interrupts a reply; None: nothing does, and what is said over a reply is a turn of its own.
+    """One session's detector. `gate`: the speech that interrupts a reply; None: none does, and speech over a reply is a
+    turn of its own.
 
-    Times are when an edge *was*, s; a detector of speech that needs time to find one tells it late. `replying`: whether
-    a reply is being made or, for all that is known, heard; it is asked for at each step.
+    Times are those of the edge itself, s; a slow detector of speech reports it later. `replying`: a reply is being made
+    or, for all that is known, heard; given at each step.
     """
 
     def __init__(self, endpointing: Endpointing, gate: InterruptionGate | None) -> None:
         self.endpointing, self.gate = endpointing, gate
         self.ends_turn = True
-        """Whether the silence that comes ends the turn: what a simulated detector cannot hear. Set it when known."""
+        """True if the coming silence ends the turn: a simulated detector cannot hear it. Set it when known."""
         self.reset()
 
     def reset(self) -> None:
-        """Nobody speaks."""
+        """Forget all speech."""
         self.in_turn = False
         self._told = self._has_floor = False
         self._spoken_s = 0.0  # in this turn, before what is being said
@@ -40,7 +41,7 @@ class TurnDetector:
         self._over_s: float | None = None  # when the silence ends the turn, once the endpointing was asked
 
     def speech(self, begun_s: float, replying: bool) -> None:
-        """Speech begins, or goes on after a silence that was too short."""
+        """Note that speech begins, or goes on after a silence that was too short."""
         if not self.in_turn:
             self.reset()
             self.in_turn = True
@@ -49,7 +50,7 @@ class TurnDetector:
         self._has_floor = self._has_floor or not replying or self.gate is None
 
     def silence(self, begun_s: float, replying: bool) -> None:
-        """Speech has ended."""
+        """Note that speech has ended."""
         if self._speech_s is None:
             return
         self._has_floor = self._has_floor or not replying
@@ -57,7 +58,7 @@ class TurnDetector:
         self._speech_s, self._silence_s = None, begun_s
 
     def next_s(self) -> float | None:
-        """When `due` is to be asked again, unless an edge comes before; None: with the next edge."""
+        """The time of the next call of `due`, s, unless an edge comes before; None: at the next edge."""
         if not self.in_turn:
             return None
         if not self._told:
@@ -89,6 +90,6 @@ class TurnDetector:
 
     @property
     def _missing_s(self) -> float:
-        """Speech that the gate still wants."""
+        """Return the seconds of speech that the gate still wants."""
         assert self.gate is not None
         return self.gate.after_s - self._spoken_s

@@ -1,18 +1,16 @@
-"""After how much silence a turn is over."""
+"""The silence after which a turn is over."""
 
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
 TIMEOUTS_S = {"low": 8.0, "medium": 4.0, "high": 2.0, "auto": 4.0}
-"""[config: OpenAI Realtime API, semantic_vad] by `eagerness`: silence after which a turn is over whatever the detector
-takes it for."""
+"""[config: OpenAI Realtime API, semantic_vad] by `eagerness`: silence after which a turn is over in any case."""
 
 
 class Accuracy(NamedTuple):
     """The accuracy of a detector that is asked once in each silence. `true_positive`: share of finished turns that it
-    calls finished; `false_positive`: share of hesitations that it calls finished.
-    """
+    calls finished; `false_positive`: share of hesitations that it calls finished."""
 
     true_positive: float
     false_positive: float
@@ -29,11 +27,12 @@ assumption that half of the samples are finished turns."""
 INFERENCE_S = 0.06
 """[published] Smart Turn v3 on one small cloud CPU (daily.co, announcing Smart Turn v3); on faster ones 0.012 s."""
 ASK_S = 0.2
-"""[config: Pipecat, stop_secs beside Smart Turn] silence before such a detector is asked."""
+"""[config: Pipecat, stop_secs with Smart Turn] silence before such a detector is asked."""
 
 
 class Endpointing(Protocol):
-    """`ask_s`: silence after which `over_s` is asked, once; it answers how long the whole silence has to be."""
+    """A rule for the end of turns. `ask_s`: silence after which `over_s` is asked, once; it returns the whole silence
+    that ends the turn."""
 
     ask_s: float
 
@@ -53,10 +52,10 @@ class SilenceTimeout:
 
 @dataclass
 class SimulatedSemantic:
-    """A detector of what was said, SIMULATED: it is told the truth (`ends_turn`) and errs at published rates.
+    """A detector that reads the words, SIMULATED: it gets the truth (`ends_turn`) and errs at published rates.
 
-    In each silence it is asked once, after `ask_s`, and takes `inference_s` to answer. Where it finds the turn
-    unfinished, the turn is over after `timeout_s`.
+    In each silence it is asked once, after `ask_s`, and takes `inference_s` to answer. If it finds the turn unfinished,
+    the turn is over after `timeout_s`.
     """
 
     random: Random
@@ -78,7 +77,7 @@ Speech)."""
 
 @dataclass(frozen=True)
 class InterruptionGate:
-    """Both must be met; with neither every sound of speech interrupts.
+    """Speech that interrupts a reply. Both conditions must be met; with neither every sound of speech interrupts.
 
     `min_words` are SIMULATED: nothing recognises them, they come at `WORDS_PER_S` and without a recogniser's delay.
     """
@@ -88,5 +87,5 @@ class InterruptionGate:
 
     @property
     def after_s(self) -> float:
-        """Speech, without the silence in it, that takes the floor."""
+        """Seconds of speech, without its silences, that take the floor."""
         return max(self.min_duration_s, self.min_words / WORDS_PER_S)

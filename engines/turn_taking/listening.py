@@ -1,8 +1,8 @@
-"""An open microphone in front of a gateway of turns, in virtual time: what a voice activity detector would tell of it.
+"""An open microphone in front of a gateway of turns, in virtual time: the reports of a voice activity detector.
 
-Nothing is recorded and nothing detected: where speech begins and ends is known, and found late, missed or imagined at
-stated rates. What follows is as in a server that hears: a detector of turns decides, and the gateway is called as by a
-client that ends its own turns. A reply that was cut by something else than a turn goes on with what is left of it.
+Nothing is recorded or detected: the edges of speech are known, and found late, missed or imagined at stated rates. The
+rest is as in a server that hears: a detector of turns decides, and calls the gateway as a client that ends its own
+turns would. After a cut that was no turn, the rest of the reply goes on.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from workloads.trace import Turn
 
 TURN = "turn"
 LEAST_REPLY_S = 1.0
-"""[chosen] Shortest answer, s, to a sound that is no turn, where nothing is left of the reply that it cut."""
+"""[chosen] Shortest answer, s, to a sound that is no turn, if nothing remains of the reply that it cut."""
 
 
 class Listener(Protocol):
-    """Speaks and hears; besides, the gateway calls it as any listener of a session."""
+    """A user's client, which speaks and hears; the gateway calls it as any listener of a session."""
 
     def reply_begun(self, reply: int) -> None: ...
 
@@ -71,7 +71,7 @@ class TurnGateway(Protocol):
 
 
 class Listening:
-    """Serves the users of `harness.client.duplex_user`. Of replies it counts 0, 1, ... in each session, and so do the
+    """Serves the users of `harness.client.duplex_user`. It counts replies 0, 1, ... in each session, and so do the
     gateway's turns. `seed`: of the errors, whose draws are each session's own."""
 
     def __init__(self, gateway: TurnGateway, params: TurnTakingParams, seed: int) -> None:
@@ -85,7 +85,8 @@ class Listening:
         return self.gateway.deployment
 
     def counters(self) -> Mapping[str, int]:
-        """The gateway's; besides, how often speech was found, came to nothing, was answered, and cut a reply."""
+        """Return the gateway's counters, and the number of times that speech was found, ignored, answered, and cut a
+        reply."""
         return {**self.gateway.counters(), **self.counted}
 
     def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
@@ -100,7 +101,7 @@ class Listening:
         self.gateway.close(session)
 
     def says(self, turn: Turn, kind: str, begin_s: float) -> None:
-        """The speech of `turn`, or the sound of its event, begins here now."""
+        """Take in the speech of `turn`, or the sound of its event, which begins now."""
         del begin_s  # when it began at the user
         self._calls[turn.session].hears(turn, kind)
 
@@ -131,7 +132,7 @@ class _Call:
         self._left_s = 0.0  # of the reply before, which was cut
 
     def hears(self, turn: Turn, kind: str) -> None:
-        """Sound of the user's side begins now."""
+        """Take in sound of the user's side, which begins now."""
         now, params = self._loop.time(), self._listening.params
         parts = turn.stretches if kind == TURN else [(0.0, turn.microphone.event_s or 0.0)]
         found = {"noise": params.noise_heard, "background_speech": params.background_heard}
@@ -173,7 +174,7 @@ class _Call:
         self._ask()
 
     def _ask(self) -> None:
-        """Do what the detector decides, and ask it again when it says."""
+        """Carry out the detector's decisions, and ask it again at its next time."""
         act = {
             "started": self._started,
             "interrupt": self._cut,
@@ -199,7 +200,7 @@ class _Call:
         self._listener.told("speech_stopped")
 
     def _cut(self) -> None:
-        """The user has the floor."""
+        """Cut the reply: the user has the floor."""
         self._count("cuts")
         played_s = self._gateway.heard_s(self.session)
         self._gateway.barge_in(self.session, played_s)
@@ -207,7 +208,7 @@ class _Call:
         self._listener.stopped(self._reply)
 
     def _ended(self) -> None:
-        """Answer what was said; what was said before is not gone on with."""
+        """Answer the user's speech; the earlier reply does not go on."""
         if self._replying:
             self._cut()
         self._count("commits")
@@ -236,7 +237,7 @@ class _Call:
 
 
 def detector(params: TurnTakingParams, random: Random) -> TurnDetector:
-    """One session's. `random`: of the errors of one that is simulated."""
+    """Return one session's detector. `random`: of the errors of a simulated one."""
     endpointing: Endpointing = SilenceTimeout(params.silence_duration_ms / 1000)
     if params.turn_detection == "semantic":
         endpointing = SimulatedSemantic(random, TIMEOUTS_S[params.eagerness], ACCURACY[params.accuracy])

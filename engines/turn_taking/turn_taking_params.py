@@ -1,4 +1,4 @@
-"""Parameters of a server that listens all the time, and of how well it hears in virtual time."""
+"""Parameters of a server that listens all the time, and of its errors of hearing in virtual time."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from engines.turn_taking.endpointing import ACCURACY, INFERENCE_S, TIMEOUTS_S
 
 
 class TurnTakingParams(BaseModel):
-    """Names and defaults as OpenAI's, where it has the parameter."""
+    """Names and defaults as OpenAI's, if it has the parameter."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,1 +1,1 @@
-"""The library of speaking systems: gateway, pipeline, and what is known of listeners."""
+"""The library of speaking systems: gateway, pipeline, and the server's knowledge of listeners."""

@@ -1,4 +1,4 @@
-"""Put a speaking system together: a deployment's stages behind a gateway for turns, and what its components attach."""
+"""Puts a speaking system together: a deployment's stages behind a gateway for turns, and its components."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from engines.turns.pipeline import Pipeline
 
 
 def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:
-    """Every stage with its replicas, connected by a pipeline, to which each component then attaches what it has."""
+    """Connect every stage's replicas by a pipeline, and attach each component."""
     if params.prefill is not None and params.decode is not None:
         parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
     deployment, server = parts.deployment, parts.params
@@ -41,7 +41,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
 def engines_of(
     stage: Stage, parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any], pipeline: Pipeline
 ) -> list[StageEngine]:
-    """The loops of a stage's replicas, in their order; what they produce goes to the pipeline."""
+    """Return the loops of a stage's replicas, in their order; their products go to the pipeline."""
     role = parts.deployment.role(stage.name)
     stage = _composed(stage, role, params, chosen)
     replicas = [each for part in stage.roles or (None,) for each in parts.replicas(stage, part)]
@@ -62,7 +62,7 @@ def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str
 
 
 def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[str, Any]) -> Stage:
-    """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
+    """Return the stage as this composition runs it: without a prefix cache, nothing is stored on the host."""
     scheduler: Scheduler = chosen["scheduler"]
     if role == ENTRY:
         if params.window is not None:

@@ -1,6 +1,6 @@
 """Requests whose prompts are computed, until an `AssigningRouter` finds a decode replica for each.
 
-All that come at one instant, as those of a prefill batch do, and all that still wait, are assigned together.
+All requests that come at one instant, such as a prefill batch, are assigned together with all waiting ones.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from engines.turns.reply import Reply
 
 
 class DecodeQueue:
-    """`router` says who goes where; `take_over(reply)` is called of who has a place, which `reply.routed` tells."""
+    """The queue. `router` assigns decode replicas; `take_over(reply)` is called for each reply with a place, which is
+    in `reply.routed`."""
 
     def __init__(self, router: AssigningRouter, take_over: Callable[[Reply], None]) -> None:
         self._router = router
@@ -24,16 +25,16 @@ class DecodeQueue:
         return len(self._waiting)
 
     def add(self, reply: Reply, prompt: int, max_tokens: int) -> None:
-        """Its first token is there. `prompt`: tokens; `max_tokens`: the most that its client has asked for."""
+        """Add a reply with its first token. `prompt`: tokens; `max_tokens`: the most that its client has asked for."""
         self._waiting[reply] = Waits(reply, self._router.work(prompt, max_tokens))
         self.look()
 
     def discard(self, reply: Reply) -> None:
-        """Nobody waits for it any more."""
+        """Drop a reply that nobody waits for any more."""
         self._waiting.pop(reply, None)
 
     def look(self) -> None:
-        """A place may have become free: assign when all that happens at this instant has happened."""
+        """Note that a place may have become free: assign after all other changes at this instant."""
         if self._waiting and not self._poll_due:
             self._poll_due = True
             self._loop.call_soon(self._poll)

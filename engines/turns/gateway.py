@@ -1,7 +1,7 @@
 """The server's front: sessions, turns and barge-ins from clients in, text and audio out.
 
-It keeps each session's history as token ids (what the listener heard of a reply, not what was generated), feeds the
-monitor, and turns a barge-in into an abort at every stage (LiveServe section 3, "Barge-in handling").
+It keeps each session's history as token ids (the part of a reply that the listener heard, not all that was generated),
+feeds the monitor, and turns a barge-in into an abort at every stage (LiveServe section 3, "Barge-in handling").
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it.
+    """The client's end of a session: it receives the server's messages.
 
-    A class with `texts`, a `fast_path.batch_listeners.TellGroup`, is told of a decode batch's tokens by one call.
+    A class with `texts`, a `fast_path.batch_listeners.TellGroup`, gets a decode batch's tokens by one call.
     """
 
     def text(self, turn: int, tokens: int) -> None: ...
@@ -43,18 +43,18 @@ class Piece(Protocol):
 
 
 class AudioEncoder(Protocol):
-    """The encoder that turns a turn's sound into a piece of a prompt, where the thinker hears
+    """The encoder that turns a turn's sound into a piece of a prompt, if the thinker hears
     (`engines.devices.audio_encoder`)."""
 
     async def encode(self, turn: Turn) -> Piece: ...
 
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
-        """The end of a prompt, `room` tokens at most and no sound cut in two."""
+        """Return the end of a prompt, `room` tokens at most and no sound cut in two."""
         ...
 
 
 class Cut(NamedTuple):
-    """How much of a reply that ended early its listener knows: text tokens and codec frames."""
+    """The part that a listener knows of a reply that ended early: text tokens and codec frames."""
 
     text: int
     frames: int
@@ -62,9 +62,9 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """`coming`: committed, and its reply has yet to begin; it ended at `said_s` as scheduled, and of its sound
-    `encoded_s` s need not be encoded. `reply`: the newest that has begun. `spoken`: the talker's history, where it
-    has one: the users' turns and the frames of replies that were heard."""
+    """One session. `coming`: committed, and its reply has yet to begin; it ended at `said_s` as scheduled, and
+    `encoded_s` seconds of its sound need not be encoded. `reply`: the newest that has begun. `spoken`: the talker's
+    history, if it has one: the users' turns and the frames of replies that were heard."""
 
     listener: Listener
     coming: Turn | None = None
@@ -112,7 +112,7 @@ class Gateway:
         self._sessions[session] = _Session(listener, history=self.begins.get(session, self._system))
 
     def close(self, session: int) -> None:
-        """The client has gone; whatever it was still being served ends."""
+        """Close a session whose client has gone; its replies end."""
         state = self._sessions.pop(session)
         self._stops_speaking(session)
         if state.reply is not None:
@@ -121,7 +121,7 @@ class Gateway:
         self.pipeline.forget(session)
 
     def speech_start(self, turn: Turn) -> None:
-        """The user of `turn` begins to speak now."""
+        """Note that the user of `turn` begins to speak now."""
         self.monitor.speech_start(turn.session, self._loop.time())
         self._expect_turn(turn.session)
         for hook in self.pipeline.hooks:
@@ -137,23 +137,23 @@ class Gateway:
         self._publish_view(session)
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
-        """The session's history, and that with the first tokens of what the user of `turn` is saying."""
+        """Return the session's history, and the history with the first tokens of the user's unfinished `turn`."""
         history = self._sessions[turn.session].history
         return history, history + self._said(turn, "user", tokens)
 
     def _stops_speaking(self, session: int, history: list[int] | None = None) -> float:
-        """How much of the sound need not be encoded any more, s."""
+        """End the user's speech; returns the seconds of sound that need not be encoded any more."""
         return sum([hook.spoken(session, history) for hook in self.pipeline.hooks])
 
     def heard_s(self, session: int) -> float:
-        """Seconds of the newest reply that its listener has heard, as far as is known."""
+        """Return the seconds of the newest reply that its listener has heard, as far as the server knows."""
         now = self._loop.time()
         return self.monitor.view(session, now).played(now)
 
     def commit(self, turn: Turn, end_s: float) -> None:
-        """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder.
+        """Commit the user's complete turn. Its reply starts after preprocessing, which is real with an `audio_encoder`.
 
-        `end_s`: when its user was to end it, s on the loop's clock, from which what is promised counts.
+        `end_s`: the planned end of the user's turn, s on the loop's clock; deadlines count from it.
         """
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
         self._publish_view(turn.session)
@@ -168,7 +168,7 @@ class Gateway:
         self._loop.call_later(overheads.preprocess_s if after_s is None else after_s, self._start, turn)
 
     async def encode(self) -> None:
-        """Encode the sound of committed turns one after the other, for ever; whoever started the task cancels it."""
+        """Encode the sound of committed turns one after the other, for ever; the owner of the task cancels it."""
         assert self.audio_encoder is not None
         while True:
             turn = await self._to_encode.get()
@@ -176,13 +176,13 @@ class Gateway:
                 self._start(turn, await self.audio_encoder.encode(turn))
 
     def reports(self, session: int, turn: int, source: Reports) -> bool:
-        """Playback of a reply is reported by `source`, to be read when somebody looks."""
+        """Let `source` report the playback of a reply; its reports are read when they are needed."""
         self.monitor.reports(session, turn, source, self._loop.time())
         return True
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        """A playback report that arrives at `at_s`; returns for how long the player may stand still before the next one
-        tells something new, s."""
+        """Take in a playback report that arrives at `at_s`. Returns how long the player may stand still before the next
+        report is news, s."""
         ack = Ack(at_s, turn, played_s, playing)
         if self.monitor.playback_ack(session, ack):
             self._loop.call_at(at_s, self._publish_view, session)
@@ -193,7 +193,7 @@ class Gateway:
         self._publish_view(session)
 
     def barge_in(self, session: int, played_s: float) -> Cut:
-        """The user speaks over the reply, after hearing `played_s` seconds of it, or while waiting for it."""
+        """Note that the user speaks over the reply, after hearing `played_s` seconds of it, or while waiting for it."""
         now, state = self._loop.time(), self._sessions[session]
         self.monitor.barge_in(session, now)
         if state.coming is not None:
@@ -211,9 +211,9 @@ class Gateway:
         return cut
 
     def truncate(self, session: int, turn: int, played_s: float) -> bool:
-        """Notes that only `played_s` seconds of the reply to `turn`, which is over, were heard, as is known by now.
+        """Note that only `played_s` seconds of the finished reply to `turn` were heard.
 
-        False when it is too late: a later turn has been committed, which the model reads with what was known before.
+        Returns False when it is too late: a later turn has been committed, and the model reads it with the old history.
         """
         state = self._sessions[session]
         reply = state.reply
@@ -263,7 +263,7 @@ class Gateway:
         return seen
 
     def reply(self, session: int) -> Reply | None:
-        """The session's newest reply that has begun."""
+        """Return the session's newest reply that has begun."""
         return self._sessions[session].reply
 
     def text(self, reply: Reply, tokens: int) -> None:
@@ -368,7 +368,8 @@ class Gateway:
         self.pipeline.start(session.reply, audio_s, begin)
 
     def _stated(self, turn: Turn, tokens: int) -> list[int]:
-        """So many tokens of what the turn's context is the begin of, and what that lacks as said by nobody else."""
+        """Return `tokens` tokens of context: first those that the turn shares (its session's history or its prefix),
+        then tokens that nobody else says."""
         kept: list[int] = []
         if turn.job.prefix == OWN:
             offset = links(turn.job.waits)[0][0] if turn.turn == 0 else 0
@@ -380,8 +381,8 @@ class Gateway:
         return kept + self._said(turn, "history", tokens)[len(kept) :]
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
-        """Text tokens and codec frames of the reply, within what the stages may produce, behind a prompt of one token
-        at least."""
+        """Return text tokens and codec frames of the reply, within the stages' limits, behind a prompt of one token at
+        least."""
         stages = self.deployment.stages
         entry = stages[self.deployment.entry]
         text, frames = turn.output_tokens, 0
@@ -392,7 +393,7 @@ class Gateway:
         return min(text, limits[0]), min(frames, limits[1])
 
     def _expect_turn(self, session: int) -> None:
-        """The user speaks: who has the session's KV can get ready for its next turn."""
+        """Tell the replicas with the session's KV to get ready for its next turn, as its user speaks."""
         state, pipeline = self._sessions[session], self.pipeline
         if (entry := pipeline.entry(session)) is not None:
             entry.expect_turn(session, state.history, state.features)
@@ -412,7 +413,7 @@ class Gateway:
                 engine.manager.changed(self.monitor.view(session, now), now)
 
     def _remember(self, session: _Session, reply: Reply, heard: Cut) -> None:
-        """The next turn's context: this one's prompt and what was heard of the reply."""
+        """Set the next turn's context: this turn's prompt and the heard part of the reply."""
         session.history = reply.prompt + reply.text_ids[: heard.text]
         session.features = reply.features
         if reply.frame_ids:
@@ -423,5 +424,5 @@ class Gateway:
 
 
 def _spoken_s(turn: Turn) -> float:
-    """Seconds of the user's speech; 0 for a typed turn."""
+    """Return the seconds of the user's speech; 0 for a typed turn."""
     return turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0

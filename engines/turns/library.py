@@ -1,4 +1,4 @@
-"""The library of speaking systems: thinker, talker and vocoder, and what can be chosen of them."""
+"""The library of speaking systems: thinker, talker and vocoder, and their choices."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -75,7 +75,7 @@ class Speaking:
     build = Deferred("engines.turns.build_turns:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
-        """UserError for what cannot go together."""
+        """Raise UserError for choices that cannot go together."""
         if (params.prefill is None) != (params.decode is None):
             given, missing = (
                 (f"prefill={params.prefill}", "decode")
@@ -94,7 +94,8 @@ class Speaking:
             )
 
     def check_deployment(self, params: SpeakingParams, deployment: Deployment) -> None:
-        """UserError for stages that no reply passes, and for replicas that cannot be divided as the parameters ask."""
+        """Raise UserError for stages that no reply passes, and for replicas that cannot be divided as the parameters
+        ask."""
         for stage in deployment.stages:
             if deployment.role(stage) not in (ENTRY, *LATER):
                 raise UserError(

@@ -1,4 +1,4 @@
-"""The server's knowledge of each listener, from the events the client sends and from its own egress, and nothing else.
+"""The server's knowledge of each listener, only from the events the client sends and from its own egress.
 
 LiveServe's runtime monitor (paper section 3). Played time is extrapolated between playback acks, so a policy's view is
 as stale as the client's telemetry. The client's true clock is never read.
@@ -15,14 +15,15 @@ EMA_WEIGHT = 0.3
 """Weight of the newest observation in per-session moving averages. The paper gives none; ours."""
 
 CORRECTION_S = 0.250
-"""[chosen] how far a playback report must move the end of playback for somebody to look again."""
+"""[chosen] a playback report that moves the end of playback by more than this is news."""
 
 REMEMBERED = 255
 """[chosen] newest observations in a workload's medians."""
 
 
 class Median:
-    """The median of the newest observations; None before the first. Cheap to ask, O(observations) to tell."""
+    """The median of the newest observations; None before the first. Reading it is cheap, adding costs
+    O(observations)."""
 
     def __init__(self) -> None:
         self._newest: deque[float] = deque()
@@ -41,8 +42,8 @@ class Median:
 
 @dataclass(slots=True)
 class Workload:
-    """Statistics of all sessions of one server: medians in s, for a session without any history, and counts of the
-    replies that were heard to begin and of those that their listener interrupted."""
+    """Statistics of all sessions of one server: medians in s, for a session without any history, and counts of replies
+    whose playback began and of replies that their listener interrupted."""
 
     utterance: Median = field(default_factory=Median)
     reply_audio: Median = field(default_factory=Median)
@@ -67,12 +68,12 @@ class Phase(StrEnum):
 class SessionView:
     """One session as the server sees it. Times in s on the run's clock, durations in s; None = not known (yet).
 
-    `epoch` counts turns begun; acks that carry an older one are stale. `audio_complete`: all of the reply's audio
-    has been sent. `played_from_s`: when its playback would have begun without pauses, by the last report that moved
-    it. Moving averages over the session: `speech_s_per_token`, seconds of speech that a text token became;
-    `utterance_s` and `reply_audio_s`, lengths of the user's turns and of replies generated to their end;
-    `reply_gap_s`, from the end of playback to the end of the user's next turn (paper section 5.1). `workload`: the
-    same over all sessions. `spoken_over`: the phase into which the user speaks, as long as no turn has come of it.
+    `epoch` counts turns begun; acks that carry an older one are stale. `audio_complete`: all of the reply's audio has
+    been sent. `played_from_s`: when its playback would have begun without pauses, by the last report that moved it.
+    Moving averages over the session: `speech_s_per_token`, seconds of speech per text token; `utterance_s` and
+    `reply_audio_s`, lengths of the user's turns and of replies generated to their end; `reply_gap_s`, from the end of
+    playback to the end of the user's next turn (paper section 5.1). `workload`: the same over all sessions.
+    `spoken_over`: the phase that the user speaks into, until that becomes a turn.
     """
 
     session: int
@@ -100,7 +101,8 @@ class SessionView:
     spoken_over: Phase | None = None
 
     def played(self, now: float) -> float:
-        """Seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to what was sent."""
+        """Return the seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to the sent
+        audio."""
         if self.ack_s is None:
             return 0.0
         played = self.played_s + (now - self.ack_s if self.playing else 0.0)
@@ -108,11 +110,11 @@ class SessionView:
 
     @property
     def heard(self) -> Phase:
-        """The phase, whoever may be speaking over it."""
+        """The phase, as if nobody spoke over it."""
         return self.spoken_over or self.phase
 
     def telemetry_ok(self, now: float, timeout_s: float) -> bool:
-        """Whether playback is reported: an ack within `timeout_s`, or first audio too recent to expect one."""
+        """Return True if playback is reported: an ack within `timeout_s`, or first audio too recent to expect one."""
         last = self.ack_s if self.ack_s is not None else self.first_audio_s
         return last is None or now - last <= timeout_s
 
@@ -127,8 +129,8 @@ class Ack(NamedTuple):
 
 
 class Reports(Protocol):
-    """The playback reports of one reply, which can be read instead of being sent one by one; `first_s`: when
-    the first that was not read was or will be sent."""
+    """The playback reports of one reply, which can be read instead of being sent one by one; `first_s`: the time of the
+    first unread report."""
 
     first_s: float
 
@@ -140,8 +142,8 @@ class Reports(Protocol):
 class Monitor:
     """Folds client events and egress into one `SessionView` per session.
 
-    Acks are many and looked at seldom: they are queued and take effect, in order and at their own time, when
-    something else happens to the session or somebody looks at it.
+    Acks are many and seldom read: they are queued and take effect, in order and at their own time, at the session's
+    next event or view.
     """
 
     def __init__(self, speech_s_per_token: float) -> None:
@@ -167,14 +169,14 @@ class Monitor:
         return view
 
     def is_current(self, view: SessionView, now: float) -> bool:
-        """Return whether `view` is the session's, with every report and ack that has arrived by `now` (s)."""
+        """Return True if `view` is the session's, with every report and ack that has arrived by `now` (s)."""
         reports, acks = view.reports, view.acks_under_way
         if (reports is not None and reports.first_s <= now) or (acks and acks[0].at_s <= now):
             return False
         return self.sessions.get(view.session) is view
 
     def reports(self, session: int, epoch: int, reports: Reports, now: float) -> None:
-        """From now on the session's playback is told by `reports`."""
+        """Let `reports` report the session's playback from now on."""
         view = self.view(session, now)
         if view.reports is not None:
             self._read(view, now)
@@ -200,7 +202,7 @@ class Monitor:
         view.phase, view.spoken_over = view.heard, None
 
     def turn_committed(self, session: int, epoch: int, now: float) -> None:
-        """The user's turn is complete: everything about the previous reply's playback is over."""
+        """Note the user's complete turn: the previous reply's playback is over."""
         view = self.view(session, now)
         if view.phase is Phase.USER_SPEAKING and view.speech_start_s is not None:
             utterance = now - view.speech_start_s
@@ -217,7 +219,7 @@ class Monitor:
         view.playing = view.audio_complete = False
 
     def audio_sent(self, session: int, epoch: int, audio_s: float, now: float) -> None:
-        """Egress of `audio_s` seconds of audio to the client."""
+        """Note that `audio_s` seconds of audio were sent to the client."""
         view = self.view(session, now)
         if epoch != view.epoch:
             return
@@ -228,9 +230,9 @@ class Monitor:
         view.audio_sent_s += audio_s
 
     def playback_ack(self, session: int, ack: Ack) -> bool:
-        """The client reports seconds heard and whether its player runs or waits for audio.
+        """Take in the client's report of seconds heard and of its player's state (running, or waiting for audio).
 
-        Returns whether, when it arrives, playback will end at another time than was to be expected.
+        Returns True if playback will end, once it arrives, at another time than expected.
         """
         view = self.sessions[session]
         if view.reports is not None:
@@ -243,7 +245,7 @@ class Monitor:
         return True
 
     def patience_s(self, session: int, ack: Ack) -> float:
-        """For how long the player can stand still after this report before its end moves by `CORRECTION_S`."""
+        """Return how long the player can stand still after this report before its end moves by `CORRECTION_S`."""
         from_s = self.sessions[session].played_from_s
         return 0.0 if from_s is None else max(0.0, from_s + CORRECTION_S - (ack.at_s - ack.played_s))
 
@@ -257,14 +259,14 @@ class Monitor:
                 view.spoken_over = Phase.IDLE
 
     def barge_in(self, session: int, now: float) -> None:
-        """The user speaks over the reply: it ends here, and so does its playback."""
+        """Note that the user speaks over the reply: it ends now, and so does its playback."""
         view = self.view(session, now)
         self.workload.interrupted += view.first_audio_s is not None
         view.phase, view.playing, view.spoken_over = Phase.USER_SPEAKING, False, None
         view.barge_in_s = view.speech_start_s = view.playback_end_s = now
 
     def reply_spoken(self, session: int, audio_s: float, text_tokens: int, now: float) -> None:
-        """A reply was generated to its end: learn how long this session's replies are and its tokens take to speak."""
+        """Learn from a completely generated reply: the length of this session's replies and the seconds per token."""
         view = self.view(session, now)
         view.speech_s_per_token = _ema(view.speech_s_per_token, audio_s / text_tokens)
         view.reply_audio_s = _ema(view.reply_audio_s, audio_s)

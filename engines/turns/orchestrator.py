@@ -1,4 +1,4 @@
-"""The one process through which everything passes that stages put out: a queue, polled source by source."""
+"""The one process that passes on all output of the stages: a queue, polled source by source."""
 
 import asyncio
 import math
@@ -10,9 +10,9 @@ from typing import NamedTuple
 class Orchestrator:
     """A single server that passes messages on, `service_s` each: one of every source that has any, in turn.
 
-    What one step of a replica puts out is one message, whoever it is for, and each replica has its own queue
-    (vLLM-Omni polls one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead
-    lies waiting, and audio passes it by.
+    One step of a replica makes one message, for all its receivers, and each replica has its own queue (vLLM-Omni polls
+    one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead waits, and audio
+    overtakes it.
     """
 
     def __init__(self, service_s: float) -> None:
@@ -31,7 +31,7 @@ class Orchestrator:
         self._message(source).parts.append((deliver, content))
 
     def poll(self, source: object) -> None:
-        """Take a message of `source` that goes to nobody. It takes its time all the same. A timer is set only if
+        """Take a message of `source` without a receiver. It takes its time all the same. A timer is set only if
         something else comes before that time is over."""
         now = self._loop.time()
         if self._polled_s == now and self._polled is source:
@@ -42,7 +42,7 @@ class Orchestrator:
             self._polled, self._polled_s = source, now
 
     def _message(self, source: object) -> "_Message":
-        """That of the step of `source` which ends now."""
+        """Return the message of the step of `source` that ends now; a new one where it has none."""
         now = self._loop.time()
         if now < self._polled_s + self._service_s:
             self._begin(self._polled, self._polled_s)
@@ -57,7 +57,7 @@ class Orchestrator:
         return message
 
     def _begin(self, source: object, now: float) -> "_Message":
-        """Nothing else waits: it is passed on at once."""
+        """Pass a message on at once, as nothing else waits."""
         message = _Message(now, [])
         self._waiting[source], self._passing = deque([message]), True
         self._loop.call_at(now + self._service_s, self._passed, source)

@@ -1,10 +1,10 @@
 """The stages of a speaking model: thinker -> talker -> vocoder, with asynchronous chunks between them.
 
-Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token
-(the talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short
-first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker
-that speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model
-without a talker is a pipeline of one stage; one that only speaks begins with the talker, and its text is whole.
+Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token (the
+talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short first
+chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker that
+speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model without a
+talker is a pipeline of one stage; a model that only speaks begins with the talker, and its text is whole.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s)."""
 
 WHOLE_FRAMES = 300
-"""Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context
-(vllm-omni 0.20.0, qwen3_omni_code2wav.py 196-240)."""
+"""Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context (vllm-omni
+0.20.0, qwen3_omni_code2wav.py 196-240)."""
 
 
 class Egress(Protocol):
-    """Receives what leaves the pipeline for the client, when it is given, and knows who says and hears what."""
+    """Receives the pipeline's output for the client, if given, and knows the speech and playback of sessions."""
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
-        """The session's history, and that with the first tokens of what the user of `turn` is saying."""
+        """Return the session's history, and the history with the first tokens of the user's unfinished `turn`."""
         ...
 
     def view(self, request: ReplyRequest, now: float) -> SpeechView:
-        """The request as policies see it at `now`."""
+        """Return the request as policies see it at `now`."""
         ...
 
     def text(self, reply: Reply, tokens: int) -> None: ...
@@ -50,11 +50,11 @@ class Egress(Protocol):
 
 
 class Pipeline:
-    """Takes replies through stage replicas, which `connect` gives it: the graph to which components attach.
+    """Takes replies through stage replicas, which `connect` gives it: the graph that components attach to.
 
-    Stages go by their roles (`Deployment.role`): the text comes of the `ENTRY`, whatever it is called, or with the
-    request, where there is none.
-    `transfer(source, target, bytes)` queues a copy between the GPUs of two replicas and returns its arrival time (s).
+    Stages go by their roles (`Deployment.role`). The text comes from the `ENTRY`, whatever its name, or with the
+    request if there is no entry. `transfer(source, target, bytes)` queues a copy between the GPUs of two replicas and
+    returns its arrival time (s).
     """
 
     def __init__(
@@ -94,9 +94,11 @@ class Pipeline:
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
-        """The replicas of each role, and what routes to those of entry and talker; where the entry's are divided, to
-        those that prefill, which come first, and under the name `decode` to the others. Where the rule of these assigns
-        all who wait together, they wait until a decode replica has a place."""
+        """Connect the replicas of each role, and the routers of entry and talker.
+
+        In a divided entry the prefill replicas come first; its router leads to them, and the one named `decode` to the
+        others. If that router assigns all waiting requests together, they wait until a decode replica has a place.
+        """
         self.engines, self.routers = engines, routers
         if isinstance(decode := routers.get("decode"), AssigningRouter):
             self.decode_queue = DecodeQueue(decode, self._decode)
@@ -105,29 +107,29 @@ class Pipeline:
             self._homes[stage] = router.home if isinstance(router, BindingRouter) else last.get
 
     def attach(self, hook: Hook) -> None:
-        """Tell it of every reply, after those that were attached before."""
+        """Attach a hook; it follows every reply, after the hooks attached before."""
         self.hooks.append(hook)
 
     def at(self, role: str) -> list[StageEngine]:
-        """The engines of a role; where the entry is divided, also of those that `prefill` or `decode`."""
+        """Return the engines of a role; in a divided entry also of `prefill` or `decode`."""
         entry = self.engines.get(ENTRY, ())
         return [*self.engines.get(role, [each for each in entry if each.replica.stage.role == role])]
 
     def entry(self, session: int) -> StageEngine | None:
-        """The entry's replica that has the session's KV, or will have; None before its first request, where its router
-        does not bind it to one, and where no stage makes text."""
+        """Return the entry's replica that has the session's KV, or will have; None before its first request, if its
+        router does not bind it to one, and if no stage makes text."""
         home = self._homes[ENTRY](session) if ENTRY in self._homes else None
         return None if home is None else self.engines[ENTRY][home]
 
     def talker(self, session: int) -> StageEngine | None:
-        """The talker replica that has the session's KV, where talkers keep any."""
+        """Return the talker replica that has the session's KV, if talkers keep any."""
         if not self.talkers_remember:
             return None
         home = self._homes["talker"](session)
         return None if home is None else self.engines["talker"][home]
 
     def forget(self, session: int) -> None:
-        """The session has closed."""
+        """Close the session."""
         engines = self._visited.pop(session, set())
         engines |= {each for each in (self.entry(session), self.talker(session)) if each is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
@@ -137,8 +139,8 @@ class Pipeline:
             self._last[stage].pop(session, None)
 
     def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
-        """Send a complete turn to its session's replica of the entry. `audio_s`: sound to encode, which begins at that
-        place in its prompt."""
+        """Send a complete turn to its session's replica of the entry. `audio_s`: sound to encode, which begins at
+        `encoded_at` in its prompt."""
         turn, speech_only = reply.turn, self.deployment.speech_only
         request = reply.request(
             self._entry,
@@ -162,7 +164,7 @@ class Pipeline:
             self.send(reply, request)
 
     def abort(self, reply: Reply) -> None:
-        """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
+        """Cancel a reply at every stage that still works on it; later results are dropped on arrival."""
         reply.cancelled = True
         if not reply.text_passed:
             self.batch_listeners.reply_cancelled()
@@ -177,14 +179,14 @@ class Pipeline:
         reply.live.clear()
 
     def text_ready(self, request: ReplyRequest) -> bool:
-        """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
+        """Return True if the talker has the text token for its next frame; it needs none once the text has ended."""
         progress = request.reply.progress
         if progress.frames < request.reply.text_total and self._loop.time() < progress.fetched_s:
             return False
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
     def _pass_on_text(self, request: ReplyRequest, deliver: Callable[..., None], *content: object) -> None:
-        """A message with text leaves the replica that works on `request`."""
+        """Pass on a message with text that leaves the replica of `request`."""
         self.orchestrator.pass_on(request.reply.live[self._entry][0], deliver, *content)
 
     def _text(self, request: ReplyRequest, tokens: int) -> None:
@@ -222,7 +224,7 @@ class Pipeline:
             talker.wake()
 
     def _whole(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
-        """The talker's one request, with the first of the text."""
+        """Return the talker's one request, which starts on the first text."""
         if text_before:
             return []
         tokens = reply.frames_total + self._lag
@@ -235,7 +237,7 @@ class Pipeline:
         return [reply.request("talker", prompt, tokens)]
 
     def _segments(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
-        """A request for each segment whose text is complete now, with the frames that voice it."""
+        """Return a request, with its frames, for each segment whose text is complete now."""
         size, extra = self.segment_tokens, self.deployment.model.talker_prompt_extra_tokens
         requests = []
         for begin in range(text_before // size * size, reply.progress.text_arrived, size):
@@ -254,7 +256,7 @@ class Pipeline:
         return requests
 
     def _prefilled(self, request: ReplyRequest) -> None:
-        """The first token is there; a message on, a decode replica is asked to go on."""
+        """Continue after the first token: a message later, a decode replica takes over."""
         reply = request.reply
         source, _ = reply.live[self._entry]
         source.keep(request)
@@ -272,7 +274,7 @@ class Pipeline:
             self._decode(reply)
 
     def _decode(self, reply: Reply) -> None:
-        """It goes on at the decode replica to which it was routed."""
+        """Continue a reply at the decode replica to which it was routed."""
         source, request = reply.live[self._entry]
         target = self.engines[ENTRY][source.replica.stage.roles["decode"][reply.routed["decode"][0]]]
         for hook in self.hooks:
@@ -309,8 +311,8 @@ class Pipeline:
             self._send_chunk(request.reply)
 
     def _fetch(self, talker: StageEngine, progress: Progress) -> None:
-        """The next token of text is fetched once a step has ended, so that the request sits out a step that begins at
-        once (vllm-omni 0.22.0, chunk_transfer_adapter.py 548-575, `_process_chunk_queue_legacy`)."""
+        """Fetch the next token of text once a step has ended, so that the request sits out a step that begins at once
+        (vllm-omni 0.22.0, chunk_transfer_adapter.py 548-575, `_process_chunk_queue_legacy`)."""
         progress.fetched_s = self._loop.time() + self._fetch_s
         if self._wakes.get(talker) != progress.fetched_s:
             self._wakes[talker] = progress.fetched_s
@@ -346,7 +348,7 @@ class Pipeline:
         self._spoken(vocoder, request.reply, request.new_frames)
 
     def _spoken(self, source: StageEngine, reply: Reply, frames: int) -> None:
-        """Audio of so many frames is there, and leaves."""
+        """Send `frames` frames of audio."""
         self.orchestrator.pass_on(source, self._audio_passed, reply, frames)
 
     def _text_passed(self, reply: Reply) -> None:
@@ -369,7 +371,7 @@ class Pipeline:
             self.egress.reply_done(reply)
 
     def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
-        """To one of the first stage's replicas, as its router says; `among`: to one of these."""
+        """Send a request to one of the first stage's replicas, chosen by its router; `among`: to one of these."""
         entry = self.engines[self._first][self._route(self._first, reply, request, among)]
         if self.deployment.speech_only:
             reply.talker = entry
@@ -385,7 +387,7 @@ class Pipeline:
         return replica
 
     def _leave(self, stage: str, reply: Reply) -> None:
-        """The reply no longer counts at the replica to which it was routed, if it does."""
+        """Stop counting the reply at the replica to which it was routed, if it still counts."""
         routed = reply.routed.pop(stage, None)
         if routed is not None:
             self.routers[stage].done(*routed)
@@ -400,4 +402,4 @@ class Pipeline:
 
 
 def _nothing(request: ReplyRequest, tokens: int) -> None:
-    """The vocoder's single token is only the sign that its chunk is decoded."""
+    """Do nothing: the vocoder's single token is only the sign that its chunk is decoded."""

@@ -1,4 +1,4 @@
-"""A reply on its way through the stages of a speaking system, and the requests it is made of."""
+"""A reply on its way through the stages of a speaking system, and its requests."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,11 @@ from workloads.trace import Turn
 class Progress:
     """Counts that the stages keep of one reply; policies may read them.
 
-    frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
-    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent: those handed to the
-    vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: text tokens of a
-    segment, where the talker speaks such as a whole; text_voiced: text tokens of those it has. voiced: the talker has
-    made all its audio, and takes no more text. fetched_s: when the talker has the text of its next frame.
+    frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text tokens that
+    reached the talker. frames: codec frames produced by the talker. frames_sent: handed to the vocoder. chunk_end: the
+    frame count at which the chunk now being filled goes to it. segments: text tokens of each segment, if the talker
+    speaks whole segments; text_voiced: text tokens of finished segments. voiced: the talker has made all its audio, and
+    takes no more text. fetched_s: when the talker has the text of its next frame.
     """
 
     spoken: bool
@@ -35,26 +35,28 @@ class Progress:
 
     @property
     def text_consumed(self) -> int:
-        """Text tokens the talker has taken: one with each frame until the text ends, or those of whole segments."""
+        """Text tokens the talker has taken: one with each frame until the text ends, or the tokens of whole
+        segments."""
         return self.text_voiced if self.segments else min(self.frames, self.text_arrived)
 
     @property
     def steps_to_packet(self) -> int:
-        """Steps of the talker until its next audio can leave: one a frame of the chunk, or one for a segment."""
+        """Steps of the talker until its next audio can leave: one per frame of the chunk, or one for a segment."""
         return 1 if self.segments else max(1, self.chunk_end - self.frames)
 
 
 @dataclass(slots=True)
 class SpeechView(RequestView):
-    """A request whose output somebody listens to: besides, what the server knows of the reply and, through client
-    events, of its listener. `speculative`: it computes ahead of a turn that is still being said; nobody listens."""
+    """A request whose output somebody listens to, with the server's knowledge of the reply and, through client events,
+    of its listener. `speculative`: it computes ahead of a turn that the user is still saying; nobody listens."""
 
     progress: Progress = field(kw_only=True)
     session: SessionView = field(kw_only=True)
     speculative: bool = False
 
     def audio_s_of_step(self, stage: str) -> float:
-        """Seconds of audio that a step adds to the reply: at the thinker those that its token will be spoken in."""
+        """Return the seconds of audio that a step adds to the reply; at the thinker, the seconds that speak its
+        token."""
         if stage == "talker" and not self.progress.segments:
             return self.progress.frame_s
         tokens = self.progress.segments if stage == "talker" else 1
@@ -63,10 +65,10 @@ class SpeechView(RequestView):
 
 @dataclass(slots=True, eq=False)
 class ReplyRequest(StageRequest):
-    """A reply's request at one stage. `name`: of a vocoder chunk with its last frame, of a segment with its number.
+    """A reply's request at one stage. `name`: with the last frame of a vocoder chunk, or the number of a segment.
 
-    `seen`: as policies last saw it. `new_frames`: of the frames that its step renders, those without the left context
-    of a vocoder chunk. `text_end`: the reply's text tokens up to a segment's end.
+    `seen`: the last view that policies had. `new_frames`: frames that its step renders, without the left context of a
+    vocoder chunk. `text_end`: the reply's text tokens up to a segment's end.
     """
 
     reply: "Reply" = field(kw_only=True)
@@ -80,14 +82,13 @@ class Reply:
     """One turn's reply.
 
     `due_s`: when its first token is due; None: at no time. `user_tokens`: tokens of the user's turn, which the talker
-    reads as well. `text_total`, `frames_total`: text tokens and codec frames of the whole reply; no frames for
-    text only. `first_token_id`: text token i of the reply has the id first_token_id + i where a modelled device
-    makes it up; `text_ids`: the tokens there are so far.
-    `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
-    its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
-    `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: what it reads and the frames there are so far,
-    as ids, where talkers keep KV between turns. `routed`: replicas at which it counts, and with how many tokens, by
-    stage. `live`: its requests that a stage still works on, by name, with the engine that does.
+    reads as well. `text_total`, `frames_total`: text tokens and codec frames of the whole reply; no frames for text
+    only. `first_token_id`: on a modelled device, text token i of the reply has the id first_token_id + i; `text_ids`:
+    the tokens so far. `features`: the sounds in the prompt if the thinker hears them. `text_passed`: all its text has
+    left for the client; `frames_passed`: frames of its audio that have. `cancelled`: later results are dropped.
+    `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: ids of the talker's prompt and of the frames so
+    far, if talkers keep KV between turns. `routed`: by stage, the replica at which it counts, and its tokens there.
+    `live`: by name, its requests that a stage still works on, with the engine.
     """
 
     turn: Turn
@@ -111,7 +112,7 @@ class Reply:
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
 
     def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:
-        """Its request at a stage; `work`: further fields of one."""
+        """Return its request at a stage; `work`: further fields of one."""
         return ReplyRequest(
             name,
             self.turn.session,
@@ -124,11 +125,13 @@ class Reply:
         )
 
     def frames_up_to(self, text: int) -> int:
-        """Codec frames that voice the first `text` text tokens: who has heard them has heard that text."""
+        """Return the codec frames that voice the first `text` text tokens: a listener who has heard them has heard that
+        text."""
         return -(-text * self.frames_total // self.text_total)
 
     def text_heard(self, frames_heard: int) -> int:
-        """Text tokens voiced within the first `frames_heard` frames: frame f voices token f * tokens / frames."""
+        """Return the text tokens voiced within the first `frames_heard` frames: frame f voices token f * tokens /
+        frames."""
         if not self.frames_total:
             return 0
         return min(self.progress.text_tokens, frames_heard * self.text_total // self.frames_total)

@@ -1,7 +1,7 @@
-"""Live signals: what clients report of their listeners while stock vLLM serves them, folded into a `Monitor`.
+"""Live signals: clients' reports of their listeners while stock vLLM serves them, folded into a `Monitor`.
 
-The verbs are the gateway's. Sessions have names here: a request belongs to the session that it names, or is one of its
-own. What nobody has reported a turn of is a plain text request.
+The verbs are the gateway's. Sessions have names: a request belongs to the session that it names, or is one of its own.
+A session without a reported turn is a plain text request.
 """
 
 from typing import Any, Literal
@@ -20,7 +20,7 @@ NEEDS = {
     "barge_in": (),
     "close": (),
 }
-"""The verbs, and the fields that each needs beside the session."""
+"""The verbs, and the fields that each needs besides the session."""
 
 
 class Signal(BaseModel):
@@ -45,7 +45,7 @@ class Signal(BaseModel):
 
     @classmethod
     def of(cls, values: Any) -> "Signal":
-        """Raises UserError in one sentence."""
+        """Read a report. UserError, in one sentence, for a wrong one."""
         if not isinstance(values, dict):
             raise UserError("a signal is a JSON object with the fields 'verb' and 'session'; give both.")
         return validate(cls, values, "signal")
@@ -61,7 +61,7 @@ class Signals:
         self._unreported = SessionView(-1, speech_s_per_token)
 
     def number(self, session: str) -> int:
-        """The session's number in views and in eviction keys; -1 while nothing has been reported of it."""
+        """Return the session's number in views and in eviction keys; -1 before its first report."""
         return self._numbers.get(session, -1)
 
     def view(self, session: str, now: float) -> SessionView:
@@ -70,7 +70,7 @@ class Signals:
         return self._unreported if number is None else self.monitor.view(number, now)
 
     def take(self, signal: Signal, now: float) -> None:
-        """Fold one report into what is known."""
+        """Take in one report."""
         if signal.verb == "close":
             number = self._numbers.pop(signal.session, None)
             if number is not None:
@@ -97,7 +97,7 @@ class Signals:
                 monitor.barge_in(number, now)
 
     def spoken(self, session: str, text_tokens: int, now: float) -> None:
-        """A reply of `text_tokens` has been spoken to its end: learn how long a token takes this session."""
+        """Learn the seconds per token of this session from a reply of `text_tokens` that was spoken to its end."""
         view = self.view(session, now)
         if text_tokens and view.audio_sent_s:
             self.monitor.reply_spoken(view.session, view.audio_sent_s, text_tokens, now)

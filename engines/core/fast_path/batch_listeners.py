@@ -1,4 +1,4 @@
-"""The listeners of decode batches, told of a step's tokens by one call for all listeners of a class."""
+"""The listeners of decode batches: one call reports a step's tokens to all listeners of a class."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from engines.core.request import StageRequest
 
 @dataclass(slots=True)
 class ListenerGroup:
-    """The listeners of a decode batch, in its order. `kept`: what their class keeps of all of them."""
+    """The listeners of a decode batch, in its order. `kept`: data that their class keeps for all of them."""
 
     listeners: Sequence[Any]
     kept: Any = None
 
 
 TellGroup = Callable[[ListenerGroup, BatchTokens], None]
-"""Tells listeners of one class of a text token each. A class offers it as its attribute `texts`."""
+"""Reports one text token to each listener of a class. A class offers it as its attribute `texts`."""
 
 
 class _Listeners(NamedTuple):
     """The replies and listeners of a decode batch.
 
-    `tell_group`: None where the listeners have several classes, their class has no `texts`, or a reply was cancelled.
+    `tell_group`: None if the listeners have several classes, their class has no `texts`, or a reply was cancelled.
     `cancelled`: the count of cancelled replies when this was made.
     """
 
@@ -34,7 +34,7 @@ class _Listeners(NamedTuple):
 
 
 class Egress(Protocol):
-    """Tells single listeners (`engines.turns.gateway.Gateway`)."""
+    """Reports tokens to single listeners (`engines.turns.gateway.Gateway`)."""
 
     def text(self, reply: Any, tokens: int) -> None: ...
 
@@ -59,7 +59,7 @@ class BatchListeners:
         self._cancelled = 0
 
     def accepts(self, request: StageRequest) -> bool:
-        """Whether the request's tokens, from the second on, may come by `on_batch_tokens`."""
+        """Return True if the request's tokens, from the second on, may come by `on_batch_tokens`."""
         return not self._hooks
 
     def on_batch_tokens(self, tokens: BatchTokens) -> None:
@@ -67,12 +67,12 @@ class BatchListeners:
         self._pass_on(tokens.batch.requests[0], self._deliver, tokens)
 
     def count(self, request: StageRequest, tokens: int) -> None:
-        """Count tokens of one request for which `on_batch_tokens` was called."""
+        """Count tokens of one request that came by `on_batch_tokens`."""
         reply: Any = request.reply  # type: ignore[attr-defined]
         reply.progress.text_tokens += tokens
 
     def reply_cancelled(self) -> None:
-        """A reply was cancelled of which tokens may be on their way."""
+        """Count a cancelled reply, tokens of which may be on their way."""
         self._cancelled += 1
 
     def _deliver(self, tokens: BatchTokens) -> None:

@@ -1,4 +1,4 @@
-"""Decode batch: requests that each get one token a step, and whose listeners are told of all of them by one call."""
+"""Decode batch: requests that each get one token a step; one call reports all of them to the listeners."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ Produced = tuple[str, list[int], bool]
 class DecodeBatch:
     """Requests in the order of their rows, as long as none joins or leaves.
 
-    `log_keys`: their sessions and turns, (n, 2). `listeners`: what `BatchListeners` keeps of them.
+    `log_keys`: their sessions and turns, (n, 2). `listeners`: data that `BatchListeners` keeps for them.
     """
 
     __slots__ = ("listeners", "log_keys", "requests")
@@ -43,7 +43,7 @@ class BatchTokens(NamedTuple):
 
 
 class BatchMembers:
-    """Keeps track of which requests are in a replica's decode batch. `make`: makes the batch of these ids."""
+    """Keeps track of the members of a replica's decode batch. `make`: makes the batch of these ids."""
 
     def __init__(self, make: Callable[[Sequence[str]], DecodeBatch]) -> None:
         self._make = make
@@ -53,18 +53,18 @@ class BatchMembers:
         self._batch: DecodeBatch | None = None
 
     def __bool__(self) -> bool:
-        """Whether the step's products have to be merged with a batch."""
+        """Return True if the step's products have to be merged with a batch."""
         return bool(self._ids or self._joined)
 
     def join(self, request_id: str) -> None:
-        """From the next step on, or still, the request is in the batch."""
+        """Add the request to the batch from the next step on; a member stays."""
         if request_id in self._left:
             self._left.discard(request_id)
         else:
             self._joined.add(request_id)
 
     def leave(self, request_id: str) -> None:
-        """From the next step on the request is not in the batch."""
+        """Remove the request from the batch from the next step on."""
         if request_id in self._joined:
             self._joined.discard(request_id)
         else:

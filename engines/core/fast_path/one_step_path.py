@@ -17,9 +17,9 @@ from engines.core.vllm_adapter.scheduler_path import STARTED, Sampled, Scheduler
 class OneStepPath(SchedulerPath):
     """Implements `SchedulerPath` for stages such as a vocoder, whose requests are chunks.
 
-    vLLM would run as many waiting requests as there are slots, first come, first served. So does this path, as long as
-    the token budget and the KV pool have room for them. Otherwise, and where a plan holds requests, vLLM gets all of
-    them, and every further request until it has none.
+    vLLM would run waiting requests first come, first served, one per slot. So does this path while the token budget and
+    the KV pool have room for them. Otherwise, and when a plan holds requests, vLLM gets all of them, and every further
+    request until it has none.
     """
 
     def __init__(self, replica: Replica) -> None:
@@ -30,7 +30,7 @@ class OneStepPath(SchedulerPath):
 
     @staticmethod
     def serves(replica: Replica) -> bool:
-        """Return whether the replica keeps no KV, so that its requests can have this path."""
+        """Return True if the replica keeps no KV, so that its requests can use this path."""
         stage = replica.stage
         plain = stage.order == "fcfs" and stage.role is None and not stage.prefix_caching
         return stage.modelled and plain and not replica.scheduler.offloads

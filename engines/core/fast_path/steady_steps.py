@@ -1,7 +1,7 @@
 """Steady steps: steps with the same rows as the step before, each a token further, under an equal plan.
 
-In speech most steps are steady. The end of each begins the next one by a callback of the device, so that the engine's
-task does not run; and nothing is computed again that must come out as before.
+In speech most steps are steady. A device callback at the end of each begins the next one, so the engine's task does not
+run, and unchanged values are not computed again.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from engines.core.vllm_adapter.simple_decode import SimpleDecode
 
 
 class SteadyRows:
-    """The rows of steady steps. `left`: for so many more steps all of them are simple decodes."""
+    """The rows of steady steps. `left`: number of further steps in which all of them are simple decodes. Only replicas
+    that sum no rows have any."""
 
     def __init__(self, scheduler: StageScheduler) -> None:
         self.left = 0
@@ -28,29 +29,29 @@ class SteadyRows:
         self._plan = DEFAULT_PLAN
 
     def start(self, decodes: Sequence[SimpleDecode], plan: Plan) -> None:
-        """A step of these rows alone has been scheduled under `plan`."""
+        """Start from a scheduled step of these rows alone, under `plan`."""
         self._decodes, self._plan = decodes, plan
         self.left = max(0, min([each.until - each.row.context for each in decodes]) - 1)
 
     def clear(self) -> None:
-        """One of the rows has left, or may have."""
+        """Forget the rows: one of them has left, or may have."""
         self._decodes, self.left = (), 0
 
     def continues(self, plan: Plan) -> bool:
-        """Whether the next step is steady: the plan is equal, and vLLM has nothing else to look at."""
+        """Return True if the next step is steady: the plan is equal, and vLLM has nothing else to look at."""
         if not self.left or (plan is not self._plan and plan != self._plan):
             return False
         return not self._scheduler.would_look(plan)
 
     def next(self, plan: Plan) -> list[Row] | None:
-        """The rows of the next step; None where it is not steady."""
+        """Return the rows of the next step; None if it is not steady."""
         if not self.continues(plan):
             return None
         self.left -= 1
         return [decode.row for decode in self._decodes]
 
     def advance(self, sampled: Sampled) -> list[Produced]:
-        """Note the tokens of a step whose rows all sampled one; returns what is new."""
+        """Note the tokens of a step whose rows all sampled one; returns the new products."""
         produced: list[Produced] = []
         for decode, ids in zip(self._decodes, sampled, strict=True):
             assert ids is not None
@@ -64,8 +65,8 @@ class SteadyRows:
 class SteadySteps:
     """Runs the steady steps of an engine on its device.
 
-    The first of them is scheduled and finished by the engine, as any step. A step that repeats it, without any arrival
-    since, differs in time and context alone.
+    The engine schedules and finishes the first of them, as any step. A step that repeats it, without any arrival since,
+    differs only in time and context.
     """
 
     def __init__(self, engine: StageEngine, rows: SteadyRows, device: CallbackDevice) -> None:
@@ -86,7 +87,7 @@ class SteadySteps:
         return await self._over
 
     def _begin(self, plan: Plan) -> bool:
-        """Begin the next step; False where it is not steady."""
+        """Begin the next step; False if it is not steady."""
         engine = self._engine
         if not engine.can_run(plan):
             return False
@@ -128,7 +129,7 @@ class SteadySteps:
             over.set_result(plan)
 
     def _finish_repeated(self, sampled: Sampled) -> None:
-        """Finish a step as `StageEngine.finish_step` does, without all that is as it was or cannot have happened."""
+        """Finish a step as `StageEngine.finish_step` does, without the parts that a repeated step cannot change."""
         engine, step, end_s = self._engine, self._step, self._loop.time()
         engine.current_step = None
         engine.steps += 1

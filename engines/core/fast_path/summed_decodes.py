@@ -1,4 +1,4 @@
-"""Summed decodes: simple decodes whose rows a step holds as sums only, while none of their tokens is needed."""
+"""Summed decodes: simple decodes whose rows a step holds only as sums, while nobody needs their tokens."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,12 +13,13 @@ from engines.core.vllm_adapter.simple_decode import SimpleDecode, SimpleDecodes
 class SummedDecodes:
     """The summed decodes of one replica.
 
-    Each is summed for a known number of steps. Its tokens are made all at once when these steps are over, or when it is
-    removed before that. `rows`: sums over their rows of the step that comes or is under way. `members`: which of them
-    are in the decode batch.
+    Each is summed for a known number of steps. Its tokens are made together when these steps are over, or when it is
+    removed earlier. `rows`: sums over their rows of the coming step or the step under way. `members`: the ids among
+    them in the decode batch.
 
     `unstreamed`: None while no rows are to be summed. `reach`: tokens that windowed layers see at most; None: no layer
-    has a window. `step`: number of the step that comes or is under way; `scheduled_step`: of the newest scheduled one.
+    has a window. `step`: number of the coming step or the step under way; `scheduled_step`: of the newest scheduled
+    one.
     """
 
     def __init__(self, simple: SimpleDecodes) -> None:
@@ -34,7 +35,7 @@ class SummedDecodes:
         self._fills: defaultdict[int, list[SimpleDecode]] = defaultdict(list)
 
     def add(self, decode: SimpleDecode) -> bool:
-        """Sum a decode's rows for as long as possible; False where its next row has to be listed."""
+        """Sum a decode's rows for as long as possible; False if its next row has to be listed."""
         if self.unstreamed is None:
             return False
         row, request_id = decode.row, decode.row.request_id
@@ -61,7 +62,8 @@ class SummedDecodes:
         return True
 
     def remove(self, decode: SimpleDecode) -> None:
-        """Take a decode out of the sums: from this step on its row is listed. Nothing happens where it is no sum."""
+        """Take a decode out of the sums: its row is listed from this step on. Does nothing for a decode that is not
+        summed."""
         if self.decodes.get(decode.row.request_id) is not decode:
             return
         del self.decodes[decode.row.request_id]
@@ -74,7 +76,7 @@ class SummedDecodes:
         self.rows.remove(decode.row.context, far)
 
     def remove_ended(self) -> None:
-        """Remove the decodes whose steps as sums end here."""
+        """Remove the decodes whose summed steps end now."""
         for decode in self._ends.pop(self.step, ()):
             self.remove(decode)
 
@@ -85,7 +87,8 @@ class SummedDecodes:
             self.remove(decode)
 
     def remove_hit(self, plan: Plan) -> None:
-        """Remove the decodes that fill a block now with which a request could begin that this step takes in."""
+        """Remove the decodes that fill a block now, if a request that this step takes in could begin with that
+        block."""
         fills = self._fills.pop(self.step, ())
         if fills and self.simple.scheduler.would_look(plan):
             for decode in fills:
@@ -101,13 +104,13 @@ class SummedDecodes:
         return rows, [[self._next_id(row)] for row in rows]
 
     def make_batched(self, request_id: str) -> None:
-        """Note the tokens that a member of the decode batch has sampled: its counts are read now."""
+        """Note the tokens that a member of the decode batch has sampled, before its counts are read."""
         decode = self.decodes.get(request_id)
         if decode is not None and decode.batched:
             self._make(decode)
 
     def cache_full_blocks(self) -> None:
-        """Let vLLM know of all full blocks: somebody looks for their content."""
+        """Let vLLM know of all full blocks, before somebody looks for their content. The requests stay summed."""
         for decode in self.decodes.values():
             if decode.fills_at is not None and decode.fills_at <= self.scheduled_step:
                 self._make(decode)
@@ -115,19 +118,19 @@ class SummedDecodes:
                 self.cache_full_block(decode)
 
     def cache_full_block(self, decode: SimpleDecode) -> None:
-        """Let vLLM know of the block that the decode filled or fills in the scheduled step, if there is one."""
+        """Let vLLM know of the block, if any, that the decode filled or fills in the scheduled step."""
         if decode.fills_at is not None and decode.fills_at <= self.scheduled_step:
             self.simple.cache_full_block(decode)
         decode.fills_at = None
 
     def advance(self) -> None:
-        """The step is over."""
+        """End the step."""
         self.step += 1
         if self.decodes:
             self.rows.advance()
 
     def _make(self, decode: SimpleDecode) -> None:
-        """Make the tokens of the steps since the decode was summed, and move its row there."""
+        """Make the tokens of the steps since the decode was summed, and advance its row."""
         assert self.unstreamed is not None
         steps = self.step - decode.summed_from
         if steps:

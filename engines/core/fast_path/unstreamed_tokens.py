@@ -1,4 +1,4 @@
-"""Unstreamed tokens: tokens that a modelled device has made and that nobody is told of one by one."""
+"""Unstreamed tokens: tokens of a modelled device that are not delivered one by one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +8,9 @@ from engines.core.request import StageRequest
 
 
 class UnstreamedTokens:
-    """Knows which tokens of a replica's requests need not be delivered when they are made, and makes them later.
+    """Finds the tokens of a replica's requests that need not be delivered when they are made, and makes them later.
 
-    Their ids count up from the first one, so that many can be made at once. `vocab`: number of token ids.
+    Their ids count up from the first one, so many can be made at once. `vocab`: number of token ids.
     """
 
     def __init__(self, requests: Mapping[str, StageRequest], output: StageOutput, vocab: int) -> None:
@@ -19,7 +19,8 @@ class UnstreamedTokens:
         self._vocab = vocab
 
     def ahead(self, request_id: str) -> int:
-        """How many of the request's next tokens only fill its next message (`StageOutput.stream_interval`)."""
+        """Return the number of the request's next tokens that only fill its next message
+        (`StageOutput.stream_interval`)."""
         request = self._requests[request_id]
         if not self._has_no_deadline(request):
             return 0
@@ -27,7 +28,8 @@ class UnstreamedTokens:
         return max(0, -(-left // request.tokens_per_output) - 1)
 
     def may_batch(self, request_id: str) -> bool:
-        """Whether the request can be in a decode batch: one token is one message, and the listener takes it so."""
+        """Return True if the request can be in a decode batch: one token is one message, and the listener takes it
+        so."""
         request, output = self._requests[request_id], self._output
         if output.batch_listeners is None or output.stream_interval != 1 or request.tokens_per_output != 1:
             return False
@@ -38,8 +40,8 @@ class UnstreamedTokens:
         return DecodeBatch([self._requests[request_id] for request_id in request_ids])
 
     def make(self, request_id: str, steps: int, batched: bool) -> list[int]:
-        """Note the tokens of the request's last `steps` steps; returns their ids. `batched`: its listener has been told
-        of them by the decode batch."""
+        """Note the tokens of the request's last `steps` steps; returns their ids. `batched`: the decode batch has
+        reported them to its listener."""
         request, vocab = self._requests[request_id], self._vocab
         first, produced = request.fake_token_id(vocab), steps * request.tokens_per_output
         made = list(range(first, first + produced, request.tokens_per_output))
@@ -55,10 +57,10 @@ class UnstreamedTokens:
         return made
 
     def next_id(self, request_id: str) -> int:
-        """The id of the request's next token."""
+        """Return the id of the request's next token."""
         return self._requests[request_id].fake_token_id(self._vocab)
 
     @staticmethod
     def _has_no_deadline(request: StageRequest) -> bool:
-        """Whether the request's first token is out, and no later one is due at a time."""
+        """Return True if the request's first token is out, and no later one has a deadline."""
         return bool(request.streamed) and not request.speculative and request.slo.tbt_deadline_s is None

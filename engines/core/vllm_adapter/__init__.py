@@ -1,4 +1,4 @@
-"""Every name of vLLM that Rehearsal touches, in one package; tests/engines/test_vllm_adapter.py checks each of them.
+"""Every name of vLLM that Rehearsal uses, in one package; tests/engines/test_vllm_adapter.py checks each of them.
 
 vLLM's own `Scheduler`, KV manager and executor do the work: subclassed and called, never re-implemented.
 """
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name with its module when it is first used: what needs one of them waits for no other."""
+    """Load a name with its module at its first use, so that nothing waits for modules it does not need."""
     if name in __all__:
         for module in (
             "clock",

@@ -149,7 +149,8 @@ class GatherImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """(tokens, heads, D), written to `output`; nothing while vLLM measures a model without a cache."""
+        """Write the attention, (tokens, heads, D), to `output` and return it; nothing while vLLM measures a model
+        without a cache."""
         if attn_metadata is not None:
             attend(query[: attn_metadata.tokens], kv_cache, attn_metadata.gathers, self.scale, output)
         return output
@@ -170,7 +171,7 @@ class KernelImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Computes what `GatherImpl.forward` does."""
+        """Do the same as `GatherImpl.forward`."""
         from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:
@@ -186,7 +187,7 @@ class KernelImpl(_Impl):
 
 
 class _WithSinks(AttentionBackend):
-    """Makes a layer's windowed KV spec one that pins `sinks` tokens as well."""
+    """Makes a layer's windowed KV spec a spec that also pins `sinks` tokens."""
 
     sinks: ClassVar[int]
 
@@ -200,7 +201,7 @@ class _WithSinks(AttentionBackend):
 
 
 class GatherBackend(_WithSinks, CPUAttentionBackend):
-    """For CPUs; supports what vLLM's CPU attention does."""
+    """The backend for CPUs; supports what vLLM's CPU attention does."""
 
     @staticmethod
     def get_impl_cls() -> type[GatherImpl]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -212,7 +213,7 @@ class GatherBackend(_WithSinks, CPUAttentionBackend):
 
 
 class KernelBackend(_WithSinks, TritonAttentionBackend):
-    """For GPUs; supports what vLLM's Triton attention does."""
+    """The backend for GPUs; supports what vLLM's Triton attention does."""
 
     @staticmethod
     def get_impl_cls() -> type[KernelImpl]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -225,15 +226,15 @@ class KernelBackend(_WithSinks, TritonAttentionBackend):
 
 @cache
 def backend_for(sinks: int, cpu: bool) -> type[_WithSinks]:
-    """The backend of a device that pins `sinks` tokens."""
+    """Return the backend of a device that pins `sinks` tokens."""
     if cpu:
         return type(GatherBackend.__name__, (GatherBackend,), {"sinks": sinks})
     return type(KernelBackend.__name__, (KernelBackend,), {"sinks": sinks})
 
 
 def bounded_executor(config: VllmConfig, window: AttentionWindow | None) -> type[UniProcExecutor]:
-    """The executor whose layers attend as `window` says; None: over all. Writes it into `config`, of which the model is
-    yet to be built."""
+    """Return the executor whose layers attend as `window` says; None: over all. Writes it into `config`, before its
+    model is built."""
     if window is None:
         return UniProcExecutor
     assert isinstance(config.additional_config, dict)
@@ -248,7 +249,7 @@ def bounded_executor(config: VllmConfig, window: AttentionWindow | None) -> type
 
 
 class SinkWindowExecutor(UniProcExecutor):
-    """vLLM's executor in this process; pins what `additional_config` says in every decoder layer with a window."""
+    """vLLM's executor in this process; pins the sinks of `additional_config` in every decoder layer with a window."""
 
     def _init_executor(self) -> None:
         super()._init_executor()
@@ -260,7 +261,7 @@ class SinkWindowExecutor(UniProcExecutor):
 
 
 def give_window(config: VllmConfig, window: int, layers: Sequence[int]) -> None:
-    """Give these layers of the loaded model a window, which `pin_sinks` then makes them keep to."""
+    """Give these layers of the loaded model a window; `pin_sinks` then makes them keep to it."""
     for name, layer in get_layers_from_vllm_config(config, Attention).items():
         if extract_layer_index(name) in layers:
             layer.sliding_window = window

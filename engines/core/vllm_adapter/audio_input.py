@@ -76,7 +76,7 @@ ModelRegistry.register_model(ARCHITECTURE, AudioThinker)
 
 
 class AudioProcessor:
-    """Turns what a user says into a piece of a prompt, with the input processing of `vllm_config`'s engine.
+    """Turns a user's speech into a piece of a prompt, with the input processing of `vllm_config`'s engine.
 
     `longest_tokens`: of one sound at most.
     """
@@ -93,7 +93,7 @@ class AudioProcessor:
         )
 
     def read(self, text: str) -> list[int]:
-        """The token ids of a text, special tokens by their names."""
+        """Return the token ids of a text, special tokens by their names."""
         return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
 
     def process(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Encoded:

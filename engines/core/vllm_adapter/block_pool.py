@@ -1,4 +1,4 @@
-"""vLLM's block pool with three functions that run once a block in fewer calls. They do what vLLM's own do.
+"""vLLM's block pool with three functions that run once a block in fewer calls. They do the same as vLLM's own.
 
 They are used only with the source of vLLM that they were written for (`SOURCES`), and only in the plain case: one group
 of layers, one hash a block, no events, no metrics. vLLM's own functions run in all other cases.
@@ -14,7 +14,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group
 from vllm.v1.request import Request
 
 SOURCES = frozenset({"7ee1b5e942d01b2539575f4fb8df83e1a035c74ffaf6b8735e1610b1cd87b340"})
-"""SHA-256 of vLLM's source that these functions were compared with: of release 0.32.0."""
+"""SHA-256 of the vLLM source that these functions were compared with: release 0.32.0."""
 
 _NOTHING: Any = b""
 _SUFFIX: Any = make_block_hash_with_group_id(_NOTHING, 0)
@@ -27,7 +27,7 @@ def source_hash() -> str:
 
 
 def use_fast_pool(pool: BlockPool) -> None:
-    """Make `pool` a `FastBlockPool`, where vLLM's source is known."""
+    """Make `pool` a `FastBlockPool`, if vLLM's source is known."""
     if type(pool) is BlockPool and source_hash() in SOURCES:
         pool.__class__ = FastBlockPool
 

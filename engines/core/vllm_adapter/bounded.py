@@ -1,8 +1,8 @@
 """A bound on the KV that one session keeps: its last W tokens, and the first S in front (Metronome section 5.4).
 
-vLLM's sliding window does the work; here it learns to keep whole blocks at the front, through its own registry of KV
-specs (Metronome specification 2.4). The window covers W tokens, the query included: keys k > t - W, where the paper
-writes [t - W, t]. Blocks fall out of it when their session is scheduled next, not while it waits.
+vLLM's sliding window does the work; its own registry of KV specs lets it keep whole blocks at the front too (Metronome
+specification 2.4). The window covers W tokens, the query included: keys k > t - W, where the paper writes [t - W, t].
+Blocks leave it when their session is scheduled next, not while it waits.
 """
 
 from collections.abc import Sequence
@@ -61,9 +61,8 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> int:
-        """Counts vLLM's blocks and the sinks: of a prefix hit, which the window alone would leave where they are, and
-        of KV that comes from elsewhere, for which it would have no blocks.
-        """
+        """Count vLLM's blocks and the sinks: of a prefix hit, as the window alone would leave them in place, and of KV
+        from elsewhere, as it would have no blocks for them."""
         blocks = super().get_num_blocks_to_allocate(
             request_id, num_tokens, new_computed_blocks, total_computed_tokens, *args, **kwargs
         )
@@ -97,7 +96,7 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Allocates vLLM's blocks and those of the sinks, whose KV comes from elsewhere, too."""
+        """Allocate vLLM's blocks and blocks for the sinks, whose KV comes from elsewhere too."""
         super().allocate_external_computed_blocks(
             request_id, num_local_computed_tokens, num_external_computed_tokens, *args, **kwargs
         )
@@ -108,11 +107,11 @@ class SinkWindowManager(SlidingWindowManager):
             blocks[place] = block
 
     def _pinned(self, hit: Sequence[KVCacheBlock], computed_tokens: int) -> Sequence[KVCacheBlock]:
-        """The sinks of a hit in front of the window that begins behind `computed_tokens`."""
+        """Return the sinks of a hit in front of the window that begins behind `computed_tokens`."""
         return hit[: self._sinks_behind(computed_tokens)]
 
     def _sinks_behind(self, computed_tokens: int) -> int:
-        """Blocks of sinks that this window has left behind."""
+        """Return the number of sink blocks that the window has left behind."""
         return min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)
 
     @classmethod
@@ -128,7 +127,7 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
-        """A hit needs the sinks, too; without them it is a miss, as every later query would see a gap."""
+        """Find a hit. It needs the sinks too; without them it is a miss, as every later query would see a gap."""
         assert isinstance(kv_cache_spec, SinkWindowSpec)
         hit, length = super().find_longest_cache_hit(
             block_hashes,
@@ -166,7 +165,8 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> list[bool] | None:
-        """Marks of a windowed prompt what vLLM caches: a hit at its end needs; that includes the sinks."""
+        """Mark the blocks of a windowed prompt that vLLM caches: those needed for a hit at its end, including the
+        sinks."""
         mask = super().reachable_block_mask(
             start_block, end_block, alignment_tokens, kv_cache_spec, *args, **kwargs
         )
@@ -212,7 +212,7 @@ def kv_groups(
     window: AttentionWindow | None,
     **shape: Any,
 ) -> list[KVCacheGroupSpec]:
-    """vLLM's groups of layers: each has block tables of its own over one pool, in which a block is of one group.
+    """Return vLLM's groups of layers: each has its own block tables over one pool, and each block belongs to one group.
 
     The other arguments are `kv_spec`'s. The first group keeps everything, if any does.
     """

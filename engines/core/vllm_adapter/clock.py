@@ -1,7 +1,7 @@
-"""The run's clock, where the adapter reads one by itself: virtual in a replay, else the wall's.
+"""The run's clock where the adapter reads one: virtual in a replay, else the wall clock.
 
-vLLM keeps its own `time`. Its scheduling path has no clock to be given, and needs none here: it reads the time for
-log lines and statistics (which are off) and for requests that name no arrival (ours name theirs).
+vLLM keeps its own `time`. Its scheduling path takes no clock and needs none: it reads the time for log lines and
+statistics (which are off) and for requests without an arrival time (ours have one).
 """
 
 import time
@@ -11,12 +11,12 @@ _clock: Callable[[], float] = time.monotonic
 
 
 def now() -> float:
-    """Seconds on the run's clock."""
+    """Return seconds on the run's clock."""
     return _clock()
 
 
 def use_clock(clock: Callable[[], float]) -> Callable[[], None]:
-    """Let the adapter read `clock` (s) from now on; returns what puts the one before it back."""
+    """Let the adapter read `clock` (s) from now on; returns a function that restores the one before it."""
     global _clock
     before, _clock = _clock, clock
 

@@ -28,12 +28,12 @@ AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
 
 DTYPES = {2: torch.bfloat16, 4: torch.float32}
-"""By bytes of a number."""
+"""dtypes by bytes of a number."""
 
 
 @cache
 def _describe(decoder: Decoder, max_model_len: int) -> str:
-    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer)."""
+    """Return the folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer)."""
     config = {
         "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
         "model_type": "qwen3_moe" if decoder.experts else "llama",
@@ -57,7 +57,7 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
 
 
 def _source(stage: Stage, real: bool) -> dict[str, Any]:
-    """Return vLLM's arguments for the stage's model. It has an audio encoder only where it is to hear."""
+    """Return vLLM's arguments for the stage's model. It has an audio encoder only if it is to hear."""
     hears = stage.decoder.audio_encoder is not None
     if real and hears:
         import_module("engines.core.vllm_adapter.audio_input")  # makes the thinker known to vLLM
@@ -81,15 +81,15 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
 
 
 def _kv_shape(decoder: Decoder) -> dict[str, int]:
-    """Heads and their size as vLLM counts a layer's KV. A compressed vector counts as one head of half its size, which
-    K and V both have: as many bytes, in blocks that vLLM manages alike."""
+    """Return heads and their size as vLLM counts a layer's KV. A compressed vector counts as one head of half its size,
+    for K and V alike: the bytes are the same, and vLLM manages the blocks alike."""
     if decoder.mla is not None:
         return {"num_kv_heads": 1, "head_size": (decoder.mla.kv_rank + decoder.mla.rope) // 2}
     return {"num_kv_heads": decoder.kv_heads, "head_size": decoder.head_dim}
 
 
 def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
-    """vLLM's engine arguments for one stage, with synchronous scheduling; `real`: for loading and running it."""
+    """Return vLLM's engine arguments for one stage, with synchronous scheduling; `real`: for loading and running it."""
     pool: dict[str, Any] = {}
     if real:
         size = stage.kv_blocks * stage.block_size * stage.decoder.kv_bytes_per_token
@@ -114,7 +114,8 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
 
 
 def make_config(stage: Stage, real: bool = False) -> VllmConfig:
-    """vLLM's own configuration for one stage, as `engine_arguments` says; its scheduler's host memory beside."""
+    """Return vLLM's own configuration for one stage, from `engine_arguments`, and its scheduler's host memory or
+    role."""
     config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
@@ -142,12 +143,13 @@ def layer_groups(config: VllmConfig, stage: Stage) -> list[KVCacheGroupSpec]:
 
 
 def pool_blocks(stage: Stage, groups: list[KVCacheGroupSpec]) -> int:
-    """Blocks of the stage's pool: more than its `kv_blocks` of all layers where each is of one group of them."""
+    """Return the blocks of the stage's pool: more than its `kv_blocks`, which span all layers, if blocks belong to
+    groups of layers."""
     return stage.kv_blocks * stage.decoder.layers // max(len(group.layer_names) for group in groups)
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
-    """A scheduler for one replica of `stage` with its own KV pool, and its own host memory if the stage has any.
+    """Return a scheduler for one replica of `stage` with its own KV pool, and its own host memory if the stage has any.
 
     `cls`: stock `Scheduler` or a subclass.
     """

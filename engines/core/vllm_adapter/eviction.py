@@ -1,5 +1,5 @@
-"""Evictions of the KV pool: they are counted, timed with real timers, and remembered while a return would count as a
-short cycle."""
+"""Evictions of the KV pool: counted, timed with real timers, and remembered while a reload would count as a short
+cycle."""
 
 import time
 from array import array
@@ -12,17 +12,17 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group
 from engines.core.vllm_adapter import clock
 
 SHORT_CYCLE_S = 5.0
-"""A block that is loaded again so soon should not have been evicted (counter `evict_reload_within_5s`)."""
+"""A reload within this time counts as a wrong eviction (counter `evict_reload_within_5s`)."""
 
 KEPT = 2**20
-"""[chosen] newest timings that are kept at least: 8 MB; a replay has fewer, a server for ever does not."""
+"""[chosen] newest timings that are kept at least: 8 MB. A replay has fewer; an endless server has more."""
 
 
 class Evictions:
     """Watches the queue from which one pool takes its blocks.
 
-    `seconds`: real time of each call that gave away content (evicting, and nothing else), the newest ones.
-    `counters`: blocks whose content was given away, and how many of them came back within `SHORT_CYCLE_S`.
+    `seconds`: real time of each call that gave away content (evicting, and nothing else), the newest ones. `counters`:
+    blocks whose content was given away, and how many of them came back within `SHORT_CYCLE_S`.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Evictions:
         self._given_s: OrderedDict[Any, float] = OrderedDict()
 
     def watch(self, queue: Any) -> None:
-        """Count and time what `queue` (vLLM's FreeKVCacheBlockQueue) gives out from now on."""
+        """Count and time the blocks that `queue` (vLLM's FreeKVCacheBlockQueue) gives out from now on."""
         take = queue.popleft_n
 
         def popleft_n(n: int) -> list[KVCacheBlock]:
@@ -53,7 +53,7 @@ class Evictions:
         queue.popleft_n = popleft_n
 
     def reloaded(self, keys: Iterable[bytes]) -> None:
-        """Blocks of these hashes (with vLLM's group suffix) begin to load from the host."""
+        """Count the blocks of these hashes (with vLLM's group suffix) that begin to load from the host."""
         now, given_s = clock.now(), self._given_s
         for at_s, contents in self._given:
             for content in contents:
@@ -67,7 +67,7 @@ class Evictions:
             self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in times)
 
     def remember(self, contents: list[Any]) -> None:
-        """Note what was given away now; who is looked for among it, block by block, is for `reloaded`."""
+        """Note the content given away now; `reloaded` searches it block by block."""
         now, given = clock.now(), self._given
         self.counters["evict_blocks"] += len(contents)
         given.append((now, contents))
@@ -77,7 +77,7 @@ class Evictions:
 
 def drop_content(pool: Any, hashes: Iterable[Any]) -> int:
     """Take idle blocks with these hashes out of the prefix cache of `pool` (vLLM's BlockPool): they become empty and
-    are given out first. Blocks that somebody holds stay. Returns how many."""
+    are given out first. Blocks in use stay. Returns their number."""
     dropped = []
     for block_hash in hashes:
         key = make_block_hash_with_group_id(block_hash, 0)

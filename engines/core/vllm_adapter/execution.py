@@ -36,8 +36,8 @@ UNREADABLE = "llvmlite.binding.ffi"
 
 @contextmanager
 def kernels_findable() -> Iterator[None]:
-    """While an engine is made: vLLM looks for its Triton kernels in all modules, by `vars(value).get`, and would end in
-    an AttributeError over `UNREADABLE`."""
+    """Let vLLM find its Triton kernels while an engine is made: it searches all modules with `vars(value).get`, and
+    would fail with an AttributeError at `UNREADABLE`."""
     hidden = sys.modules.pop(UNREADABLE, None)
     try:
         yield
@@ -48,10 +48,10 @@ def kernels_findable() -> Iterator[None]:
 
 @register_model_loader(RANDOM_WEIGHTS)
 class RandomWeightsLoader(DummyModelLoader):
-    """Weights that keep activations at a size of about one, so that what was read decides the tokens.
+    """Weights that keep activations at a size of about one, so that the input decides the tokens.
 
     Matrices are uniform with a variance of one over their inputs, embeddings of variance one, vectors ones, biases
-    zeros; every tensor has a seed of its own. What a model computes for itself (rotary tables) stays.
+    zeros; every tensor has a seed of its own. Tensors that a model computes for itself (rotary tables) stay.
     """
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
@@ -119,9 +119,9 @@ class ModelExecutor:
         }
 
     def warm_up(self, prompt: list[int] | None = None, features: Sequence[Any] = ()) -> int:
-        """Serve one request alone, so that nobody measured pays for first calls; returns the number of steps.
+        """Serve one request alone, so that no measured request pays for first calls; returns the number of steps.
 
-        `prompt`, `features`: what it asks, by default a short text.
+        `prompt`, `features`: its input, by default a short text.
         """
         scheduler, steps = self.scheduler, 0
         if prompt is None:
@@ -141,7 +141,7 @@ class ModelExecutor:
         return steps
 
     def step(self, scheduled: SchedulerOutput) -> list[tuple[str, list[int], bool]]:
-        """Execute a step and give its tokens to the scheduler; returns what `finish_step` does."""
+        """Execute a step and give its tokens to the scheduler; returns the result of `finish_step`."""
         rows = rows_of(self.scheduler, scheduled)
         sampled = in_order(rows, self.run(scheduled))
         self.scheduler.withdraw(scheduled, dropped(rows, sampled))
@@ -176,7 +176,7 @@ class ModelExecutor:
 
 
 def in_order(rows: Sequence[Row], sampled: Mapping[str, list[int]] | None) -> list[list[int] | None]:
-    """Sampled ids per row; None where the row was dropped, and everywhere when the step was ended."""
+    """Return the sampled ids per row; None for a dropped row, and for all rows when the step was ended."""
     if sampled is None:
         return [None] * len(rows)
     return [sampled.get(row.request_id) for row in rows]

@@ -1,4 +1,4 @@
-"""vLLM's own expert-parallel load balancer: its policy, and how it orders transfers between dies."""
+"""vLLM's own expert-parallel load balancer: its policy, and its order of transfers between dies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from engines.core.vllm_adapter.releases import expert_balancer, migration_batche
 
 
 def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | None = None) -> np.ndarray:
-    """(L, D, S) ids of experts by vLLM's default policy, for loads (L, E) and `extra` slots a die beyond E / D.
+    """Return the ids of experts, (L, D, S), by vLLM's default policy, for loads (L, E) and `extra` slots a die beyond E
+    / D.
 
-    Over all dies alike, without groups of experts. Two replicas of an expert may stand on one die. `before`: the layout
-    in whose slots experts that stay on their die remain.
+    Over all dies alike, without groups of experts. Two replicas of an expert may be on one die. `before`: the last
+    layout; experts that stay on their die keep its slots.
     """
     layers, experts = loads.shape
     slots = experts + extra * dies
@@ -24,6 +25,6 @@ def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | N
 
 
 def transfer_rounds(before: np.ndarray, after: np.ndarray) -> list[list[tuple[int, int, tuple[int, ...]]]]:
-    """Rounds in which each die has one peer at most: (from, to, experts) of each pair; layouts are (D, S)."""
+    """Return rounds in which each die has one peer at most: (from, to, experts) of each pair; layouts are (D, S)."""
     batches = migration_batches()(before.shape[1], before.ravel(), after.ravel())
     return [[(flow.src_rank, flow.dst_rank, flow.expert_ids) for flow in batch] for batch in batches]

@@ -1,4 +1,4 @@
-"""vLLM's queue of free blocks with an eviction index beside it, which names what is given out next.
+"""vLLM's queue of free blocks with an eviction index, which names the next blocks to give out.
 
 BlockPool takes all its victims from `free_block_queue`; the pool itself stays stock (LiveServe sections 5.1 and 6).
 """
@@ -16,13 +16,12 @@ from engines.core.kv_manager import EvictionIndex, EvictionMode
 class NextUseQueue(FreeKVCacheBlockQueue):
     """Free blocks: empty ones first, then the index's victims, then in vLLM's own order (least recently used).
 
-    `owners`: block -> {session: position in its history}, which the scheduler fills before it frees blocks; what is
-    given out is struck off. `mode` on: the index decides. log_only: vLLM's order does, and where the index would have
-    chosen otherwise is counted. off: vLLM's order does, the index only knows what there is.
+    `owners`: block -> {session: position in its history}, which the scheduler fills before it frees blocks; blocks
+    given out leave it. `mode` on: the index decides. log_only: vLLM's order decides, and the index's other choices are
+    counted. off: vLLM's order decides, and the index is only kept up to date.
 
-    `counters`: `lru_fallback_allocs`, allocations for which the index had too few victims, and
-    `lru_fallback_blocks` in them; `log_victims` and those of them that the index would have kept,
-    `log_disagreements`.
+    `counters`: `lru_fallback_allocs`, allocations for which the index had too few victims, and `lru_fallback_blocks` in
+    them; `log_victims`, and `log_disagreements`, the victims that the index would have kept.
     """
 
     def __init__(
@@ -47,13 +46,13 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         return self.num_free_blocks - len(self._cached)
 
     def popleft(self) -> KVCacheBlock:
-        """The next block; ValueError when none is free."""
+        """Take the next block; ValueError when none is free."""
         if not self.num_free_blocks:
             raise ValueError("No free blocks available")
         return self.popleft_n(1)[0]
 
     def popleft_n(self, n: int) -> list[KVCacheBlock]:
-        """The next `n` blocks, of which there must be as many."""
+        """Take the next `n` blocks; at least `n` must be free."""
         assert n <= self.num_free_blocks
         empty = sum(1 for _ in islice(self._leading_empty(), n))
         if empty == n:
@@ -84,7 +83,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         self._enter(blocks)
 
     def _leading_empty(self) -> Any:
-        """vLLM keeps empty blocks at the front."""
+        """Yield the empty blocks at the front, where vLLM keeps them."""
         for block in self.iter_blocks_after(None):
             if block.block_hash is not None:
                 return
@@ -102,8 +101,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         return [*blocks, *victims, *left]
 
     def _by_last_use(self, victims: int, n: int) -> list[KVCacheBlock]:
-        """Take `n` blocks in vLLM's order of last use. The blocks that the index would have chosen instead go back into
-        it."""
+        """Take `n` blocks in vLLM's order of last use. The index's own choices go back into it."""
         chosen = self.index.pop(victims) if self.mode == "log_only" else []
         blocks = super().popleft_n(n)
         given = {block.block_id for block in blocks if block.block_hash is not None}
@@ -130,7 +128,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
 def install(
     pool: Any, index: EvictionIndex, owners: MutableMapping[int, Mapping[int, int]], mode: EvictionMode = "on"
 ) -> NextUseQueue:
-    """Let `pool`, a BlockPool of which nothing is given out yet, take its blocks from a queue with this index."""
+    """Let `pool`, a BlockPool that has given out nothing yet, take its blocks from a queue with this index."""
     free = pool.free_block_queue.get_all_free_blocks()
     assert len(free) == pool.num_gpu_blocks - 1, "all blocks but the null block"
     queue = pool.free_block_queue = NextUseQueue(free, index, owners, mode)

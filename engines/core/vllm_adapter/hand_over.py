@@ -1,8 +1,8 @@
-"""KV that one replica computes and another goes on with: a connector on both sides, through vLLM's own interface.
+"""KV that one replica computes and another continues from: a connector on both sides, through vLLM's own interface.
 
-The scheduler of a prefill replica keeps the blocks of a request that has its first token until they have been sent;
-that of a decode replica gives the request blocks, waits for their content, and lets it run. vLLM's own parameters of
-such requests say which is which (`do_remote_decode`, `do_remote_prefill`). Moving the bytes is not done here.
+The scheduler of a prefill replica keeps the blocks of a request that has its first token until they have been sent. The
+scheduler of a decode replica allocates the request's blocks, waits for their content, and lets it run. vLLM's own
+parameters mark such requests (`do_remote_decode`, `do_remote_prefill`). This module does not move the bytes.
 """
 
 from collections.abc import Iterable
@@ -20,19 +20,19 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request, RequestStatus
 
 ROLE = "rehearsal_role"
-"""In vLLM's `additional_config`: what the replicas do, of a stage whose replicas do different things."""
+"""In vLLM's `additional_config`: the role of a replica, in a stage with roles."""
 
 TO_SEND = {"kv_transfer_params": {"do_remote_decode": True}}
 """Arguments of a request whose KV another replica fetches after its first token."""
 
 
 def to_fetch() -> dict[str, Any]:
-    """Returns what a request fetches whose KV comes from another replica, but for its newest token's."""
+    """Return the arguments of a request whose KV comes from another replica, except its newest token's."""
     return {"kv_transfer_params": {"do_remote_prefill": True}}
 
 
 def use_hand_over(config: VllmConfig) -> None:
-    """Let a scheduler that is built from `config` hand KV over, or take it, as it says."""
+    """Let a scheduler that is built from `config` hand KV over, or take it, as its role says."""
     additional: Any = config.additional_config
     role = additional.get(ROLE)
     if role is not None:
@@ -45,7 +45,7 @@ def use_hand_over(config: VllmConfig) -> None:
 
 @dataclass(slots=True)
 class Fetch:
-    """Blocks that a request waits for, those of all its KV groups."""
+    """Blocks that a request waits for, of all its KV groups."""
 
     request_id: str
     blocks: int
@@ -54,7 +54,7 @@ class Fetch:
 
 @dataclass
 class HandOverMetadata(KVConnectorMetadata):
-    """Fetches that are to come, as the last round has decided."""
+    """The fetches that the last round decided on."""
 
     fetches: list[Fetch] = field(default_factory=list)
 
@@ -62,10 +62,10 @@ class HandOverMetadata(KVConnectorMetadata):
 class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
     """The scheduler's half; there is no worker's, as no real device takes part.
 
-    `unfetched`: requests that ended before their KV was asked for, which nobody needs any more.
+    `unfetched`: requests that ended before their KV was asked for; nobody needs it any more.
 
-    A request that is preempted after its KV has come computes it again, as with vLLM's own connectors (Nixl): what it
-    came from has been freed.
+    A request that is preempted after its KV has come computes it again, as with vLLM's own connectors (Nixl): its
+    source has been freed.
     """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -119,12 +119,12 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 def is_elsewhere(request: Request) -> bool:
-    """Whether another replica has its KV, and has not been asked for it."""
+    """Return True if another replica has the request's KV, and has not been asked for it."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
 
 
 def handed_over(sent: Iterable[str], received: Iterable[str]) -> KVConnectorOutput:
-    """Reports as vLLM's worker would: requests whose KV has gone, and those whose has come, in this order."""
+    """Report, as vLLM's worker would, requests whose KV has been sent, and requests whose KV has been received."""
     sets: Any = (
         dict.fromkeys(sent),
         dict.fromkeys(received),

@@ -20,8 +20,8 @@ def hash_function(short_keys: bool = False) -> Callable[[Any], bytes]:
     """Return the function that makes a block's key of (key of the block before, token ids, other content).
 
     vLLM's own is SHA-256 of the pickled tuple. `short_keys`: 8 bytes of Python's hash of the integers, five times as
-    fast, for the blocks that hold tokens alone. Two of a million different blocks have the same key once in a million
-    replays. No key may leave the process.
+    fast, for blocks of tokens alone. Two of a million different blocks have the same key once in a million replays. No
+    key may leave the process.
     """
     sha256 = get_hash_fn_by_name("sha256")
     init_none_hash(sha256)
@@ -69,7 +69,7 @@ class Histories:
         return self._known.get(session)
 
     def set(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> History:
-        """The session's history is now `tokens`; blocks that it begins with as before are not hashed again."""
+        """Set the session's history to `tokens`. Its unchanged first blocks are not hashed again."""
         before = self._known.get(session)
         hashes: list[Any] = []
         if before is not None and _begins_with(tokens, features, before):
@@ -79,7 +79,7 @@ class Histories:
         return history
 
     def extend(self, hashes: list[Any], tokens: list[int], features: Sequence[Any] = ()) -> None:
-        """Add to `hashes`, those of the first blocks of `tokens`, the ones of the other full blocks."""
+        """Extend `hashes`, of the first blocks of `tokens`, with the hashes of the other full blocks."""
         size = self.block_size
         if len(tokens) // size <= len(hashes):
             return

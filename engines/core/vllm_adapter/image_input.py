@@ -73,7 +73,7 @@ ModelRegistry.register_model(ARCHITECTURE, VisionModel)
 
 
 class ImageProcessor:
-    """Turns what a user shows into a piece of a prompt, with the input processing of `vllm_config`'s engine."""
+    """Turns a user's picture into a piece of a prompt, with the input processing of `vllm_config`'s engine."""
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         self._inputs = InputProcessor(vllm_config)
@@ -83,7 +83,7 @@ class ImageProcessor:
         """Turn a picture (height, width, 3) into tokens: start token, a token for each merged patch, end token.
 
         Equal pictures have the same identifier, so the encoder's output and the KV of a prompt are found again. A
-        picture is scaled to whole patches, and down where it has more tokens than the model takes.
+        picture is scaled to whole patches, and down if it has more tokens than the model takes.
         """
         prompt = {
             "prompt": VISION_START + IMAGE + VISION_END,

@@ -1,9 +1,9 @@
 """Interruption of a real forward pass between two layers: the whole step ends, or some of its requests leave it.
 
-Hooks in front of every decoder layer look at what was asked for. If every request of the batch is to go, the pass ends
-with an exception; else the rows of those to go are cut out of positions, hidden states, residual, slot mapping and
-attention metadata, and the later layers run on what is left. The KV that was written is overwritten when the tokens run
-again, so the worker needs no rollback; the scheduler's is `StageScheduler.withdraw`. Needs eager execution.
+Hooks in front of every decoder layer check for drops. If every request of the batch is to leave, the pass ends with an
+exception. Otherwise the rows of leaving requests are cut out of positions, hidden states, residual, slot mapping and
+attention metadata, and the later layers run on the remaining rows. The KV that was written is overwritten when the
+tokens run again, so the worker needs no rollback; the scheduler's is `StageScheduler.withdraw`. Needs eager execution.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Interruption:
         self._wrap_forward()
 
     def begin(self) -> None:
-        """Forget what was asked for: a new step is about to be submitted."""
+        """Forget earlier drops: a new step is about to be submitted."""
         self._wanted = self.dropped = frozenset()
 
     def ask(self, request_ids: frozenset[str]) -> None:
@@ -56,11 +56,11 @@ class Interruption:
         return None if self._rows is None else (self._positions, *args[1:])
 
     def _before_norm(self, norm: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        """Behind the last layer nothing is worth thinning; a step of which nobody is left still ends."""
+        """End the step if no request remains in it; behind the last layer no rows need to be cut."""
         self._newly_wanted()
 
     def _newly_wanted(self) -> frozenset[str]:
-        """Requests that must leave now. Raises Interrupted when nobody else is in the step."""
+        """Return requests that must leave now. Raises Interrupted when no other is in the step."""
         wanted = self._wanted - self.dropped
         if not wanted:
             return wanted
@@ -71,7 +71,7 @@ class Interruption:
         return newly
 
     def _thin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Cut the rows of dropped requests out of this layer's input and of what the later ones read."""
+        """Cut the rows of dropped requests out of this layer's input and of later layers' shared inputs."""
         positions, hidden, residual = args[:3]
         common, batch = self._common, self._runner.input_batch.req_ids
         starts = common.query_start_loc_cpu[: common.num_reqs + 1].tolist()
@@ -114,7 +114,7 @@ class Interruption:
         context.slot_mapping = dict.fromkeys(context.slot_mapping, slots)  # type: ignore[arg-type]
 
     def _capture_metadata(self) -> None:
-        """Keep what this step's attention metadata was built from."""
+        """Keep the inputs of this step's attention metadata."""
         builder = self._runner.attn_groups[0][0].get_metadata_builder()
         self._build = builder.build
 
@@ -125,7 +125,8 @@ class Interruption:
         builder.build = build
 
     def _wrap_forward(self) -> None:
-        """Give the runner hidden states of the full batch again; those of dropped rows are zero and never sampled."""
+        """Give the runner hidden states of the full batch again; the states of dropped rows are zero and never
+        sampled."""
         forward = self._runner._model_forward
 
         def model_forward(*args: Any, **kwargs: Any) -> Any:
@@ -144,7 +145,7 @@ class Interruption:
 
 
 def _decoder(model: torch.nn.Module) -> Any:
-    """The module that owns the decoder layers and the final norm."""
+    """Return the module that owns the decoder layers and the final norm."""
     for module in model.modules():
         if hasattr(module, "layers") and hasattr(module, "norm") and hasattr(module, "embed_tokens"):
             return module

@@ -1,6 +1,6 @@
-"""vLLM's scheduler, and what can be asked of its KV: blocks of the pool and of the host, and those of a request.
+"""vLLM's scheduler with queries about KV: blocks of the pool, of the host and of a request.
 
-What looks after KV for a scheduler is written against this class; `scheduling.StageScheduler` puts it all together.
+Modules that manage a scheduler's KV use this class; `scheduling.StageScheduler` puts it all together.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class KvScheduler(SchedulerNames, Scheduler):
 
     @property
     def offloads(self) -> bool:
-        """Whether KV goes to host memory and comes back."""
+        """Return True if KV goes to host memory and comes back."""
         return self.connector is not None and not isinstance(self.connector, HandOverConnector)
 
     @property
@@ -45,17 +45,18 @@ class KvScheduler(SchedulerNames, Scheduler):
 
     @property
     def hand_overs(self) -> HandOverConnector:
-        """The scheduler's half of what hands KV to other replicas, or takes theirs."""
+        """The scheduler's half of the connector that hands KV to other replicas, or takes theirs."""
         assert isinstance(self.connector, HandOverConnector)
         return self.connector
 
     def comes_from_another(self, request: Any) -> bool:
-        """Whether another replica has the request's KV, which vLLM will ask for when it gives it blocks."""
+        """Return True if another replica has the request's KV; vLLM asks for it when it allocates the request's
+        blocks."""
         return isinstance(self.connector, HandOverConnector) and is_elsewhere(request)
 
     @property
     def free_blocks(self) -> int:
-        """KV blocks that can be given out now, idle cached ones included."""
+        """KV blocks that can be given out now, including idle cached ones."""
         return self.kv_cache_manager.block_pool.get_num_free_blocks()
 
     @property
@@ -69,7 +70,8 @@ class KvScheduler(SchedulerNames, Scheduler):
         return len(self.kv_cache_manager.block_pool.cached_block_hash_to_block)
 
     def block_ids(self, request_id: str) -> list[int]:
-        """The KV blocks of a request in the order of its tokens; 0 for one that its window has left behind."""
+        """Return the KV blocks of a request in the order of its tokens; 0 for a block that its window has left
+        behind."""
         return [block.block_id for block in self._blocks(request_id)]
 
     @cached_property
@@ -81,7 +83,7 @@ class KvScheduler(SchedulerNames, Scheduler):
 
 
 class _IntoIndex(EventPublisher):
-    """Enters into an index what others would send over a socket; vLLM hands it over at the end of a step."""
+    """Enters vLLM's KV events, which come at the end of a step, into an index instead of sending them over a socket."""
 
     def __init__(self, index: PrefixIndex) -> None:
         super().__init__()
@@ -102,7 +104,8 @@ class _IntoIndex(EventPublisher):
 
 
 def follow(scheduler: Scheduler) -> PrefixIndex:
-    """An index of what is in the scheduler's prefix cache from now on; it must have served nothing yet."""
+    """Return an index of the scheduler's prefix cache that is kept up to date; the scheduler must have served nothing
+    yet."""
     index = PrefixIndex(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
     scheduler.kv_cache_manager.block_pool.enable_kv_cache_events = True
     scheduler.kv_event_publisher = _IntoIndex(index)

@@ -1,8 +1,8 @@
 """Code that sound and pictures share on their way through vLLM's multimodal path.
 
-vLLM's modules of models that see import torchvision, whose builds break vLLM on a CPU torch. They need it for a
-function of plain arithmetic. transformers also has that function, with the same class for pictures, in a module without
-torchvision. That module stands in while vLLM's is imported.
+vLLM's modules of vision models import torchvision, whose builds break vLLM on a CPU torch. They need it for a function
+of plain arithmetic. transformers also has that function, with the same class for pictures, in a module without
+torchvision. That module replaces it while vLLM's is imported.
 """
 
 import sys
@@ -18,7 +18,7 @@ _IMAGES_WITHOUT_TORCHVISION = "transformers.models.qwen2_vl.image_processing_pil
 
 
 def import_model(name: str) -> Any:
-    """vLLM's module of a model, without torchvision."""
+    """Import vLLM's module of a model, without torchvision."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # or it says that torchvision is missed
     stands_in = _IMAGES not in sys.modules
@@ -34,13 +34,13 @@ def import_model(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A piece of a prompt: its token ids and, of sound or a picture, vLLM's features with offsets into these ids."""
+    """A piece of a prompt: its token ids and, for sound or a picture, vLLM's features with offsets into these ids."""
 
     token_ids: list[int]
     features: list[MultiModalFeatureSpec]
 
     def at(self, offset: int) -> list[MultiModalFeatureSpec]:
-        """The features of this piece when it begins at token `offset` of a prompt."""
+        """Return the features of this piece when it begins at token `offset` of a prompt."""
         return [
             replace(
                 feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset)

@@ -1,4 +1,4 @@
-"""KV in host memory: the scheduler's half of vLLM's own offload connector, with transfers that run here.
+"""KV in host memory: the scheduler's half of vLLM's own offload connector, with our own transfers.
 
 The connector decides what is stored and loaded, keeps the host's blocks in LRU order and makes requests wait for
 theirs. A modelled GPU only takes the time of a transfer; a real device copies the blocks (vLLM's own worker half wants
@@ -81,7 +81,7 @@ class HostMemory:
 
 
 class Loading(Protocol):
-    """The scheduler whose loads these are, as transfers need it."""
+    """The scheduler of the loads, as transfers need it."""
 
     preloads: Preloads
     evictions: Evictions
@@ -95,8 +95,9 @@ class Loading(Protocol):
 class HostTransfers:
     """The load and store jobs of one replica under way.
 
-    `counters`: bytes moved, by direction and purpose. `arrived_s`: when the loads that `finished` last told of
-    had arrived, by request. `memory`: where blocks really go; without one only time passes. `copies`: when they go.
+    `counters`: bytes moved, by direction and purpose. `arrived_s`: by request, the arrival of the loads in the last
+    result of `finished`. `memory`: the target of the copies; without one only time passes. `copies`: when blocks are
+    copied.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class HostTransfers:
 
     @property
     def next_s(self) -> float | None:
-        """When the next transfer will have ended (s); None while there is none."""
+        """Return the end of the next transfer (s); None without one."""
         return self._queue[0][0] if self._queue else None
 
     def begin(self, scheduler: Loading, output: SchedulerOutput, now: float) -> tuple[float, dict[str, int]]:
@@ -153,10 +154,10 @@ class HostTransfers:
         return (begin_s if self.copies.loads == "before" else free_s), loading
 
     def end(self, output: SchedulerOutput, withdrawn: frozenset[int], running: Container[str]) -> None:
-        """The step has ended: what it computed goes to the host, but for the jobs that were `withdrawn`.
+        """Store the KV that the step computed on the host, except the jobs that were `withdrawn`.
 
-        `running`: ids of requests that have not ended. Where stores are put off until somebody is preempted, those of
-        others take no time any more.
+        `running`: ids of requests that have not ended. If stores are put off until a preemption, the stores of other
+        requests take no time any more.
         """
         meta: Any = output.kv_connector_metadata
         for job_id, job in meta.store_jobs.items():

@@ -1,4 +1,4 @@
-"""Background loads: pieces of a session's history that come back from the host before they are asked for.
+"""Background loads: pieces of a session's history that return from the host before they are asked for.
 
 Each piece is a vLLM request of its own (LiveServe section 6: preload requests use the same scheduling path): the
 connector matches the host's blocks, vLLM allocates, the request waits for its KV, and when that has arrived its blocks
@@ -19,7 +19,7 @@ from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """One background request. `blocks`: how many are under way; 0 until vLLM has let it in."""
+    """One background request. `blocks`: its blocks under way; 0 until vLLM has admitted it."""
 
     session: int
     request: Request
@@ -29,9 +29,9 @@ class Piece:
 class Preloads:
     """The background loads of one replica, at most one for each session.
 
-    A piece that vLLM cannot let in now (no blocks, no slot, its host blocks are still being written) is set aside and
-    offered again in the next round, behind everybody else. It never takes part in a step. `ids`: of the requests.
-    `landed`: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
+    A piece that vLLM cannot admit now (no blocks, no slot, its host blocks are still being written) is set aside and
+    offered again in the next round, behind all others. It never takes part in a step. `ids`: of the requests. `landed`:
+    (session, blocks) of the pieces that have arrived, until somebody takes them.
     """
 
     def __init__(self, scheduler: KvScheduler) -> None:
@@ -44,11 +44,11 @@ class Preloads:
 
     @property
     def offered(self) -> list[Piece]:
-        """Pieces that vLLM has yet to let in."""
+        """Pieces that vLLM has yet to admit."""
         return [piece for piece in self._pieces.values() if not piece.blocks]
 
     def start(self, session: int, history: History, blocks: int) -> bool:
-        """Load the next `blocks` of what `missing` counts; False when there are none, or a piece is under way."""
+        """Load the next `blocks` of the `missing` ones; False when there are none, or a piece is under way."""
         if session in self._pieces or blocks < 1 or not self.missing(history):
             return False
         scheduler = self.scheduler
@@ -76,15 +76,15 @@ class Preloads:
         return True
 
     def cancel(self, session: int) -> None:
-        """Give up the session's piece. What is on its way is dropped when it comes; its blocks are free then."""
+        """Give up the session's piece. Blocks on their way are dropped when they come, and are free then."""
         piece = self._pieces.get(session)
         if piece is not None:
             self._finish(piece)
 
     def offer(self) -> list[Piece]:
-        """Put the pieces that have yet to be let in behind the waiting requests, for one round.
+        """Put the pieces that vLLM has yet to admit behind the waiting requests, for one round.
 
-        One whose blocks have come by themselves, or have left the host, ends here.
+        A piece ends now if its blocks have come by themselves, or have left the host.
         """
         offered = []
         for piece in self.offered:
@@ -97,7 +97,7 @@ class Preloads:
         return offered
 
     def set_aside(self, offered: list[Piece]) -> None:
-        """After the round: those that vLLM has let in are loading, the others wait for the next."""
+        """Sort the pieces after the round: those that vLLM has admitted are loading, the others wait for the next."""
         for piece in offered:
             if piece.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
                 hit = self.scheduler.offloading._req_status[
@@ -122,7 +122,7 @@ class Preloads:
             self._finish(piece)
 
     def hit(self, session: int, block_ids: Iterable[int]) -> int:
-        """How many of the blocks that the session's turn found were brought here for it; to be asked once a turn."""
+        """Return the number of a turn's found blocks that were loaded early for it; call it once a turn."""
         brought = self._brought.pop(session, None)
         return len(brought.intersection(block_ids)) if brought else 0
 
@@ -131,7 +131,7 @@ class Preloads:
         return self._resident(history.hashes)
 
     def missing(self, history: History) -> int:
-        """Blocks that follow the resident ones in host memory, those still being written there included."""
+        """Blocks that follow the resident ones in host memory, including those still being written there."""
         return self._missing(history.hashes)
 
     def _resident(self, hashes: Sequence[Any]) -> int:

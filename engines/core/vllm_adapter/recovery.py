@@ -1,15 +1,15 @@
 """Waiting sessions whose KV a full pool takes back, which stock vLLM never does.
 
-vLLM preempts running requests only. A session between two chunks, and one whose chunk is waiting, keep their blocks; so
-when the pool is full and nobody runs, nobody ever will (Metronome specification, finding 1). What vLLM's pull request
-49439 proposes is done here around stock `schedule`: when an allocation fails and no request is running, another
+vLLM preempts running requests only. A session between two chunks, or with a waiting chunk, keeps its blocks; so when
+the pool is full and no request runs, none ever will (Metronome specification, finding 1). This module does what vLLM's
+pull request 49439 proposes, around stock `schedule`: when an allocation fails and no request is running, another
 resumable waiting session is preempted and the older request tried again; the victim stays queued and computes its whole
 context again when it fits.
 
-Where this differs from the proposal, of which only the description was at hand: whole rounds are repeated, not one
-allocation; a victim keeps the status in which it waited (the worker is told of the preemption all the same) and goes to
-the end of the queue; and sessions that wait for input are victims, too. Without these last, a preempted session would
-wait until all others happen to have input at once.
+Only the description of the proposal was at hand. Differences from it: whole rounds are repeated, not one allocation; a
+victim keeps the status in which it waited (the worker learns of the preemption all the same) and goes to the end of the
+queue; and sessions that wait for input are victims, too. Otherwise a preempted session would wait until all others
+happen to have input at once.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 
 class Refusals:
-    """Counts the allocations that the pool of `manager` refuses; `last`: to whom."""
+    """Counts the failed allocations of the pool of `manager`; `last`: the request of the last one."""
 
     def __init__(self, manager: KVCacheManager, counters: Counter[str]) -> None:
         self.counters = counters
@@ -56,7 +56,7 @@ class Recovery:
     def retry(self, output: SchedulerOutput, schedule: Callable[[], SchedulerOutput]) -> SchedulerOutput:
         """Preempt waiting sessions until `schedule` finds something to do, after `output` had nothing in it.
 
-        What is returned also tells what the empty rounds told of requests that finished or were preempted.
+        The returned output also lists the requests that finished or were preempted in the empty rounds.
         """
         refusals = self._refusals
         while not output.num_scheduled_tokens and not self._scheduler.running:
@@ -73,7 +73,7 @@ class Recovery:
         return output
 
     def _victim(self, refused: Request) -> Request | None:
-        """The latest of the sessions that hold blocks and do not run: vLLM's own order of victims."""
+        """Return the latest session that holds blocks and does not run: vLLM's own order of victims."""
         sessions = [
             request
             for request in self._scheduler.kv_holding_waiting

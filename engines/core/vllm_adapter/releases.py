@@ -1,6 +1,6 @@
-"""Differences between the releases of vLLM that the adapter runs on, asked of the installed code by name.
+"""Differences between the releases of vLLM that the adapter runs on, found by names in the installed code.
 
-A feature that only one system needs is asked for by that system: a release without it serves the others.
+A feature that only one system needs is looked up by that system: a release without it serves the others.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ groups_of_one_page_size: Callable[..., Any] = _groups._get_kv_cache_groups_unifo
 
 
 class EarlierNames:
-    """Names of vLLM 0.31 for what its scheduler has in 0.30: all who wait and cannot run at once are in one queue, and
-    nobody is noted as passed over."""
+    """Names of vLLM 0.31, added to the scheduler of 0.30: all waiting requests that cannot run are in one queue, and
+    none is noted as passed over."""
 
     deferred_waiting: Any = frozenset()
 
@@ -37,7 +37,7 @@ class EarlierNames:
 
 
 class _NoNames:
-    """Nothing is missing."""
+    """Adds nothing: no name is missing."""
 
 
 def _names() -> Any:
@@ -60,5 +60,5 @@ def expert_balancer() -> Any:
 
 
 def migration_batches() -> Callable[..., Any]:
-    """How vLLM orders moves of experts between dies. ImportError in a release that orders none."""
+    """Return vLLM's ordering of moves of experts between dies. ImportError in a release without one."""
     return import_module("vllm.distributed.eplb.migration_scheduler").schedule_migration_batches

@@ -30,10 +30,10 @@ def make_request(
     fetched: bool = False,
     short_keys: bool = False,
 ) -> Request:
-    """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
+    """Return a request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
     `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
-    sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: those of its first blocks as far as they are known.
+    sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: of its first blocks as far as they are known.
     `stored`: its KV may go to the host. `sent`: it stays until another replica has it. `fetched`: it comes from one.
     `short_keys`: see `history.hash_function`.
     """
@@ -80,11 +80,11 @@ def make_chunk(
     end: int | None = None,
     short_keys: bool = False,
 ) -> Request:
-    """One input chunk of an interaction session.
+    """Return one input chunk of an interaction session.
 
-    Exactly `max_tokens` tokens answer it, or fewer if one of them is `end`. `features`: the sound in it, with
-    places counted from the chunk's start (`audio_input.EncodedAudio.at`). Given to `add_request`, the first one opens
-    the session `request_id`, later ones extend its prompt as soon as what came before has been answered. The last token
+    Exactly `max_tokens` tokens answer it, or fewer if one of them is `end`. `features`: the sound in it, with places
+    counted from the chunk's start (`audio_input.EncodedAudio.at`). Given to `add_request`, the first one opens the
+    session `request_id`; later ones extend its prompt as soon as the earlier chunks have been answered. The last token
     of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). `abort` closes the
     session.
     """

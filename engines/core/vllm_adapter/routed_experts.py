@@ -1,4 +1,4 @@
-"""Which experts the routers of a model that vLLM executes choose, step by step."""
+"""Counts the experts that the routers of an executed model choose, step by step."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RoutedExperts:
             router.set_capture_fn(partial(self._note, layer))
 
     def _note(self, layer: int, chosen: torch.Tensor) -> None:
-        """`chosen`: (tokens, experts per token) of one layer in one step; layers come in order."""
+        """Note `chosen`: (tokens, experts per token) of one layer in one step; layers come in order."""
         if layer == 0:
             self._steps.append([])
         counts = np.bincount(chosen.flatten().cpu().numpy(), minlength=self._experts)
         self._steps[-1].append(counts)
 
     def counts(self) -> np.ndarray:
-        """(S, L, E) tokens of each expert, of the steps so far."""
+        """Return the tokens of each expert in the steps so far, (S, L, E)."""
         return np.array(self._steps, dtype=np.int64).reshape(-1, self._layers, self._experts)

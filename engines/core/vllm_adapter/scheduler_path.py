@@ -1,4 +1,4 @@
-"""How the rows of a step pass through vLLM's scheduler: they are scheduled, and their tokens go back to it."""
+"""The path of a step's rows through vLLM's scheduler: they are scheduled, and their tokens go back to it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from engines.core.step import SchedulerStep
 from engines.core.vllm_adapter.scheduling import StageScheduler
 
 Sampled = Sequence[list[int] | None]
-"""For each row the token ids that it sampled: empty where it does not sample yet, None where the device dropped it."""
+"""For each row the token ids that it sampled: empty if it does not sample yet, None if the device dropped it."""
 
 STARTED = SchedulerOutput.make_empty()
-"""In the place of vLLM's output, for a step in which requests start that vLLM does not know."""
+"""Replaces vLLM's output for a step in which requests start that vLLM does not know."""
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
@@ -32,14 +32,14 @@ def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
 
 
 def passed_over(scheduler: Scheduler, plan: Plan, rows: Sequence[Row]) -> bool:
-    """Whether a request that the plan let run did not, though it waits for nothing."""
+    """Return True if a request that the plan let run did not, though it waits for nothing."""
     served = {row.request_id for row in rows}
     left = [scheduler.requests[id] for id in plan.order if id not in served]
     return any(request not in scheduler.deferred_waiting for request in left)
 
 
 def dropped(rows: Sequence[Row], sampled: Sampled) -> list[str]:
-    """Requests that an interruption took out of the step."""
+    """Return the requests that an interruption took out of the step."""
     return [row.request_id for row, ids in zip(rows, sampled, strict=True) if ids is None]
 
 
@@ -60,19 +60,19 @@ class SchedulerPath:
 
     @property
     def queued(self) -> int:
-        """Number of requests that wait here and not in vLLM's queues."""
+        """Number of requests that wait on this path and not in vLLM's queues."""
         return 0
 
     def add(self, request: StageRequest) -> bool:
-        """Take a request that vLLM need not know; False where it has to."""
+        """Take a request that vLLM need not know; False if vLLM has to take it."""
         return False
 
     def abort(self, request_id: str) -> bool:
-        """Drop a request that `add` has taken; False where it is vLLM's."""
+        """Drop a request that `add` has taken; False if vLLM has it."""
         return False
 
     def attach(self, engine: Any, in_lockstep: bool = False) -> None:
-        """Called before the first step with the StageEngine. `in_lockstep`: other replicas step with it."""
+        """Attach the StageEngine, before the first step. `in_lockstep`: other replicas step with it."""
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         """Schedule a step under `plan`. Returns vLLM's output (None: it was not asked) and the listed rows."""
@@ -91,7 +91,7 @@ class SchedulerPath:
     def list_rows(
         self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sampled
     ) -> tuple[Sequence[Row], Sampled]:
-        """Return rows and ids of the step under way, with the rows of these requests listed if they were sums."""
+        """Return rows and ids of the step under way, with the rows of these requests listed if they were summed."""
         return rows, sampled
 
     def update(
@@ -101,11 +101,12 @@ class SchedulerPath:
         sampled: Sampled,
         transfers: KVConnectorOutput | None,
     ) -> Sequence[Produced | BatchTokens]:
-        """Finish the step: give vLLM's scheduler the sampled tokens, as `finish_step` does; returns what is new."""
+        """Finish the step: give vLLM's scheduler the sampled tokens, as `finish_step` does; returns the new
+        products."""
         return finish_step(self.scheduler, scheduled, rows, sampled, transfers)
 
     async def run_steady(self, plan: Plan) -> Plan:
-        """Run the steps that now follow and are as the last one; returns the plan of the first other step."""
+        """Run the following steps while they equal the last one; returns the plan of the first other step."""
         return plan
 
     def count_tokens(self, request_id: str) -> None:
@@ -119,10 +120,10 @@ def finish_step(
     sampled: Sampled,
     transfers: KVConnectorOutput | None = None,
 ) -> list[Produced]:
-    """Give the step's sampled tokens to the scheduler; return those.
+    """Give the step's sampled tokens to the scheduler, and return them.
 
-    `output`: of `schedule`; None: it was not asked. `transfers`: loads from and stores to the host that have ended. A
-    session has not finished when a chunk has been answered: it stays in the scheduler.
+    `output`: of `schedule`; None: vLLM was not asked. `transfers`: loads from and stores to the host that have ended. A
+    session whose chunk has been answered is not finished: it stays in the scheduler.
     """
     if output is None:
         output = SchedulerOutput.make_empty()
@@ -145,6 +146,6 @@ def finish_step(
 
 
 def _has_left(scheduler: Scheduler, request_id: str) -> bool:
-    """Whether a stopped request has ended; its blocks may stay until they are stored on the host."""
+    """Return True if a stopped request has ended; its blocks may stay until they are stored on the host."""
     request = scheduler.requests.get(request_id)
     return request is None or request.is_finished()

@@ -37,24 +37,24 @@ class Bypass(Protocol):
     decodes: dict[str, Any]
 
     def sync_to_vllm(self, request_ids: Iterable[str]) -> None:
-        """Give vLLM all that is known of these requests."""
+        """Give vLLM all tokens and counts of these requests."""
         ...
 
     def cache_full_blocks(self) -> None:
-        """Let vLLM know of all full blocks."""
+        """Let vLLM know of all full blocks. The requests go on bypassing it."""
         ...
 
 
 class StageScheduler(KvScheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
 
-    `on_chunk(request id, position)`: a chunk has become part of a session's prompt; its first token is at
-    `position`. `preempts_waiting`: a full pool takes blocks back from waiting sessions, too (see `recovery`).
+    `on_chunk(request id, position)`: a chunk has become part of a session's prompt; its first token is at `position`.
+    `preempts_waiting`: a full pool takes blocks back from waiting sessions, too (see `recovery`).
 
-    `counters`: allocations refused to waiting and to running requests (`alloc_fail_waiting`,
-    `alloc_fail_running`); waiting sessions preempted (`recovered`); blocks behind their session's window, counted
-    when it gives up the others, those included with which a prefix hit began (`freed_behind_window`); and the most
-    sinks held at once, a shared one counted for each session (`pinned_blocks`).
+    `counters`: failed allocations of waiting and of running requests (`alloc_fail_waiting`, `alloc_fail_running`);
+    waiting sessions preempted (`recovered`); blocks behind their session's window, counted when it gives up the others,
+    including the first blocks of a prefix hit (`freed_behind_window`); and the most sinks held at once, a shared one
+    counted for each session (`pinned_blocks`).
     """
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
@@ -77,11 +77,11 @@ class StageScheduler(KvScheduler):
         self.recovery = Recovery(self, self.refusals)
         manager = self.kv_cache_manager.coordinator.single_type_managers[0]
         self.windowed = isinstance(manager, SlidingWindowManager)
-        """Whether all layers have a window: where some have none, these are the first group."""
+        """True if all layers have a window: otherwise the first group is the layers without one."""
         self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
 
     def model(self) -> None:
-        """Nobody but this process knows the KV: its blocks get short keys, and the pool is `FastBlockPool`."""
+        """Use short keys and a `FastBlockPool`: no other process knows the KV."""
         self.short_keys = self.histories.short_keys = True
         use_fast_pool(self.kv_cache_manager.block_pool)
 
@@ -91,7 +91,8 @@ class StageScheduler(KvScheduler):
         self.add_request(request)
 
     def add_request(self, request: Request) -> None:
-        """Adds as vLLM does; the first chunk of a session is hashed here, not one that only extends a prompt."""
+        """Add a request as vLLM does. The first chunk of a session is hashed now; later chunks only extend its
+        prompt."""
         opens = request.resumable and request.request_id not in self.requests
         if opens:
             request.update_block_hashes()
@@ -114,7 +115,7 @@ class StageScheduler(KvScheduler):
             self.on_chunk(session.request_id, session.num_tokens - len(update.prompt_token_ids))
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        """One round in vLLM's own order, then the background loads that have yet to begin."""
+        """Schedule one round in vLLM's own order, then the background loads that have yet to begin."""
         offered = self.preloads.offer()
         self.refusals.last = None
         output = super().schedule(throttle_prefills)
@@ -133,7 +134,7 @@ class StageScheduler(KvScheduler):
         runnable: list[Request] | None = None,
         bypassing: int = 0,
     ) -> SchedulerOutput:
-        """One round under `plan`. What is held keeps its place, its status and its blocks.
+        """Schedule one round under `plan`. A held request keeps its place, its status and its blocks.
 
         `bypassing`: number of running requests that take a token and a slot each on the decode fast path; `runnable`:
         the other running requests that are not held, in the plan's order.
@@ -177,9 +178,10 @@ class StageScheduler(KvScheduler):
         return output
 
     def preempt(self, request_ids: Sequence[str]) -> None:
-        """Take their blocks back from requests, as vLLM does from running ones when its pool is full; they wait again.
+        """Take back the blocks of these requests, as vLLM does from running ones when its pool is full; they wait
+        again.
 
-        One that waits may hold blocks, too: its KV has come from the host, and it has not run since.
+        A waiting request may hold blocks, too: its KV has come from the host, and it has not run since.
         """
         for request_id in request_ids:
             request = self.requests[request_id]
@@ -194,7 +196,7 @@ class StageScheduler(KvScheduler):
             self._preempt_request(request, request.arrival_time)
 
     def in_order(self, plan: Plan) -> list[Request]:
-        """Running requests that may run under `plan`, in the order in which vLLM is to look at them."""
+        """Return the running requests that may run under `plan`, in the order for vLLM."""
         running = self.running
         if plan.held:
             running = [request for request in running if request.request_id not in plan.held]
@@ -205,7 +207,7 @@ class StageScheduler(KvScheduler):
         return running
 
     def would_look(self, plan: Plan) -> bool:
-        """Whether vLLM had anything to look at in a round beside running requests."""
+        """Return True if vLLM had anything besides running requests to look at in a round."""
         if self.preloads.offered or self.reset_preempted_req_ids or (self.finished_req_ids and self.offloads):
             return True
         waiting = len(self.waiting) + len(self.kv_holding_waiting)
@@ -252,12 +254,12 @@ class StageScheduler(KvScheduler):
         )
 
     def blocks_held(self, request_id: str) -> int:
-        """KV blocks a request holds now."""
+        """Return the KV blocks that a request holds now."""
         blocks = self._blocks(request_id)
         return len(blocks) - _behind_window(blocks) if self.windowed else len(blocks)
 
     def computed_prompt(self, request_id: str) -> int:
-        """Tokens of a request's prompt that have KV now."""
+        """Return the tokens of a request's prompt that have KV now."""
         request = self.requests[request_id]
         return min(request.num_computed_tokens, request.num_prompt_tokens)
 
@@ -267,13 +269,13 @@ class StageScheduler(KvScheduler):
 
     @property
     def empty_blocks(self) -> int:
-        """Free blocks without content; known where an eviction index is."""
+        """Return the free blocks without content; known only with an eviction index."""
         assert self.next_use is not None
         return self.next_use.empty_blocks
 
     @property
     def loading(self) -> frozenset[str]:
-        """Requests that wait for their KV to come from the host."""
+        """Return the requests that wait for their KV to come from the host."""
         if not self.kv_holding_waiting:
             return frozenset()
         return frozenset(
@@ -284,7 +286,7 @@ class StageScheduler(KvScheduler):
         )
 
     def waits_with_loaded(self, request: Request) -> bool:
-        """Whether its KV has come from elsewhere, and it has not run since."""
+        """Return True if the request's KV has come from elsewhere, and it has not run since."""
         return (
             request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
             and request.request_id in self.finished_recving_kv_req_ids
@@ -292,7 +294,7 @@ class StageScheduler(KvScheduler):
 
     @property
     def awaiting_input(self) -> frozenset[str]:
-        """Sessions that have answered all they were given and wait for more."""
+        """Return the sessions that have answered all their chunks and wait for more."""
         return frozenset(
             request.request_id
             for request in self.waiting_requests()
@@ -301,24 +303,25 @@ class StageScheduler(KvScheduler):
 
     @property
     def deferred(self) -> list[str]:
-        """Requests that vLLM passed over in the last round, in queue order: they wait for a transfer."""
+        """Return the requests that vLLM passed over in the last round, in queue order: they wait for a transfer."""
         deferred = self.deferred_waiting
         return [r.request_id for r in self.waiting_requests() if r in deferred] if deferred else []
 
     def promised_blocks(self, request_ids: Iterable[str]) -> int:
-        """Free blocks that vLLM keeps for requests which are loading, to compute the rest of their prompts."""
+        """Return the free blocks that vLLM reserves for these loading requests, to compute the rest of their
+        prompts."""
         return sum(self._request_remaining_blocks(self.requests[id]) for id in request_ids)
 
     def waiting_requests(self) -> list[Request]:
-        """Waiting requests in the order in which stock vLLM would look at them."""
+        """Return waiting requests in stock vLLM's order."""
         return [*self.kv_holding_waiting, *self.waiting]
 
     def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
-        """The session's history is now `tokens`; returns the hashes of its full blocks."""
+        """Set the session's history to `tokens`; returns the hashes of its full blocks."""
         return self.histories.set(session, tokens, features).hashes
 
     def cached_prefix(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> int:
-        """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
+        """Return the tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
         if self.bypass is not None:
@@ -326,25 +329,26 @@ class StageScheduler(KvScheduler):
         return self.cached_tokens(hashes)
 
     def cached_tokens(self, hashes: Sequence[Any]) -> int:
-        """Tokens at the beginning of a prompt with these block hashes that vLLM knows to be in the prefix cache."""
+        """Return the tokens at the beginning of a prompt with these block hashes that vLLM knows to be in the prefix
+        cache."""
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
     def event_hashes(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> list[Any]:
-        """Returns the hashes of a prompt's full blocks, as KV events name them."""
+        """Return the hashes of a prompt's full blocks, as KV events name them."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
         return [maybe_convert_block_hash(each) for each in hashes]
 
     def forget(self, session: int) -> None:
-        """The session will not come back."""
+        """Forget a session that will not return."""
         self.histories.forget(session)
         self._latest.pop(session, None)
 
     def truncate(self, session: int, tokens: int) -> int:
-        """Drop the KV that the session's latest request left beyond its first `tokens` tokens: nobody can ask for it.
+        """Drop the KV of the session's latest request beyond its first `tokens` tokens: nobody can ask for it.
 
-        Whole blocks only. Returns how many became empty.
+        Whole blocks only. Returns the number of blocks that became empty.
         """
         request = self._latest.get(session)
         if request is None:
@@ -354,11 +358,11 @@ class StageScheduler(KvScheduler):
         )
 
     def withdraw(self, output: SchedulerOutput | None, request_ids: Sequence[str]) -> frozenset[int]:
-        """Undo this step for requests that an interruption dropped from it, before anything else is done to them.
+        """Undo this step for requests that an interruption dropped from it, before they change in any other way.
 
-        They keep their blocks and are scheduled again. What `schedule` has entered into the prefix cache for them was
-        never computed and is taken out: another request would hit it. So is what it wanted to store on the host; the
-        ids of those jobs are returned.
+        They keep their blocks and are scheduled again. Their new blocks in the prefix cache were never computed and are
+        taken out: another request would hit them. Their stores on the host are taken back too; the ids of those jobs
+        are returned.
         """
         scheduled = {} if output is None else output.num_scheduled_tokens
         for request_id in request_ids:

@@ -1,2 +1,2 @@
-"""vLLM-Omni as it is, over modelled GPUs and under our policies: its orchestrator, stage processes, connectors and API
-server run unchanged, and only the executor of a stage is ours. Needs the environment that `make omni` makes."""
+"""vLLM-Omni unchanged, over modelled GPUs and under our policies: its own orchestrator, stage processes, connectors and
+API server; only the executor of a stage is ours. Needs the environment that `make omni` makes."""

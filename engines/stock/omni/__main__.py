@@ -17,7 +17,7 @@ from engines.stock.plugin import SWITCH
 
 
 def main() -> None:
-    """Run it; its stages are processes, which inherit the environment."""
+    """Run vLLM-Omni; its stages are processes, which inherit the environment."""
     serves = len(sys.argv) == 3 and sys.argv[1].isdecimal()
     if not (serves and json.loads(sys.argv[2]).get("gpu")):
         os.environ[SWITCH] = "1"
@@ -39,13 +39,13 @@ def main() -> None:
 
 
 def end_with_parent() -> None:
-    """Kill this process and its stages when standard input ends. They are one process group."""
+    """Kill this process and its stages, which are one process group, when standard input ends."""
     sys.stdin.buffer.read()
     os.killpg(0, signal.SIGKILL)
 
 
 def serve_arguments(port: int, values: str, folder: Path) -> list[str]:
-    """Arguments of `vllm` that serve `OmniParams` given as JSON; files of the server are in `folder`."""
+    """Return arguments of `vllm` that serve `OmniParams` given as JSON; files of the server are in `folder`."""
     from engines.stock.omni.duplex_signals import attach
     from engines.stock.omni.model import qwen3_omni_folder, qwen3_tts_folder
     from engines.stock.omni.omni_params import HOST, OmniParams

@@ -1,8 +1,8 @@
-"""Live signals of vLLM-Omni's duplex sessions: their clients report playback, and no scheduler of vLLM-Omni is told.
+"""Live signals of vLLM-Omni's duplex sessions: their clients report playback, but vLLM-Omni's schedulers do not get it.
 
 `attach` listens where a session takes its client's commands and where it sends, in the orchestrator's process. It
-passes what `engines.turns.signals.Signal` holds on to the stages that make tokens (vllm_omni 0.30.0,
-engine/duplex/session/runner.py 236 and emitter.py 101), and changes nothing of either.
+passes fields of `engines.turns.signals.Signal` on to the stages that make tokens (vllm_omni 0.30.0,
+engine/duplex/session/runner.py 236 and emitter.py 101), and changes neither.
 """
 
 # pyright: reportMissingImports=false
@@ -17,10 +17,10 @@ Send = Callable[..., None]
 
 
 class SessionSignals:
-    """One duplex session: its client's commands, and sound that leaves for it, as signals of its turns.
+    """One duplex session: turns its client's commands, and sound that leaves for it, into signals of its turns.
 
-    A turn is what a final commit ends. A client that plays a trace says in the commit's `event_id` how long the reply
-    is to be, as JSON; the modelled stages take it from there.
+    A final commit ends a turn. A client that plays a trace puts the length of the reply, as JSON, into the commit's
+    `event_id`; the modelled stages read it there.
     """
 
     def __init__(self, session: str, send: Send) -> None:
@@ -32,7 +32,8 @@ class SessionSignals:
         self._complete = False
 
     def command(self, command: Any) -> None:
-        """The client says something (vllm_omni 0.30.0, protocol/realtime/commands.py, protocol/duplex/commands.py)."""
+        """Take a command of the client (vllm_omni 0.30.0, protocol/realtime/commands.py,
+        protocol/duplex/commands.py)."""
         match command.wire_type:
             case "input_audio_buffer.append" if not self._speaking:
                 self._speaking = True
@@ -54,7 +55,7 @@ class SessionSignals:
                 self._tell("close")
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something leaves for the client."""
+        """Take an event that leaves for the client."""
         kind = event.get("type")
         if kind == "response.output_audio.delta" and event.get("audio_duration_ms"):
             seconds = event["audio_duration_ms"] / 1e3
@@ -82,8 +83,8 @@ class SessionSignals:
 
 
 def attach(signals: bool) -> None:
-    """Listen to all duplex sessions that begin from now on in this process. `signals`: somebody takes them; else only
-    lengths are passed on."""
+    """Listen to all duplex sessions that begin from now on in this process. `signals`: pass signals on; else only
+    lengths."""
     from vllm_omni.engine.duplex.session.emitter import SessionEmitter
     from vllm_omni.engine.duplex.session.runner import DuplexSessionRunner
 

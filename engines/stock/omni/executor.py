@@ -37,7 +37,7 @@ CODEBOOKS = 16
 SAMPLE_RATE = 24_000
 FRAME_SAMPLES = 1920
 LETTERS = range(32, 127)
-"""Tokens of text that the thinker says: bytes that can be printed."""
+"""Tokens of the thinker's text: bytes that can be printed."""
 
 
 class OmniExecutor(ModelledExecutor):
@@ -70,7 +70,7 @@ class OmniExecutor(ModelledExecutor):
         return super().collective_rpc(method, *args, non_block=non_block, **kwargs)
 
     def _check(self, deployment: str) -> None:
-        """Whatever model vLLM-Omni was given, times and KV are those of the deployment's stage."""
+        """Check nothing: with any model of vLLM-Omni, times and KV are the deployment's stage's."""
 
     def get_kv_cache_specs(self) -> list[dict[str, Any]]:
         decoder = self.limits.decoder
@@ -139,7 +139,7 @@ class OmniExecutor(ModelledExecutor):
         )
 
     def _made(self, row: Row, sampled: list[int], cached: int) -> dict[str, Any] | None:
-        """Return what the row gives the next stage. `cached`: prompt tokens before the row whose KV was found.
+        """Return the row's output for the next stage. `cached`: prompt tokens before the row whose KV was found.
 
         vLLM-Omni keeps their states with the KV (core/prefix_cache) and sends them too, as the talker reads them all.
         """
@@ -155,8 +155,8 @@ class OmniExecutor(ModelledExecutor):
         return {"codes": {"audio": torch.full((1, CODEBOOKS), sampled[0])}} if sampled else None
 
     def _token(self, request_id: str, position: int) -> int:
-        """The token behind `position` tokens: text or a frame's first code, or the end, where the request does not say
-        by `max_tokens` and `ignore_eos` how long its reply is."""
+        """Return the token behind `position` tokens: text or a frame's first code, or the end, if `max_tokens` and
+        `ignore_eos` of the request do not set its reply's length."""
         new = self._requests[request_id]
         made = position - new.prompt_len
         talker = self._role == "talker"
@@ -168,7 +168,7 @@ class OmniExecutor(ModelledExecutor):
         return 1 + made % (LAST_FRAME // 2) if talker else LETTERS[made % len(LETTERS)]
 
     def _decoded(self, output: SchedulerOutput) -> tuple[list[Row], OmniModelRunnerOutput]:
-        """Chunks of codec frames as sound; a chunk is the request's prompt, whole, each time."""
+        """Return chunks of codec frames as sound; a chunk is the request's prompt, whole, each time."""
         arrived: list[Any] = output.scheduled_new_reqs
         told = {new.req_id: new.additional_information for new in arrived}
         told |= getattr(output.scheduled_cached_reqs, "additional_information", {})
@@ -201,8 +201,8 @@ def _not_cached(new: Any) -> list[int]:
 
 
 def kernel_steps(deployment: Deployment, stage: Stage) -> Roofline:
-    """A stage's step times as a replay has them that sets nothing: by shipped kernels of its decoder, by what kernels
-    reach on such a GPU, or by the roofline that the deployment asks for."""
+    """Return a stage's step times as in a replay without settings: by shipped kernels of its decoder, by rates that
+    kernels reach on such a GPU, or by the roofline that the deployment asks for."""
     gpu, own = deployment.gpu, deployment.in_turn or deployment.waves
     found = fitting(deployment.model.name, stage.name, stage.decoder, gpu.name, stage.split)
     steps = steps_of(stage, gpu, found[1] if found is not None else None)

@@ -1,4 +1,4 @@
-"""How long replies are, alike at every stage: as their client says, as their text asks for, or drawn as workload
+"""The lengths of replies, the same at every stage: as their client states, as their text needs, or drawn as workload
 `voice` draws them."""
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from workloads.distributions.speech import speech_rate
 from workloads.seeds import stream
 
 REMEMBERED = 4096
-"""[chosen] newest replies of which a client has said the length, or whose length was drawn."""
+"""[chosen] newest replies whose length a client has stated, or whose length was drawn."""
 
 
 class Lengths:
@@ -47,7 +47,7 @@ class Lengths:
             self._known.popitem(last=False)
 
     def _draw(self, request_id: str) -> tuple[int, int]:
-        """A frame for each token at least."""
+        """Draw a length, with a frame for each token at least."""
         rng = stream(self._seed, f"omni replies/{request_id}")
         text = int(SPOKEN_REPLY.sample(rng, 1)[0])
         return text, max(text, round(text * float(speech_rate(rng, 1)[0]) / self._frame_s))

@@ -11,14 +11,14 @@ ENDING = ("barge_in", "close")
 
 class OmniSignals(LiveSignals):
     """Reports to thinker and talker alike, or to a talker that comes first. A barge-in is vLLM-Omni's own abort, which
-    ends the session's requests at all stages and whoever waits for them; the stages are told of it."""
+    ends the session's requests at all stages and the calls that wait for them; the stages receive the signal too."""
 
     def __init__(self, omni: Any) -> None:
         """`omni`: vLLM-Omni's `AsyncOmni`."""
         self._omni = omni
 
     async def send(self, values: Any) -> dict[str, Any]:
-        """Send one signal. Returns `{"aborted": [{"request", "tokens"}]}`, tokens of the first stage's."""
+        """Send one signal. Returns `{"aborted": [{"request", "tokens"}]}`, with tokens of the first stage."""
         signal = Signal.of(values)
         ended: list[dict[str, Any]] = []
         if signal.verb in ENDING:
@@ -28,7 +28,7 @@ class OmniSignals(LiveSignals):
         return {"aborted": ended}
 
     async def state(self) -> dict[str, Any]:
-        """What `LiveSignals.state` says, of the first stage, and under `talker` of the talker behind a thinker."""
+        """Return `LiveSignals.state` of the first stage, and under `talker` of the talker behind a thinker."""
         first, *talker = await self._rpc("rehearsal_state")
         return {**first, "talker": talker[0]} if talker else first
 

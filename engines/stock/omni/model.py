@@ -1,7 +1,6 @@
 """The folder that vLLM-Omni loads Qwen3-Omni or Qwen3-TTS from: configuration, processor, tokenizer and chat template,
 made in code, without weights. On modelled GPUs its layers do not matter, as the executor sizes its pool and its steps
-by the deployment. On a real one they are those of thinker and talker, with weights that vLLM makes up.
-"""
+by the deployment. On a real GPU they are the thinker's and the talker's, with weights that vLLM makes up."""
 
 from functools import cache
 from typing import Any
@@ -16,7 +15,7 @@ VOCAB = 151936
 END = 151645
 """The thinker's last token, <|im_end|>."""
 LAST_FRAME = 2150
-"""The talker's: a frame that begins with it is none (vllm_omni 0.30.0, models/qwen3_omni/pipeline.py)."""
+"""The talker's last token: a frame that begins with it is none (vllm_omni 0.30.0, models/qwen3_omni/pipeline.py)."""
 HIDDEN_LAYER = 24
 """The layer of the thinker that the talker reads (`accept_hidden_layer`)."""
 
@@ -32,7 +31,7 @@ _NAMED = {
 """Special tokens and their ids in Qwen3-Omni, by the names under which its processor looks for them."""
 _ROLES = {"<|im_start|>": 151644, "<|im_end|>": END, "system": 8948, "user": 872, "assistant": 77091}
 """Tokens by whose ids vLLM-Omni finds the user's part of a prompt (vllm_omni 0.30.0, distributed/omni_connectors/
-adapter.py 193-223). A role is one token here wherever it is written."""
+adapter.py 193-223). A role is always one token."""
 
 _TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -67,8 +66,8 @@ THINKER_LAYERS = 16
 
 @cache
 def qwen3_omni_folder(max_model_len: int, sized: tuple[Decoder, ...] = ()) -> str:
-    """The folder of a model whose stages take `max_model_len` tokens each at most. `sized`: thinker and talker, where
-    layers are computed; else they are small."""
+    """Return the folder of a model whose stages take `max_model_len` tokens each at most. `sized`: thinker and talker,
+    if layers are computed; else they are small."""
     special = dict(_NAMED.values()) | _ROLES
     tokenizer = _TOKENIZER | {
         "extra_special_tokens": {name: token for name, (token, _) in _NAMED.items()},
@@ -88,7 +87,7 @@ def qwen3_omni_folder(max_model_len: int, sized: tuple[Decoder, ...] = ()) -> st
 
 @cache
 def qwen3_tts_folder(max_model_len: int) -> str:
-    """The same of Qwen3-TTS, with a voice of its own: its requests bring a text and no sound."""
+    """Return the folder of Qwen3-TTS, with a voice of its own: its requests bring a text and no sound."""
     special = {"<|im_start|>": _ROLES["<|im_start|>"], "<|im_end|>": END}
     talker = {
         "vocab_size": 3072,

@@ -1,4 +1,4 @@
-"""What a server of vLLM-Omni over modelled GPUs is told, and the environment in which it runs."""
+"""The settings of a server of vLLM-Omni over modelled GPUs, and the environment in which it runs."""
 
 import sys
 from importlib.util import find_spec
@@ -15,9 +15,9 @@ from workloads.errors import UserError
 
 RUNTIME = "vllm-omni"
 HOST = "127.0.0.1"
-"""Where its server listens: on nothing else."""
+"""The only address on which its server listens."""
 OWN = "vllm_omni"
-"""The engine whose schedule is vLLM-Omni's own: no class of ours is in it."""
+"""The engine with vLLM-Omni's own schedule, without any class of ours."""
 OMNI, TTS = (ENTRY, "talker", "vocoder"), ("talker", "vocoder")
 """Roles of our stages in the order of vLLM-Omni's: thinker, talker and code2wav, or qwen3_tts and code2wav."""
 PIPELINES = {"qwen3_omni_30b_a3b": OMNI, "qwen3_omni_30b_a3b_fp8": OMNI, "qwen3_tts_1_7b": TTS}
@@ -25,7 +25,7 @@ PIPELINES = {"qwen3_omni_30b_a3b": OMNI, "qwen3_omni_30b_a3b_fp8": OMNI, "qwen3_
 
 
 class OmniParams(BaseModel):
-    """One server."""
+    """The settings of one server."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,11 +64,11 @@ class OmniParams(BaseModel):
 
     @property
     def own_schedule(self) -> bool:
-        """Whether vLLM-Omni's own schedulers run."""
+        """True if vLLM-Omni's own schedulers run."""
         return self.engine == OWN and not self.engine_params
 
     def told(self, stage: str) -> StockParams:
-        """What our parts at a stage are told."""
+        """Return the settings of our parts at a stage."""
         shared = self.model_dump(exclude={"active_stream_window", "gpu"})
         # vllm_omni 0.30.0, deploy/qwen3_tts.yaml and qwen3_omni_duplex.yaml
         first = 1 if self.served.speech_only else 4
@@ -76,7 +76,7 @@ class OmniParams(BaseModel):
         return StockParams.model_validate(shared | more)
 
     def check(self) -> None:
-        """Raises UserError for what no server could be started with."""
+        """Raise UserError for settings with which no server could start."""
         served = self.served
         if self.gpu and served.speech_only:
             raise UserError(
@@ -92,8 +92,8 @@ class OmniParams(BaseModel):
 
 
 def python() -> str:
-    """The interpreter of an environment that has vLLM-Omni: this one's, or that of `make omni` in this checkout.
-    Raises UserError where there is none."""
+    """Return the interpreter of an environment that has vLLM-Omni: this one's, or that of `make omni` in this checkout.
+    Raises UserError without one."""
     if find_spec("vllm_omni") is not None:
         return sys.executable
     made = Path(__file__).parents[3] / ".venv-omni" / "bin" / "python"

@@ -13,7 +13,7 @@ from engines.stock.arguments import KEY
 from engines.stock.omni.omni_params import OmniParams
 
 PREFIX = "rehearsal_"
-"""Our pipelines are registered with vLLM-Omni under this and the name of its own."""
+"""Prefix of our pipelines' names in vLLM-Omni, in front of the names of its own."""
 EXECUTOR = "engines.stock.omni.executor.OmniExecutor"
 SCHEDULER = "engines.stock.omni.scheduler.AsyncScheduler"
 MOST_SESSIONS = 64
@@ -24,7 +24,7 @@ LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batche
 
 
 def register() -> None:
-    """Make the pipelines known to vLLM-Omni; in time for its command line, which reads deployments before it loads
+    """Register the pipelines with vLLM-Omni, in time for its command line, which reads deployments before it loads
     plug-ins (vllm_omni 0.30.0, engine/omni_engine_base.py 216, engine/arg_utils.py 263)."""
     from vllm_omni.config import register_pipeline
     from vllm_omni.config.stage_config import StageExecutionType
@@ -43,7 +43,8 @@ def register() -> None:
 
 
 def deploy(params: OmniParams) -> dict[str, Any]:
-    """The deployment as vLLM-Omni reads it: one of its own, whose connectors and sampling are kept, and our changes."""
+    """Return the deployment as vLLM-Omni reads it: one of its own, with its connectors and sampling, and our
+    changes."""
     package = find_spec("vllm_omni")
     assert package is not None and package.origin is not None, "the environment of `make omni`"
     served = params.served

@@ -1,7 +1,7 @@
-"""vLLM-Omni's platform for the modelled device: `engines.stock.platform`, and what else vLLM-Omni asks.
+"""vLLM-Omni's platform for the modelled device: `engines.stock.platform`, with vLLM-Omni's further methods.
 
-`engines.stock.plugin` offers it. vLLM imports that module while it loads itself, so this one is another: vLLM-Omni's
-interface imports more of vLLM than is there by then.
+`engines.stock.plugin` offers it. It is a module of its own because vLLM imports `engines.stock.platform` while it loads
+itself, and vLLM-Omni's interface imports more of vLLM than has been loaded by then.
 """
 
 # pyright: reportMissingImports=false, reportGeneralTypeIssues=false

@@ -1,6 +1,6 @@
 """Our schedulers in vLLM-Omni's stages: a stage's `scheduler_cls` in its pipeline.
 
-vLLM-Omni's schedulers first park who waits for a chunk and then call their base class, which here is ours: it plans
+vLLM-Omni's schedulers first park requests that wait for a chunk and then call their base class, which is ours: it plans
 among the others (vllm_omni 0.30.0, core/sched/omni_ar_scheduler.py 344-387). Nothing of theirs is repeated.
 """
 
@@ -20,11 +20,11 @@ from engines.stock.engine_core import CALLS, without_suffix
 
 
 class Notes:
-    """Tells our scheduler what vLLM-Omni's does without calling its base class: the end of a step, and of a request
-    (`update_from_output`, `_free_request`). Its `schedule` returns another object than its base class gave it.
+    """Reports to our scheduler the parts of vLLM-Omni's that do not call the base class: the end of a step, and of a
+    request (`update_from_output`, `_free_request`). Its `schedule` returns another object than its base class gave it.
 
-    Ending a request is vLLM-Omni's: of what is aborted at one stage alone, the next waits for the last chunk, and the
-    client with it (`VLLM_OMNI_INPUT_WAIT_TIMEOUT_S`, 600 s).
+    Ending a request is vLLM-Omni's task: if a request is aborted at one stage alone, the next stage waits for the last
+    chunk, and the client with it (`VLLM_OMNI_INPUT_WAIT_TIMEOUT_S`, 600 s).
     """
 
     ends_requests = False
@@ -51,7 +51,7 @@ class Notes:
         return super()._free_request(request, *args, **kwargs)
 
     def session_of(self, request: Request) -> str:
-        """A duplex session's requests name it in their ids."""
+        """Return the session; a duplex session's requests name it in their ids."""
         return duplex_session_id_from_request_id(request.external_req_id) or super().session_of(request)
 
 
@@ -64,8 +64,8 @@ class AsyncScheduler(Notes, OmniARAsyncScheduler, stock.AsyncScheduler):
 
 
 def _requests(engine: Any, session: str) -> list[dict[str, Any]]:
-    """The ids by which `AsyncOmni.abort` finds a session's requests, and their tokens so far (vllm_omni 0.30.0,
-    entrypoints/async_omni_base.py 222: that of the client's with a random suffix is what stages see)."""
+    """Return the ids by which `AsyncOmni.abort` finds a session's requests, and their tokens so far (vllm_omni 0.30.0,
+    entrypoints/async_omni_base.py 222: stages see the client's id with a random suffix)."""
     theirs = engine.scheduler.requests_of(session)
     return [
         {"request": without_suffix(each.external_req_id), "tokens": each.num_output_tokens} for each in theirs
@@ -77,13 +77,13 @@ RPCS = {**CALLS, "rehearsal_requests": _requests}
 
 def take_rpcs() -> None:
     """Let our calls arrive by vLLM-Omni's own way to its stages, `AsyncOmni.collective_rpc`, which ends in the engine
-    core's (orchestrator.py 685, stage_pool.py 1307); others go on to the executor. Once is enough."""
+    core's (orchestrator.py 685, stage_pool.py 1307); others go on to the executor. A second call does nothing."""
     if not hasattr(EngineCoreProc.collective_rpc, "__wrapped__"):
         EngineCoreProc.collective_rpc = taking(EngineCoreProc.collective_rpc)  # type: ignore[method-assign]
 
 
 def taking(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """`EngineCoreProc.collective_rpc` that answers our calls."""
+    """Return `EngineCoreProc.collective_rpc` with our calls."""
 
     @wraps(theirs)
     def collective_rpc(

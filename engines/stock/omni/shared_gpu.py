@@ -16,7 +16,8 @@ _TIME = struct.Struct("d")
 
 
 class SharedGpu:
-    """Until when a GPU is taken, in s of the machine's monotonic clock, in a file that processes map and lock."""
+    """The time until which a GPU is taken, in s of the machine's monotonic clock, in a file that processes map and
+    lock."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT)

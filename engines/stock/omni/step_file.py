@@ -1,4 +1,4 @@
-"""The steps of a modelled stage that runs in a process of its own, in a file that the harness reads after the run."""
+"""The steps of a modelled stage that runs in its own process, in a file that the harness reads after the run."""
 
 import os
 import time
@@ -26,6 +26,6 @@ class StepFile:
 
 
 def step_file(stage: str) -> StepFile | None:
-    """Return the file of a stage in the server's folder; None where the server has none."""
+    """Return the file of a stage in the server's folder; None if the server has none."""
     folder = os.environ.get(FOLDER)
     return StepFile(Path(folder) / f"{stage}{SUFFIX}") if folder else None

@@ -61,14 +61,14 @@ class OrderParams(ClassParams):
 
 
 class QueueParams(ClassParams):
-    """Tells Non-Preemptive who is online and who is not."""
+    """Parameters that tell Non-Preemptive online requests from offline ones."""
 
 
 Resume = Literal["recompute", "swap", "ic", "ic_prefetch"]
 
 
 class SchedulerParams(OrderParams):
-    """Parameters of the scheduler: its own, and how KV of preempted requests comes back, where ours manages it."""
+    """Parameters of the scheduler: its own, and the return of preempted requests' KV, if our manager controls it."""
 
     resume: Resume | None = None
 

@@ -1,4 +1,5 @@
-"""How long a step takes by ConServe's model (section 4.2), and how much more fits into one that has a time limit."""
+"""The time of a step by ConServe's model (section 4.2), and the further work that fits into a step with a time
+limit."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,9 +16,9 @@ class LatencyModel:
     """T = (k1 + k3) P + k2 A + k4 V + k5, in seconds, over a step's requests of n new tokens on top of a context of c:
     P = sum n, A = sum n (n + c), V = sum (n + c).
 
-    The paper writes one P and C for a batch. Attention is a request's own, so that its two terms are summed request by
-    request. `token` is k1 + k3: computing and tensor-parallel communication both count tokens, and on one
-    degree of parallelism nothing tells them apart.
+    The paper writes one P and C for a batch. Attention is a request's own, so its two terms are summed request by
+    request. `token` is k1 + k3: computing and tensor-parallel communication both count tokens, and one degree of
+    parallelism cannot separate them.
     """
 
     token: float
@@ -26,16 +27,17 @@ class LatencyModel:
     constant: float
 
     def seconds(self, shape: Iterable[tuple[int, int]]) -> float:
-        """Predicts the seconds of a step whose requests take (new tokens, context)."""
+        """Return the predicted seconds of a step whose requests take (new tokens, context)."""
         return self.constant + sum(self.added(tokens, context) for tokens, context in shape)
 
     def added(self, tokens: int, context: int) -> float:
-        """Seconds that one request adds to a step."""
+        """Return the seconds that one request adds to a step."""
         seen = tokens + context
         return self.token * tokens + self.pair * tokens * seen + self.visible * seen
 
     def most(self, left_s: float, context: int, need: int) -> int:
-        """can_schedule: the most tokens, at most `need`, that one request adds to a step in `left_s` seconds; 0: none.
+        """can_schedule: return the most tokens, at most `need`, that one request adds to a step in `left_s` seconds; 0:
+        none.
 
         The larger root of k2 n^2 + (k1 + k3 + k2 c + k4) n + k4 c = left_s.
         """
@@ -63,7 +65,7 @@ def features(shape: Shape) -> Sequence[float]:
 
 
 class StepTime:
-    """Implements `engines.co_serving.phases`: what a request adds does not depend on the others."""
+    """Implements `engines.co_serving.phases`: a request's added time does not depend on the others."""
 
     def __init__(self, model: LatencyModel, limit_s: float) -> None:
         self.model = model

@@ -1,5 +1,5 @@
-"""ConServe's scheduler of one stage replica: tokens by predicted time (Algorithm 1), and room within a step for online
-requests that come while it runs (Algorithm 2)."""
+"""ConServe's scheduler of one stage replica: tokens by predicted time (Algorithm 1), and room within a running step for
+online requests that arrive (Algorithm 2)."""
 
 import math
 from collections import Counter
@@ -25,10 +25,10 @@ COUNTED = ("rounds", "offline_rounds", *phases.COUNTED, "interrupted", "guard_pp
 
 
 class ConServePolicy:
-    """Implements of `engines.core.policy`: `Policy`, `ProfiledPolicy` and `ReactingPolicy`.
+    """Implements three protocols of `engines.core.policy`: `Policy`, `ProfiledPolicy` and `ReactingPolicy`.
 
-    `counters`: rounds; those without online requests (offline_rounds); `phases.COUNTED`; arrivals that made offline
-    requests leave the step under way (interrupted); of the profile `Profile.counters`.
+    `counters`: rounds; rounds without online requests (offline_rounds); `phases.COUNTED`; arrivals that made offline
+    requests leave the step under way (interrupted); `Profile.counters`.
     """
 
     def __init__(self, params: OrderParams, prefetch: bool) -> None:
@@ -60,7 +60,7 @@ class ConServePolicy:
             )
 
     def plan(self, view: StageView[RequestView]) -> Plan:
-        """Algorithm 1: online requests as far as their time limit allows, then offline ones in what is left."""
+        """Plan by Algorithm 1: online requests as far as their time limit allows, then offline ones in the rest."""
         self.counters["rounds"] += 1
         online = [request for request in view.requests if not self._is_offline(request)]
         offline = [request for request in view.requests if self._is_offline(request)]
@@ -97,11 +97,12 @@ class ConServePolicy:
     def arrived(
         self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
     ) -> Collection[str]:
-        """Algorithm 2: whether the step under way would make an online request late, and so who leaves it.
+        """Return, by Algorithm 2, the requests that leave the step under way because it would make an online request
+        late.
 
-        [derived] Of two times the longer one is what comes after: that of the prompts that wait, as in the paper, and
-        t_TBT, to which Algorithm 1 will fill their step with offline tokens. Steps last longer than predicted by what
-        Algorithm 1 leaves free for it.
+        [derived] The longer of two times follows the step: that of the waiting prompts, as in the paper, and t_TBT, to
+        which Algorithm 1 will fill their step with offline tokens. Algorithm 1 leaves time free because steps last
+        longer than predicted.
         """
         if self._is_offline(request):
             return ()
@@ -124,8 +125,9 @@ class ConServePolicy:
         return request.slo.priority >= self.params.offline_priority
 
     def _offline_order(self, request: RequestView) -> tuple[bool, bool, bool, float, str]:
-        """Return the sort key of an offline request: running ones first, then those whose KV has come back, then those
-        preempted before. Two requests that a pool cannot hold together would else take it from each other for ever."""
+        """Return the sort key of an offline request: running ones first, then those with returned KV, then those
+        preempted before. Otherwise two requests that do not fit into the pool together would take it from each other
+        for ever."""
         waits = not request.running
         return waits, not request.blocks, request.id not in self._preempted, request.ready_s, request.id
 
@@ -136,7 +138,7 @@ class ConServePolicy:
         online: list[RequestView],
         offline: list[RequestView],
     ) -> tuple[float, int]:
-        """Seconds and tokens of the step at most."""
+        """Return the most seconds and tokens of the step."""
         params = self.params
         if not params.slo_scheduler or model is None:
             return math.inf, view.token_budget
@@ -150,7 +152,7 @@ class ConServePolicy:
         return limit_s, view.token_budget
 
     def _limit(self, limit_s: float) -> None:
-        """t_TBT from now on, and what of it offline tokens leave free."""
+        """Set t_TBT from now on, and its part that offline tokens leave free."""
         if limit_s == self._limit_s:
             return
         self._limit_s = limit_s
@@ -159,9 +161,10 @@ class ConServePolicy:
         self.counters["guard_ppm"] = round(1e6 * self._guard)
 
     def _ahead(self, step: Step, offline: list[RequestView], view: StageView) -> list[str]:
-        """Preempted requests whose KV may come back although there is no time to compute for them.
+        """Return preempted requests whose KV may return although there is no time to compute for them.
 
-        Not those whose KV has come: vLLM looks at them before anybody else that waits, and would stop there.
+        Requests whose KV has come are left out: vLLM looks at them before any other waiting request, and would stop
+        there.
         """
         free, ahead = step.free - math.ceil(PREFETCH_FREE * view.allocatable_blocks), []
         for request in offline:
@@ -184,7 +187,7 @@ class ConServePolicy:
 
 
 def _efficient(model: LatencyModel, offline: list[RequestView], most: int) -> int:
-    """The smallest of the steps, by powers of two, with almost as many tokens per second as the best."""
+    """Return the smallest of the steps, by powers of two, with almost as many tokens per second as the best."""
     context = sum(request.computed for request in offline) // max(1, len(offline))
     sizes = [2**power for power in range(6, 20) if 2**power <= most] or [most]
     rates = [tokens / model.seconds([(tokens, context)]) for tokens in sizes]
@@ -192,7 +195,7 @@ def _efficient(model: LatencyModel, offline: list[RequestView], most: int) -> in
 
 
 def _as_model(seen: Measured | None) -> LatencyModel | None:
-    """A straight line, where nothing was profiled."""
+    """Return a straight line for a stage that was not profiled."""
     if seen is None:
         return None
     return LatencyModel(
@@ -201,20 +204,20 @@ def _as_model(seen: Measured | None) -> LatencyModel | None:
 
 
 def policy(stage: str, params: SchedulerParams) -> ConServePolicy | None:
-    """At the stage that requests come to first; what comes after it is first come, first served."""
+    """Return the policy of the entry stage; None for later stages, which are first come, first served."""
     return ConServePolicy(params, params.resume == "ic_prefetch") if stage == ENTRY else None
 
 
 class NonPreemptive:
     """ConServe's baseline Non-Preemptive, an `engines.core.policy.Policy`: online requests pass offline ones in the
-    queue, and nothing takes back what has been let in (section 6.1)."""
+    queue, and no admitted request loses its place (section 6.1)."""
 
     def __init__(self, params: QueueParams) -> None:
         self.params = params
         self.counters: Counter[str] = Counter()
 
     def plan(self, view: StageView[RequestView]) -> Plan:
-        """Puts running requests first, in the order in which they came in."""
+        """Put running requests first, in the order of their arrival."""
         offline = self.params.offline_priority
         running = [request.id for request in view.requests if request.running]
         waiting = [request for request in view.requests if not request.running]
@@ -223,12 +226,12 @@ class NonPreemptive:
 
 
 def non_preemptive(stage: str, params: QueueParams) -> NonPreemptive | None:
-    """At the stage that requests come to first."""
+    """Return the policy of the entry stage; None for later stages."""
     return NonPreemptive(params) if stage == ENTRY else None
 
 
 def as_scheduled(stage: Stage, params: OrderParams) -> Stage:
-    """The stage with safepoints, where its steps can be interrupted; they cost their time whether or not anybody
+    """Return the stage with safepoints, if its steps can be interrupted; they cost their time even if no request
     leaves."""
     stage = replace(stage, admit=params.admit)
     if not params.layer_preemption:
@@ -238,8 +241,8 @@ def as_scheduled(stage: Stage, params: OrderParams) -> Stage:
 
 
 def with_copies(stage: Stage, params: KvParams) -> Stage:
-    """The stage with what says when KV goes to the host and comes back. Only offline requests give way to others that
-    came later, so that only theirs is copied."""
+    """Return the stage with its times of copies to and from the host. Only offline requests give way to later ones, so
+    only their KV is copied."""
     if params.resume == "recompute":
         return replace(stage, prefix_caching=False)
     stores = "preempted" if params.resume == "swap" else "computed"

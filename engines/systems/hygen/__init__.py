@@ -1,4 +1,4 @@
-"""HyGen: offline requests in the latency that a batch has left (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
+"""HyGen: offline requests in a batch's spare latency (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
 
 from engines.composition import Composition, Scheduler
 from engines.systems.hygen.hygen_params import OrderParams

@@ -13,7 +13,7 @@ from engines.core.policy import RequestView, Shape
 class Batch(NamedTuple):
     """The predictor's features of one batch: S_p, S_d, N_p and N_d.
 
-    `decode` counts the whole contexts of requests that decode: of their new tokens alone it would be N_d again.
+    `decode` counts the whole contexts of requests that decode: their new tokens alone would be N_d again.
     """
 
     prompt: int = 0
@@ -22,14 +22,14 @@ class Batch(NamedTuple):
     decodes: int = 0
 
     def plus(self, tokens: int, context: int, decodes: bool) -> Batch:
-        """With one request more."""
+        """Return the batch with one request more."""
         if decodes:
             return self._replace(decode=self.decode + tokens + context, decodes=self.decodes + 1)
         return self._replace(prompt=self.prompt + tokens, prompts=self.prompts + 1)
 
     @classmethod
     def of(cls, shape: Shape) -> Batch:
-        """A request of one new token decodes."""
+        """Return the batch of a shape. A request of one new token decodes."""
         batch = cls()
         for tokens, context in shape:
             batch = batch.plus(tokens, context, tokens == 1)
@@ -38,8 +38,8 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictor:
-    """T_batch = f(S_p, S_d, S_p^2, S_d^2, N_p, N_d), in seconds, and a constant. No coefficient is negative here, so
-    that a batch with more in it is never predicted to be shorter."""
+    """T_batch = f(S_p, S_d, S_p^2, S_d^2, N_p, N_d), in seconds, and a constant. No coefficient is negative, so that a
+    larger batch is never predicted to be shorter."""
 
     prompt: float
     decode: float
@@ -61,13 +61,13 @@ class Predictor:
 
 
 def features(shape: Shape) -> Sequence[float]:
-    """In the order of the predictor's coefficients."""
+    """Return the features in the order of the predictor's coefficients."""
     prompt, decode, prompts, decodes = Batch.of(shape)
     return prompt, decode, prompt**2, decode**2, prompts, decodes, 1
 
 
 class StepTime:
-    """Implements `engines.co_serving.phases`. `batch`: who is in the step already."""
+    """Implements `engines.co_serving.phases`. `batch`: the requests in the step already."""
 
     def __init__(self, predictor: Predictor, budget_s: float, batch: Batch) -> None:
         self.predictor = predictor
@@ -79,7 +79,7 @@ class StepTime:
         return self.budget_s - self.predictor.seconds(self.batch)
 
     def most(self, request: RequestView, need: int) -> int:
-        """A step of nobody takes somebody, however short the budget is."""
+        """Return the most tokens for the request. An empty step takes one request, however short the budget is."""
 
         def seconds(tokens: int) -> float:
             return self.predictor.seconds(self._with(request, tokens))

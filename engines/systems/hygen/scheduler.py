@@ -14,17 +14,17 @@ from engines.systems.hygen.latency import Batch, Predictor, StepTime, features
 from workloads.errors import UserError
 
 Path = tuple[tuple[int, int], ...]
-"""Where a request lies in the tree: each time it leaves the way of another one, (-depth, number of who went there
-first), and where it ends. Ascending order is depth first: who leaves a common way later comes earlier, then who came
-first at a fork."""
+"""The place of a request in the tree: for each fork on its way, (-depth, number of the branch by first arrival), and
+for its end. Ascending order is depth first: a request that leaves a common way later comes earlier, then the branch
+with the first arrival at a fork."""
 
 
 class PrefixTree:
     """Prefix sharing maximization: offline requests form a tree by their prefixes, and are served depth first.
 
-    It holds the offline requests that are there, running ones included, by the hashes of their blocks.
+    It holds all present offline requests, running ones included, by the hashes of their blocks.
 
-    A hash is of all that is before it too, so that the hashes are the nodes.
+    A hash covers all tokens before its block too, so the hashes are the nodes.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class PrefixTree:
         self._number = 0
 
     def keep(self, requests: Iterable[RequestView]) -> None:
-        """These and no others; who is new goes in as it came."""
+        """Keep these requests and no others; new ones enter in their order."""
         here = {request.id: request for request in requests}
         for gone in self._paths.keys() - here.keys():
             self._remove(gone)
@@ -69,9 +69,9 @@ COUNTED = ("rounds", *phases.COUNTED)
 
 
 class HyGenPolicy:
-    """Implements of `engines.core.policy`: `Policy` and `ProfiledPolicy`.
+    """Implements two protocols of `engines.core.policy`: `Policy` and `ProfiledPolicy`.
 
-    `counters`: rounds; `phases.COUNTED`; of the profile `Profile.counters`.
+    `counters`: rounds; `phases.COUNTED`; `Profile.counters`.
     """
 
     def __init__(self, params: OrderParams) -> None:
@@ -95,8 +95,8 @@ class HyGenPolicy:
             )
 
     def plan(self, view: StageView[RequestView]) -> Plan:
-        """The online phase knows no budget but tokens and memory; the budget is what offline requests have to keep to,
-        whether online ones are there or may come."""
+        """Plan a step. The online phase is limited by tokens and memory only; the latency budget binds offline
+        requests, whether or not there are online ones."""
         self.counters["rounds"] += 1
         online = [request for request in view.requests if not self._is_offline(request)]
         offline = [request for request in view.requests if self._is_offline(request)]
@@ -114,7 +114,7 @@ class HyGenPolicy:
         return request.slo.priority >= self.params.offline_priority
 
     def _time(self, view: StageView[RequestView], step: Step, online: list[RequestView]) -> StepTime | None:
-        """With whom the online phase has let in; None before there is a predictor."""
+        """Return the step's time with the online phase's requests; None before there is a predictor."""
         if not self.profiled:
             self.predictor = _as_predictor(measured(view.step_s))
         promised = [r.slo.tbt_deadline_s for r in online if r.slo.tbt_deadline_s is not None]
@@ -147,12 +147,12 @@ class HyGenPolicy:
 
 
 def _as_predictor(seen: Measured | None) -> Predictor | None:
-    """Where nothing was profiled: without squares."""
+    """Return a predictor without squares for a stage that was not profiled."""
     if seen is None:
         return None
     return Predictor(seen.prompt, seen.context, 0.0, 0.0, seen.request, seen.request, seen.constant)
 
 
 def policy(stage: str, params: OrderParams) -> HyGenPolicy | None:
-    """At the stage that requests come to first; what comes after it is first come, first served."""
+    """Return the policy of the entry stage; None for later stages, which are first come, first served."""
     return HyGenPolicy(params) if stage == ENTRY else None

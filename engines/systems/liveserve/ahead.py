@@ -1,9 +1,9 @@
-"""A turn's prompt as far as it goes, computed while its user speaks on (LiveServe section 3: "current-turn prefill").
+"""Prefill of a turn's prompt while its user still speaks (LiveServe section 3: "current-turn prefill").
 
-Every so many seconds of speech the replica that has the session's KV is given history and words so far, and the sound
-since the last time to encode. Of that nobody is told; the turn itself finds in the prefix cache what it has left there,
-in whole blocks. A server knows for how long somebody has spoken, not for how long they will.
-What was encoded stays so, even where its KV is lost before the turn comes.
+At each interval of speech the replica that has the session's KV gets the history and the words so far, and the new
+sound to encode. Nobody receives the result; the turn itself finds the KV in the prefix cache, in whole blocks. A server
+knows how long a user has spoken, not how long they will. Encoded sound stays so, even if its KV is lost before the turn
+comes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from workloads.trace import Turn
 
 @dataclass(slots=True)
 class _Speech:
-    """`encoded_s`: of its sound, by requests that are over; `until_s`: with the newest request as well."""
+    """One turn's speech. `encoded_s`: seconds encoded by finished requests; `until_s`: including the newest request."""
 
     turn: Turn
     begin_s: float
@@ -35,7 +35,8 @@ class _Speech:
 
 
 class PrefillAhead(Hook):
-    """One for all sessions of a pipeline. `counters`: prefills begun, and of these cut by the end of the turn."""
+    """The prefills of all sessions of a pipeline. `counters`: prefills begun, and prefills cut by the end of the
+    turn."""
 
     def __init__(self, pipeline: Pipeline, every_s: float) -> None:
         self._pipeline, self._every_s = pipeline, every_s
@@ -69,7 +70,7 @@ class PrefillAhead(Hook):
         speech.timer = self._loop.call_later(self._every_s, self._prefill, speech)
 
     def _take(self, speech: _Speech) -> None:
-        """Count a request that is over: it has its token."""
+        """Count a finished request: it has its token."""
         if speech.request is not None and speech.request.output:
             speech.encoded_s, speech.request = speech.until_s, None
 
@@ -102,7 +103,8 @@ class PrefillAhead(Hook):
 
 
 def attach(pipeline: Pipeline, parts: Parts, params: KvParams) -> None:
-    """Where `prefill_ahead_s` asks for it. UserError where nobody speaks, or nothing could be found again."""
+    """Attach prefills if `prefill_ahead_s` asks for them. UserError if nobody speaks, or the turn could not find the KV
+    again."""
     if not params.prefill_ahead_s:
         return
     deployment = parts.deployment

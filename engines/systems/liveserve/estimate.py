@@ -1,8 +1,8 @@
-"""When a session's KV is needed again: the end of playback plus the reply gap (paper section 5.1, eq. 4).
+"""The time when a session's KV is needed again: the end of playback plus the reply gap (paper section 5.1, eq. 4).
 
-Eq. 4 counts from now, T_next = T_play + T_reply; here it is the absolute time N = end of playback + T_reply, which
-gives the same order and does not change while time passes. Everything rests on the monitor: what the session has shown,
-else what the workload has, else a constant.
+Eq. 4 counts from now, T_next = T_play + T_reply; this module uses the absolute time N = end of playback + T_reply,
+which gives the same order and does not change while time passes. All inputs come from the monitor: the session's own
+values, else the workload's, else a constant.
 """
 
 from typing import TypeVar
@@ -23,10 +23,10 @@ Chosen = TypeVar("Chosen", float, None)
 
 
 def next_use_s(view: SessionView, now: float, telemetry_timeout_s: float) -> float | None:
-    """N_i, s on the run's clock, as long as nobody interrupts; None while nothing tells it.
+    """Return N_i, s on the run's clock, if nobody interrupts; None if it is unknown.
 
-    Before first audio it is known only where replies are spoken, as the session or another one has shown. A listener
-    who takes longer than predicted is due at any moment: N stays where it was, in the past.
+    Before first audio it is known only if the session or another one has spoken a reply. A listener who takes longer
+    than predicted is due at any moment: N stays in the past.
     """
     gap_s = _expected(view.reply_gap_s, view.workload.reply_gap, REPLY_GAP_S)
     match view.phase:
@@ -41,9 +41,8 @@ def next_use_s(view: SessionView, now: float, telemetry_timeout_s: float) -> flo
 
 
 def playback_end_s(view: SessionView, now: float, telemetry_timeout_s: float) -> float:
-    """When the reply will have been heard: what has been sent and the expected remainder of an unfinished one, played
-    on from the last report. Without reports: the same counted from first audio, so that longer replies end later.
-    """
+    """Return the end of the reply's playback: sent audio and the expected remainder of an unfinished reply, played on
+    from the last report. Without reports it counts from first audio, so that longer replies end later."""
     total_s = view.audio_sent_s
     if not view.audio_complete:
         total_s = max(total_s, _expected(view.reply_audio_s, view.workload.reply_audio, REPLY_AUDIO_S))
@@ -54,7 +53,7 @@ def playback_end_s(view: SessionView, now: float, telemetry_timeout_s: float) ->
 
 
 def speech_end_s(view: SessionView, now: float) -> float:
-    """When a user who speaks will have finished; now, if that has taken longer than expected."""
+    """Return the expected end of the user's speech; now, if it has taken longer than expected."""
     length_s = _expected(view.utterance_s, view.workload.utterance, UTTERANCE_S)
     return max(now, (now if view.speech_start_s is None else view.speech_start_s) + length_s)
 

@@ -1,8 +1,9 @@
-"""LiveServe's KV manager of one replica, thinker or talker that keeps KV: who loses idle KV, and what comes back.
+"""LiveServe's KV manager of one replica, a thinker or a talker that keeps KV: eviction of idle KV, and early loads.
 
-Paper section 5. A session whose user speaks is about to be used: its KV on the GPU is protected until its turn takes
-its first step, and what is on the host is loaded in the background if the time left hides that and the blocks can be
-had from sessions needed later. What is refused, given up or late, the turn loads for itself: only latency is at stake.
+Paper section 5. A session whose user speaks will be used soon: its KV on the GPU is protected until its turn takes its
+first step. Its KV on the host is loaded in the background if the remaining time hides that and the blocks can be had
+from sessions needed later. The turn loads the KV of a rejected, abandoned or late preload itself: only latency is at
+stake.
 """
 
 import math
@@ -17,14 +18,14 @@ from engines.systems.liveserve.next_use import NextUseIndex, TailScan
 from engines.turns import monitor
 
 POLL_S = 0.020
-"""[chosen] a preload that waits for blocks looks again so often."""
+"""[chosen] a preload that waits for blocks looks again after this time."""
 
 ROUTE_WEIGHT = 0.3
 """[chosen] weight of the newest observation of the time from the end of a turn to its arrival at this stage."""
 
 
 class Phase(StrEnum):
-    """The phase of a preload, which ends as exactly one of those from HIT on: NEEDLESS when nothing was left to load,
+    """The phase of a preload, which ends as exactly one of those from HIT on: NEEDLESS when nothing remained to load,
     FALSE when the user took no turn."""
 
     QUEUED = "queued"
@@ -45,8 +46,8 @@ class Phase(StrEnum):
 class Preload:
     """One session's history on its way back. `due_s`: when its turn is expected at this stage.
 
-    `blocks`: reserved for it, 0 until it is admitted; `loaded`: of these on the GPU; `under_way`: a piece is on
-    its way. `give_up_s`: the end of its wait; `refused`: what it waits for. `ready_s`: when it was complete.
+    `blocks`: reserved for it, 0 until it is admitted; `loaded`: blocks of these on the GPU; `under_way`: a piece is on
+    its way. `give_up_s`: the end of its wait; `refused`: the reason why it waits. `ready_s`: when it was complete.
     """
 
     session: int
@@ -61,13 +62,14 @@ class Preload:
 
 
 class LiveServeKv:
-    """`engines.core.kv_manager.KvManager`.
+    """LiveServe's `engines.core.kv_manager.KvManager`.
 
-    `counters`: `preload_issued` = hit + late + expired + cancel + false + those under way; late ones of which something
-    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`,
-    `_space`, `_cap`: refused; `preload_wait`: had to wait before it was let in or refused; `preload_hold`: looks at
-    which urgent requests went before. `fallback_lru`: turns at whose start nothing told the session's next use, so that
-    its idle blocks are left to LRU until something does; `fallback_playback`: estimates without playback reports.
+    `counters`: `preload_issued` = hit + late + expired + cancel + false + preloads under way; late ones with some
+    blocks loaded are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none.
+    `preload_skip_time`, `_space`, `_cap`: rejected; `preload_wait`: had to wait before it was admitted or rejected;
+    `preload_hold`: looks at which urgent requests went before. `fallback_lru`: turns that started without a known next
+    use of the session, so that its idle blocks are left to LRU until one is known; `fallback_playback`: estimates
+    without playback reports.
     """
 
     def __init__(self, params: KvParams) -> None:
@@ -84,7 +86,7 @@ class LiveServeKv:
 
     @property
     def reserved(self) -> int:
-        """Blocks that KV loaded early takes up or will: what the cap is for."""
+        """Return the blocks that early loads take up or will; the cap limits them."""
         return sum(preload.blocks for preload in self.preloads.values())
 
     def attach(self, store: KvStore) -> None:
@@ -92,7 +94,7 @@ class LiveServeKv:
         store.evict_by(self.index, self.params.eviction)
 
     def expect_turn(self, session: int, now: float) -> None:
-        """The user speaks: protect what is there, and see in the next `act` what to load."""
+        """Protect the session's KV, as its user speaks; the next `act` decides on loads."""
         if session not in self._protected:
             self._expected.add(session)
         self._protect(session)
@@ -101,7 +103,7 @@ class LiveServeKv:
             self.wake_s = now
 
     def cancel_expected_turn(self, session: int, now: float) -> None:
-        """A false start: what came for it is as idle as the session's other blocks."""
+        """Take back a false start: its loads are as idle as the session's other blocks."""
         preload = self.preloads.get(session)
         if preload is not None:
             self.counters["preload_false_blocks"] += preload.loaded
@@ -111,7 +113,7 @@ class LiveServeKv:
             self._protected.discard(session)
 
     def turn_arrived(self, session: int, now: float) -> None:
-        """The turn has come: a complete preload is a hit; of any other the rest is left to the turn itself."""
+        """Note the turn's arrival: a complete preload is a hit; the turn itself loads the rest of any other."""
         view = self._views.get(session)
         if view is not None and view.speech_end_s is not None:
             self._route_s += ROUTE_WEIGHT * (max(0.0, now - view.speech_end_s) - self._route_s)
@@ -135,7 +137,7 @@ class LiveServeKv:
             self.counters["fallback_lru"] += 1
 
     def loaded(self, session: int, blocks: int, now: float) -> None:
-        """A piece has come. With nothing in it the rest would not come either."""
+        """Note the arrival of a piece. After an empty one the rest would not come either."""
         preload = self.preloads.get(session)
         if preload is None or not preload.under_way:
             return
@@ -149,7 +151,8 @@ class LiveServeKv:
         self.wake_s = now
 
     def changed(self, view: monitor.SessionView, now: float) -> None:
-        """Before first audio a session is keyed as its turn starts; until then its next use is that turn."""
+        """Update the session's key. Before first audio it is set as the turn starts; until then the next use is that
+        turn."""
         self._views[view.session] = view
         if view.session not in self._protected and view.phase is not monitor.Phase.AWAIT_FIRST_AUDIO:
             self._key(view, now)
@@ -164,10 +167,10 @@ class LiveServeKv:
         self.index.key(session, math.inf)
 
     def act(self, now: float, urgent_short: bool) -> None:
-        """Let in what waits, load the next piece, expire what nobody came for.
+        """Admit waiting preloads, load the next piece, and expire preloads whose turn did not come.
 
-        One piece is under way at a time, that of the turn expected first, so a foreground load waits for one piece at
-        most. While urgent requests are short of blocks nothing begins, and the newest load is given up.
+        One piece is under way at a time, of the turn expected first, so a foreground load waits for one piece at most.
+        While urgent requests are short of blocks no load begins, and the newest is given up.
         """
         if not self.preloads:
             self.wake_s = None
@@ -189,7 +192,7 @@ class LiveServeKv:
         self.wake_s = min((self._look_s(p, now) for p in self.preloads.values()), default=None)
 
     def _admit(self, preload: Preload, now: float, held: bool) -> None:
-        """Section 5.2's admission: time, blocks, cap. Time only shrinks; for the others it may wait a little."""
+        """Admit a preload by section 5.2: time, blocks, cap. Time only shrinks; for the others it may wait a little."""
         missing = self._store.missing(preload.session)
         if not missing:
             self._end(preload, Phase.NEEDLESS)
@@ -236,7 +239,8 @@ class LiveServeKv:
         preload.phase, preload.ready_s, preload.blocks = Phase.READY, now, preload.loaded
 
     def _obtainable(self, due_s: float, blocks: int) -> bool:
-        """Whether there are so many blocks, empty or of sessions needed strictly later (else they would take turns)."""
+        """Return True if `blocks` blocks are empty or belong to sessions needed strictly later (otherwise sessions
+        would take turns)."""
         empty = self._store.empty_blocks
         return empty >= blocks or empty + self.index.later_than(due_s) >= blocks
 
@@ -245,7 +249,7 @@ class LiveServeKv:
         return blocks * self._store.block_bytes / bandwidth
 
     def _unloaded(self) -> int:
-        """Blocks of admitted preloads that the copy engine has yet to be given."""
+        """Return the blocks of admitted preloads that the copy engine has yet to get."""
         piece = self.params.preload_piece_blocks
         return sum(
             max(0, p.blocks - p.loaded - (piece if p.under_way else 0))
@@ -254,13 +258,13 @@ class LiveServeKv:
         )
 
     def _due_s(self, session: int, now: float) -> float:
-        """When the turn of a user who speaks will be here: the end of the utterance, encoding and routing."""
+        """Return the expected arrival of a speaking user's turn: the end of the utterance, encoding and routing."""
         view = self._views.get(session)
         speech_end_s = now + estimate.UTTERANCE_S if view is None else estimate.speech_end_s(view, now)
         return speech_end_s + self._route_s
 
     def _look_s(self, preload: Preload, now: float) -> float:
-        """When to look at a preload again if nothing happens."""
+        """Return the time of the next look at a preload if nothing happens."""
         if preload.phase is Phase.READY:
             return preload.ready_s + self.params.preload_ttl_s
         if preload.phase is Phase.QUEUED and preload.give_up_s is not None:
@@ -272,7 +276,8 @@ class LiveServeKv:
         self.index.key(session, None)
 
     def _give_up(self, preload: Preload, outcome: Phase, now: float) -> None:
-        """End a preload whose turn has not come: its blocks are candidates again, though of a session due soon."""
+        """End a preload whose turn has not come: its blocks can be evicted again, though a session due soon owns
+        them."""
         self._end(preload, outcome)
         self._protected.discard(preload.session)
         self.index.key(preload.session, max(now, preload.due_s))
@@ -285,7 +290,7 @@ class LiveServeKv:
         self.counters[f"preload_{outcome}"] += 1
 
     def _key(self, view: monitor.SessionView, now: float) -> bool:
-        """Tell the index when the session is needed again; False when nothing tells."""
+        """Give the index the session's next use; False if it is unknown."""
         timeout_s = self.params.telemetry_timeout_s
         next_use_s = estimate.next_use_s(view, now, timeout_s)
         self.index.key(view.session, next_use_s)
@@ -294,7 +299,6 @@ class LiveServeKv:
 
 
 def manager(stage: str, params: KvParams) -> LiveServeKv | None:
-    """Makes the manager of a stage that keeps KV between turns, for next-use eviction and preload; without either it
-    stays with LRU.
-    """
+    """Make the manager of a stage that keeps KV between turns, for next-use eviction and preload; None, which means
+    LRU, without either."""
     return None if params.eviction == "off" and not params.preload else LiveServeKv(params)

@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).with_name("tuned.yaml")
 
 
 class Weights(BaseModel):
-    """alpha and beta of one stage; only their ratio orders requests."""
+    """The weights alpha and beta of one stage; only their ratio orders requests."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,22 +29,22 @@ class Tuned(BaseModel):
 
 @cache
 def shipped() -> dict[str, Weights]:
-    """The weights that ship with LiveServe, by stage."""
+    """Return the weights that ship with LiveServe, by stage."""
     return validate(Tuned, read_yaml(SHIPPED), str(SHIPPED)).weights
 
 
 def _switch(value: Any) -> Any:
-    """YAML, and so `--set`, reads on and off as booleans."""
+    """Return "on" or "off" for a boolean: YAML, and so `--set`, reads on and off as booleans."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _tuned(stage: str, weight: str) -> Callable[[], float | None]:
-    """A weight of eq. 1 as the offline sweep found it; None where it found none."""
+    """Return a weight of eq. 1 as the offline sweep found it; None if it found none."""
     return lambda: getattr(shipped().get(stage), weight, None)
 
 
 class Telemetry(BaseModel):
-    """Parameters that both halves of the system rest on."""
+    """Parameters that both halves of the system use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,7 +54,7 @@ class Telemetry(BaseModel):
 
 
 class OrderParams(Telemetry):
-    """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
+    """Parameters of the urgency scheduler (paper section 4), per stage if the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
     u2_mode: Literal["strict", "yielding", "work_conserving"] = Field(

@@ -1,8 +1,8 @@
 """The eviction index: idle cached blocks by the predicted next use of the session that needs them first.
 
-LiveServe's "indexed candidate heap" (paper sections 5.1 and 6). Sessions stand in one heap by absolute next use, which
-does not change while time passes, and each has a heap of its idle blocks by position. An eviction costs O(log sessions)
-for each session it begins and O(log blocks of the session) for each block, whatever the size of the pool.
+LiveServe's "indexed candidate heap" (paper sections 5.1 and 6). One heap orders sessions by absolute next use, which
+does not change while time passes, and each session has a heap of its idle blocks by position. An eviction costs O(log
+sessions) for each session it begins and O(log blocks of the session) for each block, whatever the size of the pool.
 """
 
 import math
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nlargest
 
 SLACK = 64
-"""[chosen] outdated entries that a heap may hold beside as many as it has valid ones before it is built anew."""
+"""[chosen] outdated entries, besides as many as it has valid ones, at which a heap is built anew."""
 
 REMEMBERED = 4096
-"""[chosen] sessions without another use that are kept although they have no idle block: a server for ever must forget
-them, and their last requests are long over when as many others have closed."""
+"""[chosen] sessions without another use that are kept although they have no idle block. An endless server must forget
+them; their last requests are long over when this number of others has closed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,16 +37,16 @@ class _Session:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Ranks by who needs its blocks first: a protected session, or one of which nothing is known, at once."""
+        """Rank sessions by next use: a protected session, or one with an unknown next use, needs its blocks at once."""
         return (-math.inf if self.next_use is None else self.next_use, self.number)
 
 
 class NextUseIndex:
     """`engines.core.kv_manager.EvictionIndex` on heaps.
 
-    A shared block is kept with one of its owners and moved on when it is looked at there and another owner needs it
-    first. That is soon enough: whoever it is kept with needs it no earlier than it is really needed. Sessions without a
-    next use, protected or unknown, never lose a block through the index. Equal next uses: the higher number first.
+    A shared block is kept with one of its owners. It moves on when it is looked at and another owner needs it first.
+    That is soon enough: its keeper never needs it earlier than its first user. Sessions without a next use, protected
+    or unknown, never lose a block through the index. Equal next uses: the higher number first.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class NextUseIndex:
         self._forgotten = -1
 
     def __len__(self) -> int:
-        """Idle blocks with a known owner."""
+        """Return the number of idle blocks with a known owner."""
         return len(self._kept)
 
     def add(self, block_id: int, owners: Mapping[int, int]) -> None:
-        """A block has become idle. One without owners is left to LRU."""
+        """Add a block that has become idle. A block without owners is left to LRU."""
         self.discard(block_id)
         if len(owners) == 1:
             ((number, position),) = owners.items()
@@ -80,7 +80,7 @@ class NextUseIndex:
         self._keep(block_id, session, position)
 
     def discard(self, block_id: int) -> None:
-        """A block was taken up again or given away; its entry in the stack is outdated from now on."""
+        """Remove a block that is in use again or was given away; its entry in the stack is outdated from now on."""
         kept = self._kept.pop(block_id, None)
         if kept is None:
             return
@@ -128,7 +128,7 @@ class NextUseIndex:
         return victims
 
     def later_than(self, next_use_s: float) -> int:
-        """Idle blocks whose next use is strictly later; looks at sessions and at shared blocks."""
+        """Return the number of idle blocks whose next use is strictly later; looks at sessions and at shared blocks."""
         after = (next_use_s, math.inf)
         alone = sum(session.alone for session in self._with_blocks.values() if session.rank > after)
         return alone + sum(self._first(owners).rank > after for owners in self._shared.values())
@@ -175,12 +175,12 @@ class NextUseIndex:
             heapify(self._order)
 
     def _is_newest(self, entry: tuple[float, int, int]) -> bool:
-        """Whether an entry of the heap of sessions tells what is known now."""
+        """Return True if an entry of the heap of sessions is up to date."""
         session = self._sessions.get(-entry[1])
         return session is not None and session.version == entry[2]
 
     def _latest(self) -> _Session | None:
-        """The session with idle blocks whose next use is the latest."""
+        """Return the session with idle blocks whose next use is the latest."""
         while self._order:
             entry = self._order[0]
             if self._is_newest(entry):
@@ -205,7 +205,7 @@ class TailScan:
         self._next_use: dict[int, float] = {}
 
     def __len__(self) -> int:
-        """Idle blocks with a known owner."""
+        """Return the number of idle blocks with a known owner."""
         return len(self._alone) + len(self._shared)
 
     def add(self, block_id: int, owners: Mapping[int, int]) -> None:
@@ -248,5 +248,5 @@ class TailScan:
         return alone + sum(self._first(owners)[0] > next_use_s for owners in self._shared.values())
 
     def _first(self, owners: Mapping[int, int]) -> tuple[float, int]:
-        """The owner that needs the block first, with its next use; -inf of one that is protected or unknown."""
+        """Return the owner that needs the block first, with its next use; -inf for a protected or unknown one."""
         return min((self._next_use.get(session, -math.inf), session) for session in owners)

@@ -1,4 +1,4 @@
-"""How urgent a request is: its playback buffer, its class U0, U1 or U2, and what ranks U2 (paper section 4.1).
+"""The urgency of a request: its playback buffer, its class U0, U1 or U2, and the rank within U2 (paper section 4.1).
 
 Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_safe compares between stages.
 """
@@ -12,7 +12,7 @@ from engines.systems.liveserve.liveserve_params import OrderParams
 from engines.turns.reply import SpeechView
 
 U0, U1, U2, AHEAD = 0, 1, 2, 3
-"""The classes, and what nobody waits for yet: it takes what they leave of a step (section 3)."""
+"""The classes, and work ahead of turns, which takes the rest of a step (section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Weights:
 
 
 def weights(stage: str, params: OrderParams) -> Weights:
-    """The stage's weights; without `kv_aware` that of KV pressure is 0."""
+    """Return the stage's weights; without `kv_aware` the weight of KV pressure is 0."""
     if stage == "talker":
         found = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
     else:
@@ -34,15 +34,15 @@ def weights(stage: str, params: OrderParams) -> Weights:
 
 
 def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> tuple[int, float, float]:
-    """Class, buffer P_i^s and delivered buffer of a request, the buffers in s of audio (0 before first audio).
+    """Return class, buffer P_i^s and delivered buffer of a request, the buffers in s of audio (0 before first audio).
 
-    The talker's buffer is generated (or delivered) audio minus playback, the thinker's the text tokens the talker has
-    not taken, times the session's seconds of speech per token; `cumulative` adds the talker's.
+    The talker's buffer is generated (or delivered) audio minus playback; the thinker's is the text tokens the talker
+    has not taken, times the session's seconds of speech per token; `cumulative` adds the talker's.
 
     U1 before first audio: tested first, as a buffer of 0 would look like an underrun. U0 up to P_safe, and a talker
-    request short of *delivered* audio, since frames of an unfinished chunk cannot be played. Else U2. A text-only
-    reply has no buffer: U1 until its first token, U2 afterwards; nor has text that outlasts the audio, as no talker
-    takes it: it is no lead that playback would ever eat.
+    request short of *delivered* audio, since frames of an unfinished chunk cannot be played. Else U2. A text-only reply
+    has no buffer: U1 until its first token, U2 afterwards. Text that outlasts the audio has none either: no talker
+    takes it, so playback would never consume such a lead.
     """
     progress, session = request.progress, request.session
     if request.speculative:
@@ -64,14 +64,15 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
 
 
 def barge_in_exposure(buffer: float, safe_s: float) -> float:
-    """C_barge: eq. 2."""
+    """Return C_barge: eq. 2."""
     return (buffer - safe_s) / safe_s if buffer > safe_s else 0.0
 
 
 def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float | None:
-    """U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i and R_occ as shares of the allocatable blocks.
+    """Return U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i and R_occ as shares of the allocatable
+    blocks.
 
-    Occupied are blocks that a request refers to; idle cached ones can be given out. None when a weight is not known.
+    Blocks that a request refers to are occupied; idle cached ones can be given out. None when a weight is not known.
     """
     if of.alpha is None or of.beta is None:
         return None
@@ -79,12 +80,12 @@ def utility(exposure: float, held_share: float, occupied_share: float, of: Weigh
 
 
 class Batch:
-    """Requests that share steps of a stage, added one by one. Of a prompt one token counts: it comes once.
+    """Requests that share steps of a stage, added one by one. A prompt counts as one token: it comes once.
 
-    It tells whether the stage makes as much audio as is heard, which is the measure of what may wait. With n requests
-    that gain a seconds of audio each in a step of S seconds, a stage makes n a / S seconds of audio a second. Every
-    listener hears one a second. The fewer requests share a step, the shorter it is and the less it makes, as a step has
-    a constant part; so a step that is kept short for somebody's sake costs the others audio.
+    It compares the audio that the stage makes with the audio that is heard, which decides what may wait. With n
+    requests that gain a seconds of audio each in a step of S seconds, a stage makes n a / S seconds of audio a second.
+    Every listener hears one a second. A step has a constant part: the fewer requests share it, the shorter it is and
+    the less audio it makes, so a step that is kept short for one request costs the others audio.
     """
 
     def __init__(
@@ -105,12 +106,12 @@ class Batch:
         self._audio_s += request.audio_s_of_step(self._stage)
 
     def step_s(self, more: SpeechView | None = None) -> float:
-        """Seconds of a step of them, and of one more; 0 while the stage has yet to measure its steps."""
+        """Return the seconds of their step, with one more; 0 before the stage has measured its steps."""
         work = self._work if more is None else self._work.plus(1, more.computed)
         return self._predict(work) or 0.0
 
     def made(self, more: SpeechView | None = None) -> float:
-        """Seconds of audio a second of them, and of one more; inf where steps take no time."""
+        """Return the seconds of audio per second that they make, with one more; inf if steps take no time."""
         audio_s = self._audio_s + (0.0 if more is None else more.audio_s_of_step(self._stage))
         step_s = self.step_s(more)
         return audio_s / step_s if step_s else math.inf

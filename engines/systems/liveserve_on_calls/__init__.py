@@ -1,4 +1,5 @@
-"""LiveServe's order on calls, where Metronome's window bounds what each keeps: two papers' policies in one system."""
+"""LiveServe's order on calls, with Metronome's window as the bound of each call's KV: two papers' policies in one
+system."""
 
 from engines.composition import Composition
 from engines.frames.library import CALLS

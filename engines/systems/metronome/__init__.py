@@ -1,4 +1,4 @@
-"""Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
+"""Metronome: each session keeps its last W tokens and its first S, and latency decides on admission (section 4)."""
 
 from engines.composition import AdmissionControl, Composition
 from engines.frames.library import CALLS

@@ -1,16 +1,17 @@
 """A cap on sessions from the latency of their frames: additive increase, multiplicative decrease (section 4.2).
 
-The paper gives the form, the target (600 ms of 2 s) and what it saw; every other constant is ours (`AimdParams`).
-The controller has no way to the KV pool: what it knows are latencies and how many sessions are on line.
+The paper gives the form, the target (600 ms of 2 s) and its observations; every other constant is ours (`AimdParams`).
+The controller has no access to the KV pool: it knows only latencies and the number of connected sessions.
 
-**A ratchet.** Sessions last, so a lower cap sends nobody away: it only keeps newcomers out until enough have left. Once
-a target is touched the cap falls below those on line and is raised again from there, `increase` a tick.
+**A ratchet.** Sessions last, so a lower cap disconnects nobody: it only rejects newcomers until enough sessions have
+left. Once a target is touched the cap falls below the connected sessions and is raised again from there, `increase` a
+tick.
 
-**What the latencies tell.** A frame's Step returns tokens made since the last one, within milliseconds however much
+**The meaning of latencies.** A frame's Step returns tokens made since the last one, within milliseconds however much
 work a frame is; only a session's first frame waits for encoder, prefill and first token of the whole batch. With
 `signal` "all" the newcomers' first frames are the load signal. With "steady" they are left out, and so are the frames
-that return together with them: under wait scope batch those of the whole Step. What remains is flat until a frame's
-work no longer fits its period, or the pool is full.
+that return together with them: under wait scope batch those of the whole Step. The rest is flat until a frame's work no
+longer fits its period, or the pool is full.
 """
 
 from collections import Counter
@@ -23,13 +24,14 @@ from engines.core.admission import FrameLatency
 from engines.systems.metronome.metronome_params import CapParams
 
 CAP_MIN = 1
-"""[chosen] one session is always let in, or no latency would ever be measured again."""
+"""[chosen] one session is always admitted, or no latency would ever be measured again."""
 
 
 class Aimd:
     """The cap for frames of `frame_s` s (`engines.core.admission`), by `CapParams`.
 
-    `target_s`: latency at which the cap falls. `counters`: ticks that touched the target, and that raised the cap.
+    `target_s`: latency at which the cap falls. `counters`: ticks that touched the target, and ticks that raised the
+    cap.
     """
 
     def __init__(self, params: CapParams, frame_s: float) -> None:
@@ -41,15 +43,15 @@ class Aimd:
         self._touched = False
 
     def admits(self, admitted: int) -> bool:
-        """Whether one more may join `admitted` sessions."""
+        """Return True to admit one more session to `admitted`."""
         return admitted < self.cap
 
     def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:
         """Lower, raise or keep the cap after a Step.
 
-        Touched: the cap becomes `beta` times the sessions on line, or times the cap if that is lower, and stays for
-        `hold_ticks`: what a change does is only seen later. Else, also where no latency counts, a cap that binds is
-        raised, by `slow_start` until the first touch and by `increase` ever after.
+        Touched: the cap becomes `beta` times the connected sessions, or times the cap if that is lower, and stays for
+        `hold_ticks`: a change shows only later. Otherwise, also if no latency counts, a cap that binds is raised, by
+        `slow_start` until the first touch and by `increase` ever after.
         """
         if self._hold:
             self._hold -= 1

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class AimdParams(BaseModel):
-    """Parameters of `admission=aimd`. The target itself is the beat's (`target_share`)."""
+    """Parameters of `admission=aimd`. The target itself is a share of the tick (`target_share`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class AimdParams(BaseModel):
 
 
 class CapParams(AimdParams):
-    """Parameters of the controller: its own, and the promised share of the beat (`CallParams`)."""
+    """Parameters of the controller: its own, and the promised share of the tick (`CallParams`)."""
 
     target_share: float
     wait_scope: Literal["batch", "session"]

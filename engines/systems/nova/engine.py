@@ -1,8 +1,9 @@
 """Nova's scheduling loop over one vLLM scheduler: passes of vision, prefill and decode, several of them at once.
 
-vLLM schedules prefills and decodes as steps of their own, the requests of other stages being held, and has as many of
-them under way as pipeline parallelism would. Vision comes before it: a request waits in vLLM's queue until its image
-has been encoded. Who may run beside whom, and on what share of the GPU, is the rule's (`engines.systems.nova.rules`).
+vLLM schedules prefills and decodes as separate steps, with the requests of other stages held, and has as many of them
+under way as pipeline parallelism would. Vision comes before it: a request waits in vLLM's queue until its image has
+been encoded. The rule (`engines.systems.nova.rules`) decides which passes run at the same time, and on what share of
+the GPU.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from workloads.errors import UserError
 
 
 class PassEngine(StageEngine):
-    """Drives one replica of a decoder that sees, under one of the rules.
+    """Drives one replica of a vision model's decoder, under one of the rules.
 
     Each stage has a worker, which runs one pass at a time. A worker takes on its share when its pass begins.
     """
@@ -66,7 +67,7 @@ class PassEngine(StageEngine):
             self.recorder.divide()
 
     def counters(self) -> list[Counter[str]]:
-        """Counts besides the passes of each stage, and what the rule counts."""
+        """Return the counts of the passes of each stage, the rule's counters and the rest."""
         return [*super().counters(), self.counted, self.rule.counters]
 
     async def serve(self) -> None:
@@ -91,7 +92,7 @@ class PassEngine(StageEngine):
             yield found
 
     def _begin(self, stage: str, ids: Sequence[str], passes: asyncio.TaskGroup) -> None:
-        """One pass of `stage` for these requests, with the worker's share as it is now."""
+        """Begin one pass of `stage` for these requests, with the worker's present share."""
         worker = self.workers[stage]
         worker.sms = self.rule.sms(stage, self.queues, self.under_way)
         if stage == VISION:
@@ -108,7 +109,7 @@ class PassEngine(StageEngine):
         passes.create_task(work)
 
     def _schedule(self, ids: Sequence[str]) -> tuple[Any, list[Row]]:
-        """A step of vLLM's for these requests alone."""
+        """Schedule a vLLM step for these requests alone."""
         plan = Plan(held=frozenset(self.requests.keys() - set(ids)))
         scheduled, rows = self.schedule(plan)
         now = self._loop.time()
@@ -140,7 +141,7 @@ class PassEngine(StageEngine):
         self._end(stage, {row.request_id: DECODE for row in rows if row.samples})
 
     def _end(self, stage: str, moved: dict[str, str]) -> None:
-        """The pass has ended; `moved` are at other stages from now on, those who are still here."""
+        """End a pass; the `moved` requests that still exist are at other stages from now on."""
         del self.under_way[stage]
         self.queues.at |= {id: to for id, to in moved.items() if id in self.requests}
         self.wake()
@@ -161,7 +162,7 @@ def loop(scheduler: str, stage: str, params: StreamParams) -> Callable[..., Stag
 
 
 def as_shared(scheduler: str, stage: Stage, params: StreamParams) -> Stage:
-    """On a GPU whose SMs are shared. UserError for a decoder that does not see."""
+    """Return the stage on a GPU whose SMs are shared. UserError for a decoder without vision."""
     if stage.decoder.vision_encoder is None:
         raise UserError(
             f"scheduler={scheduler} runs vision along with decode, and the {stage.name} of this deployment has no "

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class StreamParams(BaseModel):
-    """Parameters of stages on plain streams: nothing to choose."""
+    """Parameters of stages on plain streams: none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

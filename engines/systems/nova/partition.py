@@ -1,4 +1,4 @@
-"""How many SMs decode gets beside vision and beside a prefill: equations (1) to (5) of Nova, and its profiler."""
+"""The SMs of decode next to vision and next to a prefill: equations (1) to (5) of Nova, and its profiler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ TPC = 2
 
 
 class Beside(NamedTuple):
-    """Seconds with so many SMs for decode and the rest for the other stage: of a pass of that, and of one iteration of
-    decode."""
+    """Seconds by the SMs of decode, with the rest for the other stage: of a pass of the other, and of one decode
+    iteration."""
 
     pass_s: float
     decode_s: float
@@ -23,7 +23,7 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured times of two stages side by side, by the SMs of decode, and of each stage alone on all SMs."""
+    """Measured times of two stages at the same time, by the SMs of decode, and of each stage alone on all SMs."""
 
     vision: Mapping[int, Beside]
     prefill: Mapping[int, Beside]
@@ -34,7 +34,7 @@ class Profile:
     def end_to_end_s(
         self, vision: int, prefill: int, outputs: float, weighting: Literal["time", "iterations"] = "time"
     ) -> float:
-        """Equations (1) and (2): E[T_e2e] of a request of so many output tokens, without any waiting."""
+        """Return E[T_e2e] of a request of `outputs` output tokens, without any waiting: equations (1) and (2)."""
         v, p = self.vision[vision], self.prefill[prefill]
         front_s = v.pass_s + p.pass_s
         if weighting == "time":
@@ -45,16 +45,16 @@ class Profile:
         return front_s + outputs * each_s
 
     def throughput(self, vision: int, prefill: int) -> float:
-        """Equation (4): requests per second that vision and prefill let through."""
+        """Return requests per second through vision and prefill: equation (4)."""
         return 1.0 / (self.vision[vision].pass_s + self.prefill[prefill].pass_s)
 
     def search(self, outputs: float, weighting: Literal["time", "iterations"] = "time") -> tuple[int, int]:
-        """Equation (3): the shares (s_v, s_p) of decode with the least E[T_e2e]; of equals the smallest."""
+        """Return the shares (s_v, s_p) of decode with the least E[T_e2e], of equals the smallest: equation (3)."""
         pairs = [(v, p) for v in self.vision for p in self.prefill]
         return min(pairs, key=lambda pair: (round(self.end_to_end_s(*pair, outputs, weighting), 9), pair))
 
     def frontier(self, outputs: float) -> list[tuple[int, int]]:
-        """Shares that no others beat in both E[T_e2e] and throughput, from the highest throughput down."""
+        """Return the shares that no others beat in both E[T_e2e] and throughput, from the highest throughput down."""
         pairs = [(v, p) for v in self.vision for p in self.prefill]
         pairs.sort(key=lambda pair: (-self.throughput(*pair), self.end_to_end_s(*pair, outputs)))
         best, kept = float("inf"), []
@@ -67,19 +67,19 @@ class Profile:
 
 
 def decode_sms(pending: int, default: int, least: int, alpha: int) -> int:
-    """Equation (5): N_d(m) = max(N_min, N_default - alpha (m - 1)), m requests being in vision or prefill."""
+    """Return N_d(m) = max(N_min, N_default - alpha (m - 1)), with m requests in vision or prefill: equation (5)."""
     return max(least, default - alpha * (max(1, pending) - 1))
 
 
 IMAGE_TOKENS = 1600
 PROMPT_TOKENS = 1700
 BATCH = 2
-"""[chosen] what is timed: a screenshot of 1,120 x 1,120 pixels with its prompt, and a decode batch as is usual."""
+"""[chosen] the timed work: a screenshot of 1,120 x 1,120 pixels with its prompt, and a usual decode batch."""
 
 
 def profile(device: VirtualStage, least: int) -> Profile:
-    """Nova's profiler, before anything is served: the times of each stage by itself, and of decode on `least`
-    SMs or more beside each of the others, which take the rest."""
+    """Run Nova's profiler, before anything is served: the times of each stage by itself, and of decode on `least` SMs
+    or more next to each of the others, which take the rest."""
     gpu, roofline = device.gpu.facts, device.roofline
     decode = roofline.shared_step(Work.of([Row("", 1, PROMPT_TOKENS, True)] * BATCH))
     prefill = roofline.shared_step(Work.of([Row("", PROMPT_TOKENS, 0, True)]))
@@ -98,7 +98,7 @@ def profile(device: VirtualStage, least: int) -> Profile:
 
 
 def _slowdown(device: VirtualStage, steps: list[SharedStep], sms: list[float]) -> list[float]:
-    """How many times as long layers of the steps take side by side as alone on all SMs."""
+    """Return the factor by which layers of the steps take longer at the same time than alone on all SMs."""
     gpu, layers = device.gpu.facts, [step.layer for step in steps]
     together = partitioned(gpu, layers, sms)
     return [

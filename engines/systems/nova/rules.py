@@ -1,7 +1,7 @@
-"""The passes that run side by side on one GPU, and their shares of it: Nova's rule, and those of its baselines.
+"""The passes that run at the same time on one GPU, and their shares of it: Nova's rule, and its baselines' rules.
 
-A rule is asked whenever something has come or ended. Within a stage requests go in order of arrival. Vision and prefill
-take one request at a time, decode all that it has.
+A rule is asked after each arrival and each end. Within a stage requests go in order of arrival. Vision and prefill take
+one request at a time, decode takes all of its requests.
 """
 
 from collections import Counter
@@ -18,18 +18,18 @@ from workloads.errors import UserError
 VISION, PREFILL, DECODE = STAGES = ("vision", "prefill", "decode")
 
 UnderWay = Mapping[str, Sequence[str]]
-"""Stage -> whom its pass is for."""
+"""Stage -> requests of its pass."""
 Passes = Iterator[tuple[str, Sequence[str]]]
 
 
 class Queues:
-    """At which stage each request is, in the order in which they came."""
+    """The requests at each stage, in the order of their arrival there."""
 
     def __init__(self) -> None:
         self.at: dict[str, str] = {}
 
     def see(self, requests: Mapping[str, Any]) -> None:
-        """These are here now."""
+        """Note the present requests."""
         if self.at.keys() != requests.keys():
             self.at = {
                 id: self.at.get(id) or (VISION if request.image_tokens else PREFILL)
@@ -47,26 +47,26 @@ class Queues:
 
 
 class Rule(Protocol):
-    """`counters` go into the record. `divides`: whether stages side by side have shares of the SMs."""
+    """The base of rules. The record keeps `counters`. `divides`: stages at the same time have shares of the SMs."""
 
     counters: Counter[str]
     divides: bool
 
     def prepare(self, device: VirtualStage) -> None:
-        """Before anything is served. UserError where the device does not suit it."""
+        """Prepare before anything is served. UserError if the device does not suit the rule."""
         ...
 
     def next(self, queues: Queues, under_way: UnderWay) -> Passes:
-        """The passes that begin now, each seen in `under_way` by the time that the next is asked for."""
+        """Yield the passes that begin now; each must be in `under_way` before the next is taken."""
         ...
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float | None:
-        """The share of a pass that begins now; None: what the streams leave it."""
+        """Return the share of a pass that begins now; None: the streams decide it."""
         ...
 
 
 def front(queues: Queues) -> tuple[str, list[str]] | None:
-    """The next pass of vision or prefill: the prefill of who has been seen before anybody is looked at."""
+    """Return the next pass of vision or prefill: the prefill of encoded images goes before any vision."""
     for stage in (PREFILL, VISION):
         waiting = queues.of(stage)
         if waiting:
@@ -75,10 +75,10 @@ def front(queues: Queues) -> tuple[str, list[str]] | None:
 
 
 class Partition:
-    """Nova: decode beside vision or prefill, which follow one another, on shares of the SMs.
+    """Nova: decode at the same time as vision or prefill, which follow one another, on shares of the SMs.
 
-    Decode joins within an iteration; a share that is decided during a pass takes effect with the next one. Either has
-    the whole GPU where the other has nothing to do.
+    Decode joins within an iteration; a share that is decided during a pass takes effect with the next one. Each has the
+    whole GPU if the other has no work.
     """
 
     divides = True
@@ -118,7 +118,7 @@ class Partition:
         return self._sms if beside is None else self.of_decode(beside, queues)
 
     def of_decode(self, beside: str, queues: Queues) -> int:
-        """SMs of decode beside one of the others."""
+        """Return the SMs of decode next to one of the others."""
         params, default = self.params, self._default[beside]
         if not params.adaptive:
             return default
@@ -187,10 +187,10 @@ class Chunked:
         self.counters: Counter[str] = Counter()
 
     def plan(self, view: StageView[RequestView]) -> Plan:
-        """vLLM's own order, in small steps."""
+        """Plan vLLM's own order, in small steps."""
         return Plan(step_budget=self.params.chunk_tokens)
 
 
 def chunked(stage: str, params: ChunkParams) -> Chunked | None:
-    """At the stage that requests come to first."""
+    """Return the policy of the entry stage; None for later stages."""
     return Chunked(params) if stage == ENTRY else None

@@ -1,4 +1,4 @@
-"""Passes of the vision encoder by themselves, layer by layer where their weights come and go (Nova, section III-E)."""
+"""Separate passes of the vision encoder, layer by layer if their weights come and go (Nova, section III-E)."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ class VisionPasses:
             self._weights = LayerSlots(encoder.layers, slots, encoder.layer_bytes, worker.gpu.to_device.copy)
 
     async def encode(self, tokens: int) -> None:
-        """Take one image of so many tokens through the encoder."""
+        """Take one image of `tokens` tokens through the encoder."""
         worker, weights, loop = self.worker, self._weights, asyncio.get_running_loop()
         compute = worker.gpu.compute
         assert isinstance(compute, SharedCompute)
@@ -39,8 +39,8 @@ class VisionPasses:
 
 
 def least_bandwidth(weight_bytes: float, pass_seconds: float, layers: int, slots: int) -> float:
-    """Equation (8): bytes/s above which no layer of a pass ever waits, the most of (M / T) (i - K) / (i - 2) over
-    K < i <= N.
+    """Return equation (8): bytes/s above which no layer of a pass ever waits, the most of (M / T) (i - K) / (i - 2)
+    over K < i <= N.
 
     Infinite for one slot, whose layers always wait. M are the bytes of all layers, T the seconds of a pass.
     """

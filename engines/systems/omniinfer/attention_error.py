@@ -1,7 +1,7 @@
 """The effect of compressed layers on the output of a decoder of random weights.
 
-This is an error of attention and no accuracy of any model: it says that a pattern and a search do what they should, and
-nothing about which layers of a trained model can spare their middle.
+This is an error of attention and no accuracy of any model: it shows that a pattern and a search work as they should,
+and nothing about which layers of a trained model can lose the middle of their context.
 """
 
 from functools import cached_property
@@ -12,7 +12,8 @@ from engines.core.vllm_adapter.attention.reference import dense_attention
 
 
 class RandomDecoder:
-    """Layers of attention and a gated product, normed before each and added up, over `tokens` random embeddings."""
+    """Layers of attention and a gated product, each with a norm before it and a residual, over `tokens` random
+    embeddings."""
 
     def __init__(self, layers: int, seed: int, hidden: int = 64, heads: int = 4, tokens: int = 192) -> None:
         rng = torch.Generator().manual_seed(seed)
@@ -37,7 +38,7 @@ class RandomDecoder:
 
     @torch.inference_mode()
     def output(self, compressed: tuple[bool, ...], sinks: int, recent: int) -> torch.Tensor:
-        """(tokens, hidden) behind the last layer."""
+        """Return the output (tokens, hidden) behind the last layer."""
         x = self.inputs
         tokens, hidden = x.shape
         for (qkv, back, wide, narrow), short in zip(self.layers, compressed, strict=True):
@@ -50,7 +51,7 @@ class RandomDecoder:
         return x
 
     def error(self, compressed: tuple[bool, ...], sinks: int, recent: int) -> float:
-        """Size of the difference to the output of full attention, over the size of that output."""
+        """Return the size of the difference to the output of full attention, over the size of that output."""
         return float((self.output(compressed, sinks, recent) - self._full).norm() / self._full.norm())
 
     @cached_property

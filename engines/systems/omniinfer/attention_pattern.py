@@ -1,7 +1,7 @@
 """OmniAttn (section 4.2): layers that attend over the first and the last tokens only, equations (5) and (6).
 
-A layer is compressed as a whole, all of its heads alike. The kept tokens are those that vLLM's blocks hold for such
-layers (`AttentionWindow`), so they are what a hand-over moves, too.
+A layer is compressed as a whole, all of its heads alike. The kept tokens are those in vLLM's blocks for such layers
+(`AttentionWindow`), so a hand-over moves the same tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workloads.errors import UserError
 
 @dataclass(frozen=True)
 class AttentionPattern:
-    """p of equation (7): which layers are compressed, and to how many tokens. `recent` counts the query's own."""
+    """p of equation (7): the compressed layers, and the tokens that they keep. `recent` counts the query's own."""
 
     compressed: tuple[bool, ...]
     sinks: int = SINKS
@@ -23,7 +23,7 @@ class AttentionPattern:
 
     @classmethod
     def of(cls, text: str, layers: int, sinks: int = SINKS, recent: int = RECENT) -> AttentionPattern:
-        """From a character a layer, 1: compressed, 0: not. UserError for any other text."""
+        """Read one character per layer, 1: compressed, 0: not. UserError for any other text."""
         if len(text) != layers or set(text) - {"0", "1"}:
             raise UserError(
                 f"attention pattern {text!r} should have {layers} characters, a 0 or a 1 for each layer of the model."
@@ -36,18 +36,16 @@ class AttentionPattern:
         return sum(self.compressed)
 
     def kept_tokens(self, tokens: int) -> int:
-        """Returns how many tokens of a context a compressed layer reads at the most."""
+        """Return the most tokens of a context that a compressed layer reads."""
         return min(tokens, self.sinks + self.recent)
 
     def read_tokens(self, tokens: int) -> float:
-        """Tokens of a context that a layer reads, on average over all layers."""
+        """Return the tokens of a context that a layer reads, on average over all layers."""
         share = self.count / len(self.compressed)
         return tokens - share * (tokens - self.kept_tokens(tokens))
 
     def kept_blocks(self, tokens: int, block_size: int) -> int:
-        """Returns how many blocks of a context there are in which the next query sees any token in a compressed
-        layer.
-        """
+        """Return the number of a context's blocks with any token that the next query sees in a compressed layer."""
         blocks = -(-tokens // block_size)
         sinks = -(-self.sinks // block_size)
         left = max(0, tokens - self.recent + 1) // block_size  # blocks that lie before the window
@@ -63,7 +61,7 @@ class AttentionPattern:
         return full, self.kept_blocks(tokens, block_size) * block_bytes * self.count
 
     def on(self, stage: Stage) -> Stage:
-        """The stage under this pattern, without prefix caching, which does not go with it (as in the code).
+        """Return the stage under this pattern, without prefix caching, which does not work with it (as in the code).
 
         UserError for a model of another depth.
         """
@@ -79,15 +77,15 @@ class AttentionPattern:
 
 
 def split_pool(blocks: int, full: int, compressed: int, beta: float) -> tuple[int, int]:
-    """How the code divides a pool of `blocks` of all layers between blocks of full and of compressed layers.
+    """Divide a pool of `blocks` of all layers between full and compressed layers, as the code does.
 
-    Compressed layers get `beta` of theirs, and what they give up goes to the `full` layers and the pool's own entry.
+    Compressed layers get `beta` of theirs; the rest goes to the `full` layers and the pool's own entry.
     """
     return int(blocks * (1 + (1 - beta) * compressed / (full + 1))), int(beta * blocks)
 
 
 def compressed(stage: Stage, params: AttentionParams) -> Stage:
-    """The stage whose layers attend as the parameters say. UserError for a pattern of another depth."""
+    """Return the stage whose layers attend as the parameters say. UserError for a pattern of another depth."""
     layers = stage.decoder.layers
     text = params.attention_pattern or ("01" * layers)[:layers]
     pattern = AttentionPattern.of(text, layers, params.attention_sinks, params.attention_recent)

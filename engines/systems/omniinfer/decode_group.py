@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:
-    """The stage whose decode replicas attend as the parameters say; prefill replicas see everything."""
+    """Return the stage whose decode replicas attend as the parameters say; prefill replicas see everything."""
     window = compressed(stage.as_role("decode"), params).extension(AttentionWindow)
     return stage if window is None else stage.with_role("decode", window)
 
 
 def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
-    """The stage whose decode replicas have room for redundant slots, which is taken off their KV pools. UserError where
-    too little is left of these."""
+    """Return the stage whose decode replicas have room for redundant slots, taken from their KV pools. UserError if too
+    little of these remains."""
     if "decode" not in stage.roles:
         return stage
     decode, decoder = stage.as_role("decode"), stage.decoder
@@ -47,7 +47,7 @@ def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
 
 
 def place(graph: Pipeline, parts: Parts, params: LoadParams) -> None:
-    """Let the decode dies step together, if they do, with experts that stand as the parameters say."""
+    """Let the decode dies step together, if they do, with experts placed as the parameters say."""
     together = [each for each in graph.at(ENTRY) if each.replica.stage.extension(InLockstep) is not None]
     if together:
         steps = _expert_steps(parts, together[0].replica.stage, params)
@@ -57,14 +57,14 @@ def place(graph: Pipeline, parts: Parts, params: LoadParams) -> None:
 
 
 class Moved(Hook):
-    """Puts into the record what Algorithm 2 did: its decisions, and layers and experts that it moved."""
+    """Records the results of Algorithm 2: its decisions, and layers and experts that it moved."""
 
     def __init__(self, placement: DynamicPlacement) -> None:
         self.counters = placement.counters
 
 
 def _expert_steps(parts: Parts, stage: Stage, params: LoadParams) -> ExpertSteps:
-    """The routed experts of the stage's decode dies."""
+    """Return the routed experts of the stage's decode dies."""
     decoder = stage.decoder
     dies = len(stage.roles["decode"])
     group = group_of(decoder, parts.deployment.gpu, dies)

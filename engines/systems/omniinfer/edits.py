@@ -1,4 +1,4 @@
-"""A few moves instead of a new layout: how the open-source OmniPlacement improves a layer in service.
+"""A few moves instead of a new layout: the open-source OmniPlacement's improvement of a layer in service.
 
 Replicas that no longer help go first. Then, in turn, the fullest die gives a part of its load away (it swaps an expert
 for another die's, or an expert of it gets a replica in an empty slot), and the emptiest die swaps one in; each time the
@@ -12,14 +12,15 @@ from engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of
 ENOUGH = 1.1
 ROUNDS = 32
 ABNORMAL = 300.0
-"""Where edits end, how many there are at most, and beyond which ratio a sample is not believed: the code's own."""
+"""The code's own limits: the ratio at which edits end, the most edits, and the ratio beyond which a sample is
+discarded."""
 
 Edit = tuple[float, list[tuple[int, int, int]]]
-"""The imbalance behind it, and the slots that change: (die, slot, expert)."""
+"""The imbalance after it, and the slots that change: (die, slot, expert)."""
 
 
 def edited(load: np.ndarray, layout: np.ndarray) -> np.ndarray:
-    """The layer's layout (D, S) after its edits; the same one where the sample is abnormal or empty."""
+    """Return the layer's layout (D, S) after its edits; the same one if the sample is abnormal or empty."""
     now = imbalance(load, layout, "max_min")
     if now > ABNORMAL or now == 1.0:
         return layout
@@ -85,7 +86,7 @@ def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int
 
 
 def _without(loads: np.ndarray, die: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each other die the largest and the smallest load of the rest, (D,) each."""
+    """Return, for each other die, the largest and the smallest load of the rest, (D,) each."""
     order = [other for other in np.argsort(loads, kind="stable").tolist() if other != die]
     ranked = [np.inf, -np.inf] if len(order) == 1 else loads[[order[1], order[-2]]]
     most, least = np.full(len(loads), loads[order[-1]]), np.full(len(loads), loads[order[0]])

@@ -1,4 +1,4 @@
-"""How many tokens each routed expert gets in a step: sampled from a popularity that may drift, or as it was recorded.
+"""The tokens of each routed expert in a step: sampled from a popularity that may drift, or from a recording.
 
 A *routing trace* is a Parquet file with a row for each step, layer and expert that got tokens, in the columns `step`,
 `layer`, `expert` and `tokens`, all integers from 0 on.
@@ -18,7 +18,7 @@ from workloads.seeds import stream
 COLUMNS = ("step", "layer", "expert", "tokens")
 
 PROFILED_TOKENS = 2**20
-"""[chosen] tokens of a sampled load's history: enough that chance is out of it."""
+"""[chosen] tokens of a sampled load's history: enough to average chance out."""
 
 
 class ExpertLoad(Protocol):
@@ -28,19 +28,20 @@ class ExpertLoad(Protocol):
     def shape(self) -> tuple[int, int]: ...
 
     def draw(self, now_s: float, tokens: int) -> np.ndarray:
-        """(L, E) counts of a step of so many tokens at `now_s`; every row sums to tokens times experts per token."""
+        """Return the (L, E) counts of a step of `tokens` tokens at `now_s`; every row sums to tokens times experts per
+        token."""
         ...
 
     def history(self) -> np.ndarray:
-        """(L, E) counts of a long time before, from which a first placement is made."""
+        """Return the (L, E) counts of a long time before, for a first placement."""
         ...
 
 
 def zipf(experts: int, exponent: float, per_token: int) -> np.ndarray:
-    """Shares of the experts by rank, (E,), falling as rank ** -exponent and summing to 1.
+    """Return shares of the experts by rank, (E,), falling as rank ** -exponent and summing to 1.
 
-    A token goes to `per_token` different experts, so none has more than 1 / `per_token` of all: what is above goes to
-    the others in proportion.
+    A token goes to `per_token` different experts, so none has more than 1 / `per_token` of all: the excess goes to the
+    others in proportion.
     """
     shares = np.arange(1, experts + 1) ** -float(exponent)
     shares /= shares.sum()
@@ -52,10 +53,10 @@ def zipf(experts: int, exponent: float, per_token: int) -> np.ndarray:
 
 
 class SampledLoad:
-    """Popularity by Zipf, ranks dealt anew in each layer, and counts that are multinomial in each step.
+    """Popularity by Zipf, with new ranks in each layer, and counts that are multinomial in each step.
 
     With `drift_s` the popularity moves: within that time `drift_share` of each layer's experts change their ranks among
-    each other, and every share goes on a straight line from the old to the new. Tokens choose independently of each
+    each other, and every share moves on a straight line from the old to the new. Tokens choose independently of each
     other, and experts in proportion to their shares. The streams are `stream`'s of `seed`.
     """
 
@@ -77,7 +78,7 @@ class SampledLoad:
         self._epochs = [stream(seed, "expert popularity").permuted(ranked, axis=1)]
 
     def popularity(self, now_s: float) -> np.ndarray:
-        """(L, E) shares at `now_s` >= 0, each row summing to 1."""
+        """Return the (L, E) shares at `now_s` >= 0, each row summing to 1."""
         if self.drift_s is None:
             return self._epochs[0]
         epoch, gone = divmod(now_s / self.drift_s, 1)
@@ -104,7 +105,7 @@ class SampledLoad:
 class RecordedLoad:
     """The steps of a routing trace, (S, L, E) counts, one after the other and again from the first.
 
-    A step of as many tokens as the recorded one has its counts; one of more or fewer draws from its shares.
+    A step with the recorded number of tokens has its counts; any other draws from its shares.
     """
 
     def __init__(self, steps: np.ndarray, per_token: int, seed: int) -> None:
@@ -132,7 +133,7 @@ def write_routing(path: Path | str, steps: np.ndarray) -> None:
 
 
 def read_routing(path: Path | str, layers: int, experts: int) -> np.ndarray:
-    """(S, L, E) counts of a routing trace of a model of L MoE layers with E experts each.
+    """Read the (S, L, E) counts of a routing trace of a model of L MoE layers with E experts each.
 
     Steps without rows are left out. UserError for a file that is no routing trace, or one of another model.
     """

@@ -1,5 +1,4 @@
-"""The routed experts of a decode group: put together from their parameters, and how long they take, step by step, as
-they stand and as tokens choose them."""
+"""The routed experts of a decode group, put together from their parameters, and their time in each step."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,24 +16,24 @@ from workloads.errors import UserError
 
 
 class Placement(Protocol):
-    """Where experts stand as time goes by, told of what they get."""
+    """The places of experts over time, which may follow their load."""
 
     def at(self, now_s: float) -> ExpertMap:
-        """The map of a step that begins now."""
+        """Return the map of a step that begins now."""
         ...
 
     def observe(self, now_s: float, load: np.ndarray) -> None:
-        """(L, E) tokens of that step."""
+        """Take the (L, E) tokens of that step."""
         ...
 
     @property
     def link_share(self) -> float:
-        """Share of the links' bandwidth that moving weights leaves in that step."""
+        """Return the share of the links' bandwidth that moving weights leaves in that step."""
         ...
 
 
 class FixedPlacement:
-    """Experts stand where they stood at first."""
+    """Keeps experts at their first places."""
 
     link_share = 1.0
 
@@ -49,11 +48,11 @@ class FixedPlacement:
 
 
 class ExpertSteps:
-    """The routed experts of a lock-step group, asked once for each of its steps.
+    """The routed experts of a lock-step group; `step` is called once for each of its steps.
 
-    `clock`: seconds, as the event loop's. `every`: for so many steps one drawn load holds, scaled to their tokens: a
-    draw costs more than the rest. `imbalance`: of the last step, mean over layers of the fullest die's tokens over the
-    mean die's.
+    `clock`: seconds, as the event loop's. `every`: one drawn load holds for this number of steps, scaled to their
+    tokens: a draw costs more than the rest. `imbalance`: of the last step, mean over layers of the fullest die's tokens
+    over the mean die's.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class ExpertSteps:
         self._drawn_tokens = 0
 
     def step(self, tokens_of_each_die: Sequence[int]) -> float:
-        """Seconds of all MoE layers of a step with these tokens on the dies, (D,); 0.0 for none at all."""
+        """Return the seconds of all MoE layers of a step with these tokens on the dies, (D,); 0.0 for none at all."""
         tokens, now_s = sum(tokens_of_each_die), self._clock()
         if not tokens:
             return 0.0
@@ -102,7 +101,7 @@ HOST_DIES = 16
 
 
 def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed: int) -> ExpertLoad:
-    """Recorded where a trace is named, else sampled. UserError as `read_routing`."""
+    """Return a recorded load if a trace is named, else a sampled one. UserError as `read_routing`."""
     if params.routing_trace is not None:
         return RecordedLoad(read_routing(params.routing_trace, layers, experts), per_token, seed)
     return SampledLoad(
@@ -128,8 +127,8 @@ def expert_steps(
 ) -> ExpertSteps:
     """Return the expert times that a lock-step group of `dies` uses for its `layers` MoE layers.
 
-    `params`: those of OmniPlacement, of vLLM's balancer, or of experts in order. UserError where the experts cannot be
-    divided evenly, for slots that cannot be given, and as `load_of`.
+    `params`: of OmniPlacement, of vLLM's balancer, or of experts in order. UserError if the experts cannot be divided
+    evenly, for slots that cannot be given, and as `load_of`.
     """
     if experts % dies:
         raise UserError(
@@ -147,7 +146,7 @@ def expert_steps(
 
 
 def omniplacement(params: PlacementParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
-    """Algorithm 1 from the load's history, and Algorithm 2 in service."""
+    """Return a placement by Algorithm 1 from the load's history, and Algorithm 2 in service."""
     mode, per_host = params.placement_mode, min(HOST_DIES, dies)
     units, most = _slots(params, load, dies)
     history = load.history().astype(float)
@@ -167,7 +166,8 @@ def omniplacement(params: PlacementParams, load: ExpertLoad, group: ExpertParall
 
 
 def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
-    """vLLM's balancer, which gives each layer as many slots and moves whatever its policy says by its last reading."""
+    """Return vLLM's balancer, which gives each layer equally many slots and moves experts as its policy says for its
+    last reading."""
     layers, _ = load.shape
     units, most = _slots(params, load, dies)
     if units % layers:
@@ -190,7 +190,7 @@ def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: i
 
 
 def _slots(params: ReplicaParams, load: ExpertLoad, dies: int) -> tuple[int, int]:
-    """Slots of a die beyond its experts: over all layers, and in one layer at most."""
+    """Return the slots of a die beyond its experts: over all layers, and in one layer at most."""
     layers, experts = load.shape
     units = layers if params.redundant_slots is None else params.redundant_slots
     most = -(-units // layers)

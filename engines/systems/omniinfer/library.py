@@ -1,4 +1,4 @@
-"""The library of systems whose prompts and decodes are served by instances of their own."""
+"""The library of systems with separate instances for prompts and for decodes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from workloads.errors import UserError
 
 
 class DividedParams(SpeakingParams):
-    """Adds what becomes of experts and attention on decode replicas."""
+    """Adds the choices of experts and attention on decode replicas."""
 
     placement: str = Field("balanced", description="where the experts of a group of dies stand")
     attention: str = Field("full", description="what decode replicas keep of KV, and attend to")
@@ -56,7 +56,7 @@ class Divided(Speaking):
 
 
 def _chooses(routing: Routing) -> bool:
-    """Whether its rule is one that can say where a request would go."""
+    """Return True if the rule can name a request's replica ahead."""
     return isinstance(routing.rule, type) and issubclass(routing.rule, ChoosingRouter)
 
 

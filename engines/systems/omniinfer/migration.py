@@ -1,5 +1,5 @@
-"""How a new placement comes into force: layer by layer, beside the steps (section 4.1, "Pipelined Expert Weight and
-Placement Updates").
+"""Brings a new placement into force layer by layer, in parallel with the steps (section 4.1, "Pipelined Expert Weight
+and Placement Updates").
 
 A layer's new experts are copied into spare buffers of their dies while its old layout serves; when all dies have theirs
 the layer is switched at once, with the next step. So in every step each layer has one layout, and a complete one.
@@ -16,7 +16,7 @@ Round = Sequence[tuple[int, int, tuple[int, ...]]]
 
 
 class Phase(Enum):
-    """How far the migration of one layer's experts has come."""
+    """The state of the migration of one layer's experts."""
 
     OLD = "old"
     COPYING = "copying"
@@ -38,21 +38,21 @@ class LayerMove:
     phase: Phase = field(default=Phase.OLD, init=False)
 
     def enter(self, phase: Phase) -> None:
-        """ValueError for any but the next phase."""
+        """Enter the next phase. ValueError for any other."""
         if _NEXT.get(self.phase) is not phase:
             raise ValueError(f"layer {self.layer} cannot go from {self.phase.value} to {phase.value}")
         self.phase = phase
 
 
 def round_s(rounds: Iterable[Round], expert_bytes: float, link_bandwidth: float) -> float:
-    """Seconds of the rounds one after the other; in each the pair that copies most is the last."""
+    """Return the seconds of the rounds one after the other; in each the pair that copies most is the last."""
     return sum(
         max(len(experts) for _, _, experts in each) * expert_bytes / link_bandwidth for each in rounds if each
     )
 
 
 def moved_experts(rounds: Iterable[Round]) -> int:
-    """Copies of experts that go from die to die."""
+    """Return the number of experts copied from die to die."""
     return sum(len(experts) for each in rounds for _, _, experts in each)
 
 
@@ -70,11 +70,12 @@ class Migration:
 
     @property
     def copying(self) -> bool:
-        """Whether links are in use for it."""
+        """Return True while it uses links."""
         return any(move.phase is Phase.COPYING for move in self.moves)
 
     def switched(self, now_s: float) -> list[LayerMove]:
-        """Let time pass up to a step that begins now; the layers that it finds ready take their new layout with it."""
+        """Let time pass up to a step that begins now; returns the layers that are ready and take their new layout with
+        it."""
         ready = []
         while self._waiting:
             move = self._waiting[0]

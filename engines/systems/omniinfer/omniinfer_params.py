@@ -1,4 +1,4 @@
-"""Parameters of what experts get, of the ways to place them, and of which layers attend over less than all tokens."""
+"""Parameters of the experts' load, of their placement, and of compressed attention layers."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class LoadParams(BaseModel):
-    """Tokens of each expert; all there is to say where experts stand in order."""
+    """Parameters of the tokens of each expert; a placement in order needs no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,7 +73,7 @@ class PlacementParams(ReplicaParams):
 
 
 SINKS, RECENT = 128, 384
-"""The open-source code's: one block of 128 tokens at the front, three at the end."""
+"""The open-source code's values: one block of 128 tokens at the front, three at the end."""
 
 
 class AttentionParams(BaseModel):

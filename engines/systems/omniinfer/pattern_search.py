@@ -1,6 +1,6 @@
 """OmniAttn's search for a pattern by a genetic algorithm (section 4.2, equation 7), with pymoo.
 
-The most layers compressed for which a score stays above a threshold. What the score is, the caller says; without a
+It compresses as many layers as it can while a score stays above a threshold. The caller defines the score; without a
 model's weights it is no accuracy (`attention_error`).
 """
 
@@ -18,7 +18,7 @@ Score = Callable[[tuple[bool, ...]], float]
 @dataclass(frozen=True)
 class Search:
     """[chosen] where the paper gives no value: patterns of a generation, generations, generations without a better one
-    after which it ends, and patterns that a parent is the best of."""
+    after which it ends, and patterns among which a parent is the best."""
 
     population: int = 32
     generations: int = 30
@@ -37,10 +37,11 @@ class Found:
 
 
 def search(score: Score, layers: int, threshold: float, seed: int, settings: Search = Search()) -> Found:
-    """The pattern that compresses most layers with `score` >= `threshold`; on a tie the one with the higher score.
+    """Return the pattern that compresses most layers with `score` >= `threshold`; on a tie the one with the higher
+    score.
 
-    The empty pattern is among the first, so one that qualifies is found if that does. Each pattern is scored once.
-    UserError where pymoo is not here.
+    The empty pattern is among the first, so a qualifying one is found if it qualifies. Each pattern is scored once.
+    UserError without pymoo.
     """
     ga = optional("pymoo.algorithms.soo.nonconvex.ga", "search")
     operators = {
@@ -87,7 +88,7 @@ def search(score: Score, layers: int, threshold: float, seed: int, settings: Sea
 
 
 def _first(layers: int, population: int, rng: np.random.Generator) -> np.ndarray:
-    """Half of the layers at random, and the empty pattern, which loses nothing."""
+    """Return patterns with half of the layers at random, and the empty pattern, which loses nothing."""
     first = rng.random((population, layers)) < 0.5
     first[0] = False
     return first

@@ -1,4 +1,5 @@
-"""OmniPlacement's static placement (section 4.1, Algorithm 1): how often each expert stands in the group, and where.
+"""OmniPlacement's static placement (section 4.1, Algorithm 1): the number of each expert's replicas in the group, and
+their places.
 
 One layer's layout is (D, S) expert ids, -1 for an empty slot; a model's is (L, D, S). Loads are (E,) and (L, E). Every
 expert has a slot (1), a die has S_l of them at most (2), a replica carries an equal part of its expert's load (3), and
@@ -14,9 +15,9 @@ import numpy as np
 
 
 class ExpertMap:
-    """Which experts stand on which die, slot by slot: (L, D, S) ids of experts, -1 for an empty slot.
+    """The experts on each die, slot by slot: (L, D, S) ids of experts, -1 for an empty slot.
 
-    An expert in several slots gets its tokens in equal parts. ValueError where one has no slot at all.
+    An expert in several slots gets its tokens in equal parts. ValueError if one has no slot.
     """
 
     def __init__(self, slots: np.ndarray, experts: int) -> None:
@@ -31,12 +32,12 @@ class ExpertMap:
         self._parts = np.zeros((layers, experts + 1))
 
     def per_slot(self, load: np.ndarray) -> np.ndarray:
-        """(L, D, S) tokens of each slot from those of each expert, (L, E)."""
+        """Return the (L, D, S) tokens of each slot from those of each expert, (L, E)."""
         np.divide(load, self.replicas, out=self._parts[:, : self.experts])
         return self._parts.ravel()[self._at]
 
     def per_die(self, load: np.ndarray) -> np.ndarray:
-        """(L, D) tokens of each die."""
+        """Return the (L, D) tokens of each die."""
         return self.per_slot(load).sum(axis=2)
 
 
@@ -50,19 +51,20 @@ SMOOTHING = 3.0
 
 
 def sequential(experts: int, dies: int) -> np.ndarray:
-    """Experts in order, as many on every die: (D, E / D)."""
+    """Return experts in order, equally many on every die: (D, E / D)."""
     return np.arange(experts).reshape(dies, -1)
 
 
 def die_loads(load: np.ndarray, layout: np.ndarray) -> np.ndarray:
-    """(D,) load of each die (3)."""
+    """Return the (D,) load of each die (3)."""
     counts = np.bincount(layout[layout >= 0], minlength=len(load))
     parts = np.append(load / np.maximum(counts, 1), 0.0)  # the last is an empty slot's
     return parts[layout].sum(axis=1)
 
 
 def ratio_of(loads: np.ndarray, ratio: Ratio = "max_mean") -> float:
-    """Imbalance (4) of the dies' loads; 1.0 where nobody has any. The open-source planner divides by the least."""
+    """Return the imbalance (4) of the dies' loads; 1.0 without any load. The open-source planner divides by the
+    least."""
     most, base = float(loads.max()), float(loads.min() if ratio == "max_min" else loads.mean())
     if not most:
         return 1.0
@@ -70,15 +72,16 @@ def ratio_of(loads: np.ndarray, ratio: Ratio = "max_mean") -> float:
 
 
 def imbalance(load: np.ndarray, layout: np.ndarray, ratio: Ratio = "max_mean") -> float:
-    """Returns how uneven one layer's load is over dies, as `ratio` has it; 1 is even."""
+    """Return the imbalance of one layer's load over dies, as `ratio` defines it; 1 is even."""
     return ratio_of(die_loads(load, layout), ratio)
 
 
 def budget(loads: np.ndarray, dies: int, units: int, most: int = 1, mode: Mode = "paper") -> np.ndarray:
-    """Slots beyond E / D that each die gets in each layer, (L,), `units` of them altogether and `most` in a layer.
+    """Return the slots beyond E / D that each die gets in each layer, (L,), `units` of them altogether and `most` in a
+    layer.
 
-    In proportion to how far a layer's sequential layout is from balance, by largest remainders; a layer in balance gets
-    none. `oss`: one for each of the `units` layers with the fullest dies.
+    In proportion to the imbalance of a layer's sequential layout, by largest remainders; a layer in balance gets none.
+    `oss`: one for each of the `units` layers with the fullest dies.
     """
     layout = sequential(loads.shape[1], dies)
     given = np.zeros(len(loads), dtype=int)
@@ -99,9 +102,10 @@ def budget(loads: np.ndarray, dies: int, units: int, most: int = 1, mode: Mode =
 
 
 def replicas(load: np.ndarray, extra: int, most: int) -> np.ndarray:
-    """Slots of each expert, (E,): one, and `extra` more, each to the expert whose slots carry most (heap-based greedy).
+    """Return the slots of each expert, (E,): one, and `extra` more, each to the expert whose slots carry most
+    (heap-based greedy).
 
-    `most`: slots of one expert. ValueError where they cannot all be given.
+    `most`: slots of one expert. ValueError if they cannot all be given.
     """
     if extra > len(load) * (most - 1):
         raise ValueError(f"{extra} replicas do not fit {len(load)} experts of {most} slots at most")
@@ -117,10 +121,10 @@ def replicas(load: np.ndarray, extra: int, most: int) -> np.ndarray:
 
 
 def place(load: np.ndarray, counts: np.ndarray, dies: int) -> np.ndarray:
-    """Slots, heaviest first, each on the least loaded die that has room and not the expert yet: (D, S).
+    """Place slots, heaviest first, each on the least loaded die that has room and not the expert yet: (D, S).
 
-    `counts`: slots of each expert, at most D each, their sum a multiple of D. Where the only room is on dies that have
-    the expert, another die takes it in exchange for one of its own.
+    `counts`: slots of each expert, at most D each, their sum a multiple of D. If the only room is on dies that have the
+    expert, another die takes it in exchange for one of its own.
     """
     size = int(counts.sum()) // dies
     parts = load / counts
@@ -141,7 +145,8 @@ def place(load: np.ndarray, counts: np.ndarray, dies: int) -> np.ndarray:
 def _exchange(
     expert: int, dies_of: list[list[int]], parts: np.ndarray, size: int, heap: list[tuple[float, int]]
 ) -> None:
-    """Another die takes `expert` and gives the one nearest in load to a die with room, which has `expert` already."""
+    """Let another die take `expert` and give the expert nearest in load to a die with room, which has `expert`
+    already."""
     room = next(die for die, own in enumerate(dies_of) if len(own) < size)
     swaps = [
         (abs(parts[other] - parts[expert]), die, other)
@@ -160,19 +165,20 @@ def _exchange(
 
 
 def over_hosts(layout: np.ndarray, per_host: int) -> np.ndarray:
-    """Topology-aware remap: dies dealt to hosts in turn, so that the heaviest do not share one.
+    """Remap by topology: dies are dealt to hosts in turn, so that the heaviest do not share one.
 
-    Dies of the layout are in the order in which `place` has filled them. Imbalance is the same as before.
+    Dies of the layout are in the order in which `place` has filled them. The imbalance does not change.
     """
     hosts = max(1, len(layout) // per_host)
     return layout[np.argsort(np.arange(len(layout)) % hosts, kind="stable")]
 
 
 def best_layout(load: np.ndarray, dies: int, extra: int, mode: Mode = "paper") -> np.ndarray:
-    """The layout of one layer with the least imbalance over levels of redundancy up to `extra` slots a die, (D, S).
+    """Return the layout of one layer with the least imbalance over levels of redundancy up to `extra` slots a die, (D,
+    S).
 
     On a tie the one with fewer replicas. `sequential` is a candidate too, so that it is never worse than that. `oss`
-    uses all slots, and counts that are smoothed.
+    uses all slots, and smoothed counts.
     """
     if mode == "oss":
         load = load + SMOOTHING
@@ -189,7 +195,8 @@ def best_layout(load: np.ndarray, dies: int, extra: int, mode: Mode = "paper") -
 def static_placement(
     loads: np.ndarray, dies: int, extra: np.ndarray, per_host: int = 16, mode: Mode = "paper"
 ) -> np.ndarray:
-    """Algorithm 1 behind its first line: (L, D, S) from loads (L, E) and the slots beyond E / D of `budget`, (L,).
+    """Return the rest of Algorithm 1 after its first line: (L, D, S) from loads (L, E) and the slots beyond E / D of
+    `budget`, (L,).
 
     `per_host`: dies of one host. Slots that a layer does not use are -1.
     """
@@ -201,7 +208,7 @@ def static_placement(
 
 
 def stacked(layers: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Layers of (D, S_l) as (L, D, `size`), padded with -1."""
+    """Return layers of (D, S_l) as (L, D, `size`), padded with -1."""
     return np.stack(
         [np.pad(each, ((0, 0), (0, size - each.shape[1])), constant_values=-1) for each in layers]
     )

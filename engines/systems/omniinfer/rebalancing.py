@@ -13,21 +13,22 @@ from engines.systems.omniinfer.placement import ExpertMap, best_layout, imbalanc
 
 Predict = Literal["last", "ema", "linear"]
 Planner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(layers (N,), loads (N, E), layouts (N, D, S)) -> layouts to have instead, in as many slots."""
+"""(layers (N,), loads (N, E), layouts (N, D, S)) -> new layouts with as many slots."""
 Transfers = Callable[[np.ndarray, np.ndarray], Sequence[Round]]
-"""(layout before, layout behind) -> rounds of copies; (D, S) each."""
+"""(layout before, layout after) -> rounds of copies; (D, S) each."""
 
 LEAST_FOR_TREND = 4
-"""[chosen] intervals below which no line is laid through them."""
+"""[chosen] below this number of intervals no line is fitted."""
 
 
 @dataclass(frozen=True)
 class Rebalancing:
-    """When and on what forecast. The paper names the trigger and the margin and no values; most are the code's.
+    """The trigger and the forecast of rebalancing. The paper names the trigger and the margin and no values; most are
+    the code's.
 
     `every_s`: between two readings of the counters. `window`: readings that are remembered. `keep`: of the average when
     a new reading comes. `trigger`: imbalance from which a layer is looked at. `margin`: share of its imbalance by which
-    a new layout must be better. `link_share`: what copies leave of the links to the steps.
+    a new layout must be better. `link_share`: the links' share that copies leave to the steps.
     """
 
     every_s: float = 60.0
@@ -40,10 +41,10 @@ class Rebalancing:
 
 
 def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) -> np.ndarray:
-    """(L, E) load of the next interval from those before, oldest first.
+    """Return the (L, E) load of the next interval from those before, oldest first.
 
-    `linear`: for each expert a least-squares line, one interval ahead and not below 0; `ema`: the average; as long as
-    there are few readings, too.
+    `linear`: for each expert a least-squares line, one interval ahead and not below 0; `ema`: the average, also used
+    while there are few readings.
     """
     if predict == "last":
         return readings[-1]
@@ -57,7 +58,7 @@ def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) 
 
 
 class DynamicPlacement:
-    """Counts what experts get, and every `every_s` moves the layers that have fallen out of balance.
+    """Counts the tokens of experts, and every `every_s` moves the layers that are out of balance.
 
     `counters`: decisions that moved a layer, layers and experts moved. `copy_s`: seconds of copying.
     """
@@ -89,7 +90,7 @@ class DynamicPlacement:
         return self.settings.link_share if self.migration is not None and self.migration.copying else 1.0
 
     def at(self, now_s: float) -> ExpertMap:
-        """The map of a step that begins now; one layer is never under two."""
+        """Return the map of a step that begins now; a layer never has two layouts."""
         if now_s >= self._next_s:
             self._next_s += self.settings.every_s * (1 + (now_s - self._next_s) // self.settings.every_s)
             self._read(now_s)
@@ -147,7 +148,7 @@ class DynamicPlacement:
 
 
 def replanned(extra: np.ndarray, per_host: int) -> Planner:
-    """Algorithm 1 anew for each layer. `extra`: (L,) slots that a die has beyond E / D."""
+    """Run Algorithm 1 anew for each layer. `extra`: (L,) slots that a die has beyond E / D."""
 
     def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         dies, size = layouts.shape[1:]
@@ -161,7 +162,7 @@ def replanned(extra: np.ndarray, per_host: int) -> Planner:
 
 
 def few_moves(extra: np.ndarray) -> Planner:
-    """The open-source code's edits of each layer."""
+    """Apply the open-source code's edits to each layer."""
 
     def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         dies, size = layouts.shape[1:]

@@ -1,5 +1,5 @@
-"""Sessions bounded above the engine, Metronome's second baseline: at the horizon a session's request is ended and a new
-one opened, into which its latest audio is fed again (section 5.2, Fig. 10)."""
+"""Sessions bounded above the engine, Metronome's second baseline: at the horizon a session's request ends and a new one
+begins with its latest audio (section 5.2, Fig. 10)."""
 
 from engines.composition import Composition
 from engines.frames.library import CALLS

@@ -1,7 +1,7 @@
 """vLLM-Omni with KV offload, the baseline: every stage first come, first served.
 
 The thinker's KV is stored in host memory by vLLM's own offload connector, with LRU on both sides, and loaded when a
-request asks for it. `vllm_omni_wo` is the same without: history that was evicted is computed again.
+request asks for it. `vllm_omni_wo` has no offload: evicted history is computed again.
 """
 
 from engines.composition import Composition

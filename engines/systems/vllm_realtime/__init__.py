@@ -1,5 +1,5 @@
-"""vLLM's resumable requests as they are, the Metronome paper's baseline: a session is one long request whose KV only
-grows. `vllm_realtime_pr49439` adds what vLLM pull request 49439 proposes: sessions that wait may be preempted, too."""
+"""vLLM's resumable requests unchanged, the Metronome paper's baseline: a session is one long request whose KV only
+grows. `vllm_realtime_pr49439` adds vLLM pull request 49439's proposal: waiting sessions may be preempted, too."""
 
 from engines.composition import Composition
 from engines.frames.library import CALLS

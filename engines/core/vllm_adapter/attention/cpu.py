@@ -1,6 +1,6 @@
-"""Exact attention over sinks and window from a paged KV cache, in torch: gather the blocks that are seen, then attend.
+"""Exact attention over sinks and window from a paged KV cache, in torch: gather the visible blocks, then attend.
 
-What a step gathers is the same for every layer, so it is planned once.
+A step's gathers are the same for every layer, so they are planned once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ DECODE_ROWS = 32
 class Gather(NamedTuple):
     """R requests that attend together, T queries each, over N blocks each (padded with any block, unseen).
 
-    `tokens`: (R, T) rows of the step's queries; `blocks`: (R, N) ids; `seen`: (R, T, N * block size) of bool;
-    `unseen`: requests and keys of what none of T sees, U each.
+    `tokens`: (R, T) rows of the step's queries; `blocks`: (R, N) ids; `seen`: (R, T, N * block size) of bool; `unseen`:
+    requests and keys that none of the T queries sees, U each.
     """
 
     tokens: torch.Tensor
@@ -42,7 +42,7 @@ def plan(
     """Return the tokens that each query of a step reads.
 
     `starts`: (requests + 1) first row of each request's queries; `lengths`: tokens of each request with this step's;
-    `table`: (requests, blocks) block ids by position, of which only those seen are used.
+    `table`: (requests, blocks) block ids by position; only the visible ones are used.
     """
     gathers, decodes = [], []
     for request, length in enumerate(lengths):
@@ -60,7 +60,7 @@ def plan(
 def _gather(
     rows: list[tuple[int, int, int, int]], table: torch.Tensor, block_size: int, window: int, sinks: int
 ) -> Gather:
-    """`rows`: (request, first row, its position, queries), as many queries in each."""
+    """Gather `rows`: (request, first row, its position, queries), with the same number of queries in each."""
     indices = [list(_blocks(position, count, block_size, window, sinks)) for _, _, position, count in rows]
     longest = max(len(each) for each in indices)
     index = torch.tensor([each + [-1] * (longest - len(each)) for each in indices])
@@ -75,7 +75,7 @@ def _gather(
 
 
 def _blocks(position: int, count: int, block_size: int, window: int, sinks: int) -> Iterator[int]:
-    """Places in the block table that `count` queries from `position` on read, each once."""
+    """Yield the places in the block table that `count` queries from `position` on read, each once."""
     last = (position + count - 1) // block_size
     pinned = min(-(-sinks // block_size), last + 1)
     yield from range(pinned)
@@ -107,7 +107,8 @@ def attend(
 
 
 def store(key: torch.Tensor, value: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """Write K and V, (tokens, kv heads, D) each, to their slots of `cache` (shaped as in `attend`); -1: nowhere."""
+    """Write K and V, (tokens, kv heads, D) each, to their slots of `cache` (shaped as in `attend`); slot -1: not
+    written."""
     kept = slots >= 0
     slots = slots[kept]
     size = cache.shape[2]

@@ -4,7 +4,7 @@ import torch
 
 
 def visible(query: torch.Tensor, key: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
-    """Which keys which queries see: (..., Q, K) of bool, from positions (..., Q) and (..., K) in tokens."""
+    """Return the mask of visible keys: (..., Q, K) of bool, from positions (..., Q) and (..., K) in tokens."""
     t, k = query.unsqueeze(-1), key.unsqueeze(-2)
     return (k <= t) & ((k < sinks) | (k > t - window))
 
@@ -12,10 +12,10 @@ def visible(query: torch.Tensor, key: torch.Tensor, window: int, sinks: int) -> 
 def dense_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int, sinks: int
 ) -> torch.Tensor:
-    """Attention of one request's last tokens over its whole context, in float32.
+    """Return the attention of one request's last tokens over its whole context, in float32.
 
-    `query`: (Q, heads, D), the last Q of the L tokens; `key`, `value`: (L, kv heads, D). Query heads share KV
-    heads in groups, in order. Returns (Q, heads, D).
+    `query`: (Q, heads, D), the last Q of the L tokens; `key`, `value`: (L, kv heads, D). Query heads share KV heads in
+    groups, in order. Returns (Q, heads, D).
     """
     group = query.shape[1] // key.shape[1]
     q, k, v = query.float(), key.float(), value.float()

@@ -1,8 +1,8 @@
 """Paged attention over sinks and window in Triton (paper appendix A): two passes over the keys, one online softmax.
 
 The sink pass takes keys below S, the window pass keys from S on, so that no key counts twice where the window covers
-sinks. What nobody may see is never loaded: a masked weight of nought times NaN would be NaN. With `segments` > 1 the
-window pass of each query is split over as many programs, of which the first takes the sinks; a second kernel merges.
+sinks. Invisible keys are never loaded: a masked weight of nought times NaN would be NaN. With `segments` > 1 the window
+pass of each query is split over that many programs; the first takes the sinks. A second kernel merges.
 """
 
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
@@ -29,7 +29,7 @@ def _tile(
     stride_b, stride_h, stride_n,
     SINKS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
 ):  # fmt: skip
-    """One tile of either pass; `first`: position of the tile's first query, `live`: keys within the context."""
+    """Add one tile of either pass; `first`: position of the tile's first query, `live`: keys within the context."""
     if SINKS:
         live = live & (keys < sinks)
         seen = keys[None, :] <= t[:, None]
@@ -63,7 +63,7 @@ def attend(
     GROUP: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     D: tl.constexpr, D_PAD: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Program (request, KV head, tile of queries × segment): ROWS rows, QUERIES queries of GROUP heads each."""
+    """Run program (request, KV head, tile of queries × segment): ROWS rows, QUERIES queries of GROUP heads each."""
     request, kv_head = tl.program_id(0), tl.program_id(1)
     tile, segment = tl.program_id(2) // SEGMENTS, tl.program_id(2) % SEGMENTS
     start = tl.load(starts + request)
@@ -123,7 +123,7 @@ def merge(
     parts, part_m, part_l, output, stride_pt, stride_ph, stride_ps, stride_ot, stride_oh, heads,
     D: tl.constexpr, D_PAD: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Program (token, head): the softmax over all segments, an empty one of weight nought."""
+    """Run program (token, head): the softmax over all segments; an empty one has weight nought."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     s, d = tl.arange(0, SEGMENTS), tl.arange(0, D_PAD)
     part = (token * heads + head) * SEGMENTS + s
@@ -186,5 +186,6 @@ def paged_attention(
 
 
 def segments_for(longest_query: int, window: int, sinks: int, longest: int) -> int:
-    """How many segments a batch is split into: only decodes, whose few programs would leave a GPU idle."""
+    """Return the number of segments that a batch is split into: only decodes are, as their few programs would leave a
+    GPU idle."""
     return SEGMENTS if longest_query == 1 and min(longest, window + sinks) >= SPLIT_AT else 1

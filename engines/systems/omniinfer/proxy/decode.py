@@ -1,4 +1,4 @@
-"""Which decode node takes a request: the longest first, each to the node with the least work (LPT, equation 9)."""
+"""The decode node of each request: the longest first, each to the node with the least work (LPT, equation 9)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ GAMMA = 1
 
 
 def workload(prompt: int, max_tokens: int | None, gamma: int = GAMMA) -> int:
-    """w of equation 9: prompt tokens + γ · max_tokens; a request that states none counts by its prompt alone."""
+    """Return w of equation 9: prompt tokens + γ · max_tokens; a request that states none counts by its prompt alone."""
     return prompt + gamma * (max_tokens or 0)
 
 
@@ -27,9 +27,8 @@ class DecodeNodes:
         self._first = 0
 
     def assign(self, waiting: Sequence[Waits[Key]], over_cap: bool = False) -> list[tuple[Waits[Key], int]]:
-        """Returns who goes where now, the longest first; whoever finds its nodes full is left out and waits on, or
-        goes to a full one (`over_cap`). Of nodes with equal work the first behind the one that was taken last.
-        """
+        """Return the requests that go to a node now, the longest first. A request whose nodes are full waits on, or
+        goes to a full one (`over_cap`). Of nodes with equal work it takes the first behind the last taken one."""
         assigned = []
         for request in sorted(waiting, key=lambda each: -each.work):
             among = range(len(self.caps)) if request.nodes is None else sorted(request.nodes)
@@ -43,14 +42,14 @@ class DecodeNodes:
         return assigned
 
     def release(self, node: int, work: int) -> None:
-        """A request of this work has left the node."""
+        """Note that a request of this work has left the node."""
         self.running[node] -= 1
         self.work[node] -= work
 
 
 class LeastWork(AssigningRouter):
-    """Routes by least work. A request that is routed at once, and not assigned, is not refused where all are
-    full, and counts by its prompt."""
+    """Routes by least work. A request that is routed at once, and not assigned, is not rejected if all are full, and
+    counts by its prompt."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self.nodes = DecodeNodes([replica.max_running for replica in replicas])

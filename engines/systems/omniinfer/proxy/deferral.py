@@ -1,8 +1,8 @@
-"""Deferred submission in front of the replicas that compute prompts (OmniInfer section 5.1), attached to a pipeline.
+"""Deferred submission in front of the prefill replicas (OmniInfer section 5.1), attached to a pipeline.
 
-`prefill` decides; this tells it what a proxy knows: what has been handed over, and when first tokens come. A replica
-that has nothing begins a batch with what it is given; when a first token comes its batch is complete, and what has been
-handed over besides is the next one.
+`prefill` decides; this module gives it the proxy's knowledge: the requests handed over, and the times of first tokens.
+An idle replica begins a batch with the requests that it gets; a first token completes its batch, and the other requests
+handed over are the next one.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from engines.turns.reply import Reply, ReplyRequest
 
 
 class Deferral(Hook):
-    """Holds requests, and sends each to a replica when that is about to begin a batch; of several that are, `router`
-    says to which. `replicas`: those that compute prompts; `room`: tokens of a batch."""
+    """Holds requests, and sends each to a replica that is about to begin a batch; if several are, `router` chooses.
+    `replicas`: those that compute prompts; `room`: tokens of a batch."""
 
     def __init__(self, pipeline: Pipeline, router: ChoosingRouter, replicas: int, room: int) -> None:
         self._pipeline = pipeline
@@ -49,7 +49,7 @@ class Deferral(Hook):
         return True
 
     def produced(self, reply: Reply) -> None:
-        """With its first token the batch is complete that it was in."""
+        """Note a first token: it completes the request's batch."""
         now = self._loop.time()
         life = self._lives[reply]
         if self._requests.pop(reply, None) is not None:
@@ -64,7 +64,7 @@ class Deferral(Hook):
         self._lives[reply].enter(Phase.DECODE_SCHEDULED, self._loop.time())
 
     def closed(self, reply: Reply) -> None:
-        """Where its prompt is not computed yet, nobody waits for that any more."""
+        """Drop a reply whose prompt is not computed yet, as nobody waits for it any more."""
         self._lives.pop(reply, None)
         if self._requests.pop(reply, None) is not None:
             self._queue.discard(reply, self._loop.time())
@@ -84,13 +84,13 @@ class Deferral(Hook):
         self._pipeline.send(reply, self._requests[reply], (replica,))
 
     def _begun(self, reply: Reply) -> None:
-        """Its batch has begun; of one that is computed in parts the first."""
+        """Note that a reply's batch has begun; for one that is computed in parts the first."""
         life = self._lives[reply]
         if life.phase is Phase.PREFILL_SCHEDULED:
             life.enter(Phase.PREFILLING, self._loop.time())
 
     def _poll_soon(self) -> None:
-        """When all that happens at this instant has happened."""
+        """Poll after all changes at this instant."""
         if not self._poll_due:
             self._poll_due = True
             self._loop.call_soon(self._poll)
@@ -105,7 +105,7 @@ class Deferral(Hook):
 
 
 def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:
-    """Put OmniInfer together: a speaking system, with `Deferral` in front of its prefill replicas where that is asked
+    """Put OmniInfer together: a speaking system, with `Deferral` in front of its prefill replicas if that is asked
     for."""
     serving = build_turns.build(parts, params, chosen)
     if params.deferred:

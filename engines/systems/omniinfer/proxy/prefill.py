@@ -1,9 +1,9 @@
 """Deferred submission: a request waits at the proxy, and is sorted anew, until an instance can take it.
 
-What is handed over early can no longer be sorted or sent elsewhere, and would wait at its instance as long. Section 5.1
-of OmniInfer describes it ("predicted upstream batch cycle", "minimal impact on TTFT"); its published code has none, so
-that the rule is ours. Instances that have nothing to do, or are about to begin a batch with room in it, can take who
-waits; they do where, by what was measured of batches, no other would have done it sooner.
+A request that is handed over early can no longer be sorted or sent elsewhere, and would wait as long at its instance.
+Section 5.1 of OmniInfer describes it ("predicted upstream batch cycle", "minimal impact on TTFT"); its published code
+has none, so the rule is ours. Instances that are idle, or about to begin a batch with room in it, can take a waiting
+request; they do if, by measured batch times, no other would have finished it sooner.
 """
 
 import math
@@ -14,21 +14,22 @@ from typing import Generic, NamedTuple, TypeVar
 from engines.systems.omniinfer.proxy.score import by_priority
 
 KEPT = 128
-"""[code] durations that are remembered; the code keeps as many of every number of requests, and takes their mean."""
+"""[code] durations that are remembered; the code keeps this number for every number of requests, and takes their
+mean."""
 
 SHORTEST_S, LONGEST_S = 0.010, 600.0
-"""[code] what lasted less or longer was no batch."""
+"""[code] a shorter or longer duration was no batch."""
 
 EMPTY_S, TOKEN_S = 0.170, 0.050 / 3500
 """Seconds of an empty batch and of a token until enough batches have been measured. [code] 220 ms for one request and
 50 ms for each further one; [paper] requests of 3,500 tokens on average."""
 
 ENOUGH = 4
-"""[chosen] batches that a line is drawn through."""
+"""[chosen] batches that a line is fitted to."""
 
 
 class Line(NamedTuple):
-    """Seconds of an empty batch and of each token; `spread_s`: standard deviation of what was measured around it."""
+    """Seconds of an empty batch and of each token; `spread_s`: standard deviation of measured times around it."""
 
     empty_s: float
     token_s: float
@@ -36,28 +37,27 @@ class Line(NamedTuple):
 
 
 class BatchTimes:
-    """Predicts the batch times of instances that are alike. Requests differ twentyfold in length: their number says
-    little of a batch.
-    """
+    """Predicts the batch times of equal instances. Requests differ twentyfold in length, so their number alone does not
+    predict a batch."""
 
     def __init__(self) -> None:
         self._measured: deque[tuple[int, float]] = deque(maxlen=KEPT)
         self._line: Line | None = Line(EMPTY_S, TOKEN_S)
 
     def add(self, tokens: int, seconds: float) -> None:
-        """A batch of so many tokens has taken so long."""
+        """Add a batch of `tokens` tokens that took `seconds`."""
         if SHORTEST_S <= seconds <= LONGEST_S:
             self._measured.append((tokens, seconds))
             self._line = None
 
     def predict(self, tokens: int) -> float:
-        """Seconds that a batch of so many tokens takes."""
+        """Return the predicted seconds of a batch of `tokens` tokens."""
         line = self._latest()
         return line.empty_s + line.token_s * tokens
 
     @property
     def spread_s(self) -> float:
-        """How far a batch is from its prediction (standard deviation, s)."""
+        """Return the error of a prediction (standard deviation, s)."""
         return self._latest().spread_s
 
     def _latest(self) -> Line:
@@ -66,7 +66,7 @@ class BatchTimes:
         return self._line
 
     def _fitted(self) -> Line:
-        """Least squares; where all were alike, or a longer one took less, the mean whatever its size."""
+        """Fit by least squares; if all batches were alike, or a longer one took less, use the mean for any size."""
         n = len(self._measured)
         mean_tokens = sum([tokens for tokens, _ in self._measured]) / n
         mean_s = sum([seconds for _, seconds in self._measured]) / n
@@ -81,11 +81,12 @@ class BatchTimes:
 
 
 LEAD_S = 0.005
-"""[chosen] handed over so long before the batch under way may end: dispatch overhead and a tick."""
+"""[chosen] time before the expected end of the batch under way at which requests are handed over: dispatch overhead and
+a tick."""
 
 SPREADS = 3.0
-"""[chosen] a batch may end so many standard deviations before or behind its prediction. An instance that is handed
-nothing in time begins without, with the rest of a prompt that did not fit, and wastes most of a batch."""
+"""[chosen] standard deviations by which a batch may end before or behind its prediction. An instance that gets nothing
+in time begins without, with the rest of a prompt that did not fit, and wastes most of a batch."""
 
 Key = TypeVar("Key")
 
@@ -114,32 +115,32 @@ class _Instance(Generic[Key]):
 
     @property
     def free_s(self) -> float | None:
-        """When its batch should end (s); None: it has none."""
+        """Return the expected end of its batch (s); None: it has none."""
         batch = self.batch
         return None if batch is None else batch.begun_s + self.times.predict(batch.tokens)
 
     def opens_s(self) -> float | None:
-        """From when on it is about to begin its next batch; None: it has none under way."""
+        """Return the time from which it is about to begin its next batch; None: it has none under way."""
         free_s = self.free_s
         return None if free_s is None else free_s - SPREADS * self.times.spread_s - LEAD_S
 
     def done_s(self, tokens: int, now: float, room: float) -> float:
-        """When so many tokens more would be computed behind what it has (s), in as many batches as that takes. Of one
-        that is overdue nobody knows: as if it ended now."""
+        """Return the time when `tokens` more tokens would be computed behind its present work (s), in as many batches
+        as that takes. The end of an overdue batch is unknown: it counts as now."""
         free_s = now if self.free_s is None else max(now, self.free_s)
         batches = 1 if room == math.inf else -(-tokens // int(room))
         return free_s + self.times.predict(tokens) + (batches - 1) * self.times.predict(0)
 
     def takes(self, now: float, room: float) -> bool:
-        """Whether what is handed over now is computed next. An instance that is overdue is at work, nobody knows for
-        how long."""
+        """Return True if a request handed over now is computed next. An overdue instance is at work for an unknown
+        time."""
         free_s, opens_s = self.free_s, self.opens_s()
         begins = free_s is None or opens_s is None or opens_s <= now <= free_s + (free_s - opens_s)
         return begins and sum(self.next.values()) < room
 
     def begin(self, now: float, room: float) -> list[Key]:
-        """Its next batch begins, in the order in which it was handed over, the last prompt in part where it is too long
-        (vLLM's chunked prefill), the first one whole in any case; returns those that are in it."""
+        """Begin its next batch in the order of hand-over, the last prompt in part if it is too long (vLLM's chunked
+        prefill), the first one whole in any case; returns its requests."""
         tokens, keys, begun = 0, set[Key](), list[Key]()
         for key, own in list(self.next.items()):
             if tokens >= room:
@@ -159,10 +160,10 @@ class _Instance(Generic[Key]):
 class PrefillQueue(Generic[Key]):
     """Requests that wait for one of `nodes` prefill instances.
 
-    `tokens(key)`: what of it each instance would have to compute; `choose(key, among)`: where it goes of those that
-    would have done it first; nothing is counted. None: none of them may. `submit(key, node)`: it goes there.
-    `begun(key)`: a batch that it is in begins, as far as is known. `room`: tokens of a batch; what is handed over for
-    the next one ends with the prompt that fills it.
+    `tokens(key)`: the tokens that each instance would have to compute; `choose(key, among)`: the instance, of those
+    that would have finished it first; nothing is counted. None: none of them may. `submit(key, node)`: sends it there.
+    `begun(key)`: its batch begins, as far as is known. `room`: tokens of a batch; hand-overs for the next batch end
+    with the prompt that fills it.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class PrefillQueue(Generic[Key]):
         return len(self._held)
 
     def free_s(self, node: int) -> float | None:
-        """When the node's batch should end (s); None: it has none."""
+        """Return the expected end of the node's batch (s); None: it has none."""
         return self._instances[node].free_s
 
     def add(self, key: Key, tokens: int, now: float) -> None:
@@ -196,8 +197,8 @@ class PrefillQueue(Generic[Key]):
         self._held[key] = _Held(key, tokens, now)
 
     def answered(self, key: Key, now: float) -> None:
-        """Its first token has come: the batch is complete that it was in, and the next one begins with what has been
-        handed over. How long it took is remembered."""
+        """Note a request's first token: its batch is complete, its duration is remembered, and the next one begins with
+        the requests handed over."""
         instance = self._instances[self._at.pop(key)]
         batch = instance.batch
         if batch is not None and (key in batch.keys or key in instance.next):
@@ -207,7 +208,7 @@ class PrefillQueue(Generic[Key]):
             self._begin(instance, now)
 
     def discard(self, key: Key, now: float) -> None:
-        """Its client has gone. A batch that nobody waits for any more will not be seen to end."""
+        """Drop a request whose client has gone. The end of a batch without any client is not seen."""
         self._held.pop(key, None)
         node = self._at.pop(key, None)
         if node is not None:
@@ -219,9 +220,8 @@ class PrefillQueue(Generic[Key]):
                     self._begin(instance, now)
 
     def due(self, now: float) -> list[tuple[Key, int]]:
-        """Returns who is handed over now and where, in order; they are no longer held. Who is not counts where he
-        would be done first, for those behind him.
-        """
+        """Return the requests to hand over now, and their nodes, in order; they are no longer held. A request that
+        stays counts, for the requests behind it, at the node that would finish it first."""
         out: list[tuple[Key, int]] = []
         nodes = range(len(self._instances))
         taking = {i for i in nodes if self._takes(i, now)}
@@ -257,7 +257,7 @@ class PrefillQueue(Generic[Key]):
         return out
 
     def next_s(self, now: float) -> float | None:
-        """When `due` has to be asked again although nothing has happened (s), later than `now`; None: it need not."""
+        """Return the time of the next call of `due` if nothing happens (s), later than `now`; None: not needed."""
         if not self._held:
             return None
         opens = [each.opens_s() for each in self._instances]

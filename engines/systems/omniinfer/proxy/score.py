@@ -1,8 +1,8 @@
-"""Which prefill node a request goes to: a trade between what its cache has and how much it has to do (equation 8).
+"""The prefill node of each request: a trade between its cache and its load (equation 8).
 
-And in which order those that wait are looked at: short ones first, until others have waited.
+And the order of waiting requests: short ones first, until others have waited.
 
-Requests are handed over at once: where they are to be held back, `deferral` asks these rules.
+Requests are handed over at once; to hold them back, `deferral` asks these rules.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +15,8 @@ SHORT, AGE = 0.8, 0.2
 """[code] weights of a short prompt and of a long wait."""
 
 WAIT_S = 0.05
-"""[code] what a wait is compared with. The code compares it with the longest one where that is longer, so that no wait
-ever outweighs a length, and long prompts starve behind short ones: here it always can."""
+"""[code] scale of a wait. The code uses the longest wait if that is longer, so that no wait ever outweighs a length,
+and long prompts starve behind short ones: with this constant it always can."""
 
 Request = TypeVar("Request")
 
@@ -24,8 +24,8 @@ Request = TypeVar("Request")
 def by_priority(
     waiting: Iterable[Request], tokens: Callable[[Request], int], waited_s: Callable[[Request], float]
 ) -> list[Request]:
-    """Sorted, the first to be looked at first; of equals who came first: descending 0.8 · (longest − own length) /
-    longest + 0.2 · own wait / 50 ms. So the longest goes before whoever comes 200 ms after it."""
+    """Sort by urgency, of equals by arrival: descending 0.8 · (longest − own length) / longest + 0.2 · own wait / 50
+    ms. So the longest goes before any request that comes 200 ms after it."""
     requests = list(waiting)
     longest = max(map(tokens, requests), default=0)
 
@@ -41,17 +41,18 @@ ALPHA = 0.5
 
 
 def load(node: Node) -> float:
-    """L̂ of equation 8: running requests and tokens alike, 1 where both are at their most."""
+    """Return L̂ of equation 8: running requests and tokens with equal weight, 1 if both are at their most."""
     return 0.5 * node.tokens / node.max_tokens + 0.5 * node.running / node.max_running
 
 
 def over(node: Node, prompt: int) -> bool:
-    """Whether a prompt of so many tokens would be more than it is given. An idle node takes any."""
+    """Return True if a prompt of `prompt` tokens would exceed the node's limit. An idle node takes any."""
     return node.running >= node.max_running or (node.running > 0 and node.tokens + prompt > node.max_tokens)
 
 
 def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
-    """Equation 8: the first of those with the largest α · matched / prompt − (1 − α) · load; by α = 0 load alone."""
+    """Return by equation 8 the first node with the largest α · matched / prompt − (1 − α) · load; with α = 0 by load
+    alone."""
 
     def score(node: Node) -> float:
         return alpha * node.matched / max(1, prompt) - (1 - alpha) * load(node)
@@ -60,10 +61,9 @@ def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
 
 
 def best_of_code(nodes: Sequence[Node], prompt: int, after: int) -> int:
-    """Chooses as OmniInfer's code does: nodes over their caps are left out; then the longest match, the fewest
-    tokens, the fewest requests; where nobody matches, the fewest tokens, beginning behind the node `after` that was
-    taken last. Where all are over their caps the least loaded one takes it: overload is not refused.
-    """
+    """Choose as OmniInfer's code does: nodes over their caps are left out; then the longest match, the fewest tokens,
+    the fewest requests; without any match, the fewest tokens, beginning behind the node `after` that was taken last. If
+    all are over their caps the least loaded one takes it: overload is not rejected."""
     free = [i for i, node in enumerate(nodes) if not over(node, prompt)]
     if not free:
         return min(range(len(nodes)), key=lambda i: load(nodes[i]))
@@ -73,7 +73,7 @@ def best_of_code(nodes: Sequence[Node], prompt: int, after: int) -> int:
 
 
 class OmniProxy(Informed):
-    """By equation 8, with its α."""
+    """Routes by equation 8, with its α."""
 
     alpha = ALPHA
     by_priority = staticmethod(by_priority)
@@ -83,13 +83,13 @@ class OmniProxy(Informed):
 
 
 class OmniProxyByLoad(OmniProxy):
-    """The same without the prefix term, to see what that does."""
+    """Routes by equation 8 without the prefix term, to show that term's effect."""
 
     alpha = 0.0
 
 
 class OmniProxyOfCode(Informed):
-    """The same as OmniInfer's published code decides it: by match, then by load, under caps."""
+    """Routes as OmniInfer's published code does: by match, then by load, under caps."""
 
     by_priority = staticmethod(by_priority)
 
