@@ -1,5 +1,5 @@
-"""How a system is put together: the deployment, replicas of its stages and named seed streams (`Parts`); and
-what comes of it, replicas and their front, ready to serve (`Serving`)."""
+"""The assembly of a system: the deployment, replicas of its stages and named seed streams (`Parts`), and the result,
+replicas and their front, ready to serve (`Serving`)."""
 
 import asyncio
 from collections import Counter
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Gateway(Protocol):
-    """The front of a system's stages. Clients call it in the words of the kind of workload that it serves."""
+    """The front of a system's stages. Clients call it with the verbs of its kind of workload."""
 
     @property
     def deployment(self) -> Deployment: ...
@@ -64,9 +64,10 @@ class Gateway(Protocol):
 
 @dataclass
 class Serving:
-    """`gateway` is what clients talk to. `executors`: the real ones among the replicas' devices, and `thread`, in which
-    they run. `audio_encoder`: of a model that really hears. `said`: session, what it answers and token ids, in the
-    order in which they were said; None where that is not kept. `groups`: of engines that step together."""
+    """A system ready to serve. `gateway`: clients call it. `executors`: the real ones among the replicas' devices, and
+    `thread`, in which they run. `audio_encoder`: of a model that really hears. `said`: session, the frame that it
+    answers and token ids, in the order of production; None if that is not kept. `groups`: of engines that step
+    together."""
 
     gateway: Any
     engines: Sequence[StageEngine]
@@ -82,7 +83,7 @@ class Serving:
         return steps + (self.audio_encoder.warm_up() if self.audio_encoder is not None else 0)
 
     def close(self) -> dict[str, int]:
-        """Shut real executors down; returns what they still held before: nothing, after a clean run."""
+        """Shut real executors down; returns the objects that they still held before: none, after a clean run."""
         if self.audio_encoder is not None:
             self.audio_encoder.close()
         if self.thread is not None:
@@ -110,7 +111,7 @@ class Serving:
         return tasks + [asyncio.create_task(task, name=task.__name__) for task in self.gateway.tasks()]
 
     async def settle(self) -> None:
-        """Wait until no stage has anything left to do: the last aborts are applied, the last transfers have ended."""
+        """Wait until no stage has work: the last aborts are applied, the last transfers have ended."""
         while any(engine.busy for engine in self.engines):
             await asyncio.sleep(0.01)
 
@@ -124,17 +125,16 @@ class Serving:
 
 
 ROOFLINE_NOISE_CV = 0.03
-"""[chosen] Noise (coefficient of variation) of modelled steps for which no other noise is given: no step of a real GPU
-takes exactly the modelled time."""
+"""[chosen] Noise (coefficient of variation) of modelled steps without another noise: no step of a real GPU takes
+exactly the modelled time."""
 
 
 class Parts:
     """Makes the parts of one server, on one kind of device. Must be made inside a running event loop.
 
-    `profile`: measured step times, or kernels, which take the place of others at the stages it has, or factors on all
-    (modelled devices).
-    `trace` or `sound`: where a model that hears on a real device finds what its users say; without either it counts
-    tokens. `frame_s`: length of a frame where no trace tells it.
+    `profile`: measured step times, or kernels, which replace others at the stages it has, or factors on all (modelled
+    devices). `trace` or `sound`: the users' words, for a model that hears on a real device; without either it counts
+    tokens. `frame_s`: length of a frame if no trace has it.
     """
 
     def __init__(
@@ -177,22 +177,22 @@ class Parts:
         self.deployment = replace(self.deployment, stages=kept)
 
     def divide(self, name: str, roles: dict[str, int]) -> None:
-        """Divides as `Deployment.divided` says."""
+        """Divide the deployment as `Deployment.divided` does."""
         self.deployment = self.deployment.divided(name, roles)
 
     def stage(self, name: str) -> Stage:
-        """UserError when the deployment has no such stage."""
+        """Return the stage of this name. UserError without one."""
         return self.deployment.stage(name)
 
     def stream(self, name: str) -> np.random.Generator:
-        """Random numbers that depend on the run's seed and this name alone."""
+        """Return random numbers that depend on the run's seed and this name alone."""
         return stream(self._seed, name)
 
     def replicas(self, stage: Stage, role: str | None = None) -> list[Replica]:
-        """The replicas of a stage, or those of one role, which hand KV to those of another. Real models are loaded
-        here, which takes seconds.
+        """Return the replicas of a stage, or of one role, which hand KV to those of another. Real models are loaded
+        now, which takes seconds.
 
-        UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
+        UserError when this machine has no such device or too little of it, or the trace lacks the users' words.
         """
         if not self._gpus:
             check(self.device, self.deployment)
@@ -221,7 +221,7 @@ class Parts:
         on_arrival: Arrival | None = None,
         loop: Callable[..., StageEngine] | None = None,
     ) -> StageEngine:
-        """The loop that drives a replica; `loop` makes another one than the kernel's."""
+        """Return the loop that drives a replica; `loop` makes another one than the kernel's."""
         charged = self.params.charge_eviction and not self.real
         device = replica.device
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
@@ -259,7 +259,8 @@ class Parts:
         return target.gpu.to_device.copy(size_bytes, source.gpu.to_host.copy(size_bytes))
 
     def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
-        """All of it, with this front; replicas that step together and are in no group yet are one, a stage."""
+        """Return the system with this front; replicas of a stage that step together and are in no group yet become
+        one."""
         left = [each for each in engines if each.replica.stage.extension(InLockstep) is not None]
         for group in self._groups:
             left = [each for each in left if each not in group.engines]
@@ -322,8 +323,8 @@ class Parts:
         return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
 
     def _kernels(self, stage: Stage) -> KernelSteps | None:
-        """The stage's steps by kernels: measured ones, or fitted to such; None where the deployment says a roofline of
-        its own, or nothing was ever measured on such a device."""
+        """Return the stage's steps by kernels: measured ones, or fitted to such; None if the deployment has a roofline
+        of its own, or nothing was ever measured on such a device."""
         own_roofline = self.deployment.in_turn or self.deployment.waves
         gpu = self.deployment.gpu
         fitted = gpu.kernels is not None and not own_roofline
@@ -333,7 +334,7 @@ class Parts:
         return measured
 
     def _measured(self, stage: Stage) -> KernelSteps | None:
-        """By kernels that were measured of this very decoder, if any were."""
+        """Return the steps by kernels that were measured for this very decoder, if any were."""
         unscaled = self.deployment if self.params.scale is None else self._unscaled
         known = unscaled.stages.get(stage.name)
         decoder = known.decoder if known is not None else stage.decoder
@@ -369,7 +370,7 @@ class Parts:
         return Replica(stage, index, executor.scheduler, device, transfers, executor, gpu)
 
     def _listen(self, stage: Stage, executor: Any) -> None:
-        """Let a model that can hear what its users say; of several replicas the first one's processor does it."""
+        """Let a model that can hear take its users' sound; of several replicas the first one's processor does it."""
         nothing = self.trace is None and self._sound is None
         if stage.decoder.audio_encoder is None or nothing or self.audio_encoder is not None:
             return

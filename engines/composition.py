@@ -3,15 +3,15 @@ fill them.
 
 A system has a name, parameters, the kind of workload that it serves, and is put together from parts (`System`). A
 system of ours is a folder in `engines/systems`. A system of another package is named by an entry point of the group
-`rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` where it brings any.
+`rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` if it has any.
 
-Extension points are fields of the library's parameters (`scheduler`, `kv`, `admission`). A component brings parameters
-of its own, so a composition's parameters depend on its components: `--set scheduler=liveserve` adds `talker_safe_s`.
-They are validated once (`System.read`): the library's, which keep those of the components (`LibraryParams`). A library
-is built with its own, and each component with a model of its own. A choice that is made anew for a further stage has a
-field for it: `talker_routing` is filled as `routing` is.
+Extension points are fields of the library's parameters (`scheduler`, `kv`, `admission`). A component has parameters of
+its own, so a composition's parameters depend on its components: `--set scheduler=liveserve` adds `talker_safe_s`. They
+are validated once (`System.read`): the library's, which keep those of the components (`LibraryParams`). A library is
+built with its own, and each component with a model of its own. A second choice for a further stage has its own field:
+`talker_routing` is filled as `routing` is.
 
-Libraries and components describe. Their implementations may be `workloads.deferred`, as those of ours are.
+Libraries and components describe. Their implementations may be `workloads.deferred`, as ours are.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class NoParams(BaseModel):
 
 
 class LibraryParams(BaseModel):
-    """The parameters of a library, and of the components that a system of it is composed of, by extension point."""
+    """The parameters of a library, and of the components of a system, by extension point."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     _components: dict[str, BaseModel] = PrivateAttr(default_factory=dict)
 
     def composed_of(self, components: Mapping[str, BaseModel]) -> Self:
-        """These, with the parameters of components by extension point."""
+        """Return these, with the parameters of components by extension point."""
         made = self.model_copy()
         made._components = dict(components)
         return made
 
     def flat(self) -> dict[str, object]:
-        """All of them by name."""
+        """Return all of them by name."""
         own = dict(self)
         return {name: value for each in self._components.values() for name, value in each} | own
 
     def stored(self) -> dict[str, JsonValue]:
-        """All of them as a record keeps them."""
+        """Return all of them as a record keeps them."""
         models = (*self._components.values(), self)
         return {name: value for each in models for name, value in each.model_dump(mode="json").items()}
 
@@ -77,14 +77,14 @@ C = TypeVar("C", bound=BaseModel)
 class Component(Generic[C]):
     """One way to fill an extension point.
 
-    `kinds`: of workload that it can serve; `refusal` says why it cannot serve others. `stage(stage, params)`: the stage
-    that requests come to first, as this way needs it. `attach(graph, parts, params)`: called when all stages are
-    connected and nobody is served yet, to follow or hold what goes through them; `graph` is the library's, of speaking
-    systems `engines.turns.pipeline.Pipeline`.
+    `kinds`: of workload that it can serve; `refusal`: the reason why it cannot serve others. `stage(stage, params)`:
+    the entry stage, as this way needs it. `attach(graph, parts, params)`: called when all stages are connected and
+    nobody is served yet, to follow or hold requests; `graph` is the library's, of speaking systems
+    `engines.turns.pipeline.Pipeline`.
 
-    `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
-    parameters of the library, or of what fills another extension point, names as `reads` a model of its own with those
-    as well, in which nobody's have their defaults. `params`: that model, once it is part of a composition (`given`).
+    `Params` are its own parameters. It is made with a model of these and no others. If it needs parameters of the
+    library, or of the component at another extension point, `reads` names a model of its own with those as well; none
+    of the borrowed ones has a default there. `params`: that model, once it is part of a composition (`given`).
     """
 
     extension_point: ClassVar[str]
@@ -99,7 +99,7 @@ class Component(Generic[C]):
     params: C | None = field(default=None, kw_only=True)
 
     def given(self, values: Mapping[str, object]) -> Self:
-        """This component with its own of a composition's parameters by name, which have been validated."""
+        """Return this component with its own of a composition's parameters by name, which have been validated."""
         own = self.reads or self.Params
         known: dict[str, Any] = {name: value for name, value in values.items() if name in own.model_fields}
         return replace(self, params=own.model_construct(**known))
@@ -109,9 +109,10 @@ class Component(Generic[C]):
 class Scheduler(Component[C]):
     """A scheduling policy of a stage. `stage` is its role: `engines.core.stage.ENTRY`, or the name of a later stage.
 
-    `policy(stage, params)`: None where vLLM's own policy is kept, which is `vllm`. `loop(stage, params)` makes the loop
-    that drives a replica, as `engines.core.engine.StageEngine` does, where a replica has several steps under way at
-    once; None: the core's own."""
+    `policy(stage, params)`: None keeps vLLM's own policy, which is `vllm`. `loop(stage, params)` makes the loop that
+    drives a replica, as `engines.core.engine.StageEngine` does, if a replica has several steps under way at once; None:
+    the core's own.
+    """
 
     extension_point = "scheduler"
     policy: Callable[[str, C], Policy | None] = lambda stage, params: None
@@ -122,7 +123,7 @@ class Scheduler(Component[C]):
 @dataclass(frozen=True)
 class KvManagement(Component[C]):
     """Management of KV that outlives requests. `offloads`: the KV goes to host memory as well. `manager(stage, params)`
-    then decides which KV stays and which comes back early; None: LRU on both sides."""
+    then decides which KV stays and which returns early; None: LRU on both sides."""
 
     extension_point = "kv"
     manager: Callable[[str, C], KvManager | None] = lambda stage, params: None
@@ -131,7 +132,7 @@ class KvManagement(Component[C]):
 
 @dataclass(frozen=True)
 class AdmissionControl(Component[C]):
-    """Decides who is let in. `make(params, frame_s)`: None where everybody is."""
+    """Decides which sessions are admitted. `make(params, frame_s)`: None admits all."""
 
     extension_point = "admission"
     make: Callable[[C, float], Admission | None] = lambda params, frame_s: None
@@ -139,8 +140,8 @@ class AdmissionControl(Component[C]):
 
 @dataclass(frozen=True)
 class Routing(Component[C]):
-    """Which replica of a stage takes a request. `rule(replicas)`, or `rule(replicas, params)` where it has parameters
-    of its own, makes a router (`engines.core.router.Router`): most simply the class of one."""
+    """A choice of the replica that takes a request. `rule(replicas)`, or `rule(replicas, params)` with parameters of
+    its own, makes a router (`engines.core.router.Router`): most simply a router class."""
 
     extension_point = "routing"
     rule: Callable[..., Router] = field(kw_only=True)
@@ -152,13 +153,13 @@ class Routing(Component[C]):
 
 
 BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
-"""Fields of a routing rule that knows nothing of calls."""
+"""Fields of a routing rule that cannot route calls."""
 
 
 @dataclass(frozen=True)
 class Placement(Component[C]):
-    """Where the experts stand of replicas that step together: `attach` groups them (`Parts.lockstep`) with what says
-    how long the routed experts of a step take."""
+    """A placement of experts of replicas that step together: `attach` groups them (`Parts.lockstep`) with the time of
+    the routed experts of a step."""
 
     extension_point = "placement"
 
@@ -175,7 +176,7 @@ COMPONENTS: dict[str, dict[str, Component[Any]]] = {}
 
 
 def register(*components: Component[Any]) -> None:
-    """Make components known. ValueError where a name is taken by another one."""
+    """Make components known. ValueError if a name is taken by another one."""
     for component in components:
         taken = COMPONENTS.setdefault(component.extension_point, {}).setdefault(component.name, component)
         if taken != component:
@@ -189,7 +190,7 @@ def fillings(choice: str) -> Mapping[str, Any]:
 
 
 def component(choice: str, name: object, kind: str) -> Any:
-    """UserError when there is none of that name, or it cannot serve this kind of workload."""
+    """Return a component by name. UserError without one, or if it cannot serve this kind of workload."""
     name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
     known = fillings(choice)
     if not isinstance(name, str) or name not in known:
@@ -204,8 +205,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class System(Protocol[Model]):
-    """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this, as
-    `System[MyParams]`, needs to say only what it is called, its `Params`, and how it is built.
+    """A system. `kind`: name of the kind of workload it serves (`harness.kinds`). A subclass, as `System[MyParams]`,
+    needs to define only its name, its `Params`, and `build`.
 
     `against`: the baselines that it is measured against, by their names.
     """
@@ -227,26 +228,27 @@ class System(Protocol[Model]):
         ...
 
     def fields(self, settings: Mapping[str, object]) -> Mapping[str, FieldInfo]:
-        """The declarations of its parameters under these settings, which may choose what it is composed of. UserError
-        for a choice that there is not."""
+        """Return the declarations of its parameters under these settings, which may choose its components. UserError
+        for an unknown choice."""
         return self.Params.model_fields
 
     def read(self, settings: Mapping[str, object], where: str = "engine parameters") -> Model:
-        """Its parameters with these settings. UserError for the first that is wrong; `where` opens the sentence."""
+        """Return its parameters with these settings. UserError for the first wrong one; `where` opens the sentence."""
         return validate(self.Params, settings, where)
 
     def stored(self, params: Model) -> dict[str, JsonValue]:
-        """The parameters as a record keeps them."""
+        """Return the parameters as a record keeps them."""
         return params.model_dump(mode="json")
 
     def check(self, params: Model) -> None:
-        """UserError for parameters that cannot go together."""
+        """Raise UserError for parameters that cannot go together."""
 
     def check_deployment(self, params: Model, deployment: Deployment) -> None:
-        """UserError for a deployment that it cannot serve under these parameters."""
+        """Raise UserError for a deployment that it cannot serve under these parameters."""
 
     def unused(self, params: Model) -> Mapping[str, str]:
-        """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
+        """Return the parameters of the server that do not affect it, each with the reason; setting one is reported to
+        the user."""
         return {}
 
     def composition(self, params: Model) -> Mapping[str, str]:
@@ -259,21 +261,21 @@ class System(Protocol[Model]):
         return {}
 
     def code(self, settings: Mapping[str, object]) -> Sequence[Any]:
-        """Return the objects that define the system under these settings. Their classes and functions stand in the
-        modules that count."""
+        """Return the objects that define the system under these settings. The modules of their classes and functions
+        count."""
         return [self]
 
     def build(self, parts: Parts, params: Model) -> Serving:
-        """Put it together inside a running event loop; on a real device models are loaded here."""
+        """Put it together inside a running event loop; on a real device models are loaded now."""
         ...
 
 
 class Library(Protocol[P]):
-    """Systems of one kind, as they differ by what fills their extension points.
+    """Systems of one kind, which differ by the components at their extension points.
 
     `Params` has a field for each of `extension_points`, and for choices without components, which are `plain`.
-    `others`: those that only other libraries have, each with the reason. `chosen`: what fills each, in `build` with its
-    `params`.
+    `others`: the extension points that only other libraries have, each with the reason. `chosen`: the component at
+    each, in `build` with its `params`.
     """
 
     @property
@@ -292,11 +294,11 @@ class Library(Protocol[P]):
     def Params(self) -> type[P]: ...
 
     def check(self, params: P, chosen: Mapping[str, Any], /) -> None:
-        """UserError for what cannot go together."""
+        """Raise UserError for choices that cannot go together."""
         ...
 
     def check_deployment(self, params: P, deployment: Deployment, /) -> None:
-        """UserError for a deployment that cannot serve so."""
+        """Raise UserError for a deployment that these choices cannot serve."""
         ...
 
     def unused(self, params: P, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
@@ -402,7 +404,7 @@ class Composition:
 
     def policy(self, stage: str, params: LibraryParams) -> Policy | None:
         """Return the policy that orders the requests of one replica of `stage` in vLLM's own loop; None: vLLM's own
-        policy. UserError where the scheduler needs a loop of its own."""
+        policy. UserError if the scheduler needs a loop of its own."""
         scheduler: Scheduler = self.chosen(dict(params))["scheduler"].given(params.flat())
         if scheduler.loop(stage, scheduler.params) is not None:
             raise UserError(
@@ -412,8 +414,8 @@ class Composition:
         return scheduler.policy(stage, scheduler.params)
 
     def chosen(self, settings: Mapping[str, object]) -> dict[str, Any]:
-        """Return the component of each extension point under these settings. UserError for a name of no component, or
-        of one that does not fit, and for a choice that systems of this library have not."""
+        """Return the component of each extension point under these settings. UserError for an unknown or unsuitable
+        component, and for a choice that systems of this library do not have."""
         library, given = self.library, {**self.defaults, **settings}
         for name, reason in library.others.items():
             if name in settings:
@@ -429,7 +431,7 @@ class Composition:
 
 
 def owners(name: str) -> list[str]:
-    """Which components have the parameter `name`: `scheduler=liveserve`."""
+    """Return the components that have the parameter `name`: `scheduler=liveserve`."""
     return [
         f"{choice}={component.name}"
         for choice, known in COMPONENTS.items()

@@ -49,7 +49,7 @@ GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""
 
 ENDPOINT = "endpoint"
-"""The engine of device live: whatever stands behind its url. Nobody here builds it, so it is not among `ENGINES`."""
+"""The engine of device live: the server at its url. Rehearsal does not build it, so it is not among `ENGINES`."""
 
 
 def _modules() -> Iterator[Any]:
@@ -60,7 +60,7 @@ def _modules() -> Iterator[Any]:
 
 
 def discover() -> dict[str, System[Any]]:
-    """ValueError where two systems have one name."""
+    """Return all systems by name. ValueError if two systems have one name."""
     found: dict[str, System[Any]] = {}
     register(*COMPONENTS)
     for module in _modules():
@@ -74,12 +74,12 @@ def discover() -> dict[str, System[Any]]:
 ENGINES = discover()
 
 ROUTINGS: Mapping[str, Routing] = fillings("routing")
-"""Rules of routing by name, for who makes routers outside of a system."""
+"""Rules of routing by name, for makers of routers outside of a system."""
 
 
 def beside_baselines() -> dict[str, list[str]]:
-    """Every system, with the baselines that it is measured against: system -> baselines, each where it comes first:
-    at a system of ours, or at the first package that names it. Who names baselines is none.
+    """Return every system with the baselines that it is measured against: system -> baselines, each only where it comes
+    first: at a system of ours, or at the first package that names it. A system that names baselines is no baseline.
 
     In the order of the kinds that they serve, turns, frames and others, and then of their names.
     """

@@ -1,4 +1,4 @@
-"""The parameters of the server that every engine shares, and the deployment as they make it."""
+"""The parameters of the server that every engine shares, and the deployment that results from them."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -61,7 +61,7 @@ GpuName = Annotated[str, AfterValidator(_known_gpu)]
 RELEASE = re.compile(r"\d+\.\d+\.\d+(\.?[a-z]+\d+)*(\+[a-z0-9.]+)?")
 """Name of a release of vLLM, or of a checkout of it: the part after a `+` names the checkout's content."""
 NO_GPUS = ("cpu_core", "ascend_910c_die")
-"""Accelerators that are there for deployments of their own."""
+"""Accelerators that exist only for their own deployments."""
 
 
 class ServerParams(BaseModel):
@@ -214,7 +214,7 @@ class ServerParams(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_model(cls, given: Any) -> Any:
-        """A file is read once: a point stands for what it held then."""
+        """Read a file once: a point keeps the content of that moment."""
         name = given.get("model") if isinstance(given, dict) else None
         if not isinstance(name, str) or not is_file(name) or given.get("model_facts") is not None:
             return given
@@ -232,7 +232,7 @@ class ServerParams(BaseModel):
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ServerParams":
-        """These among a point's, which has more of them where its kind of workload brings any."""
+        """Return the server's parameters from a point's, which may include those of its kind of workload."""
         return ServerParams.model_validate(
             {n: v for n, v in stored.items() if n in ServerParams.model_fields}
         )
@@ -240,8 +240,8 @@ class ServerParams(BaseModel):
 
 @dataclass(frozen=True)
 class ResolvedServer:
-    """The parameters of a server, and the deployment that they came to. `unscaled`: the deployment without their
-    `scale`, by which measured steps are known."""
+    """The parameters of a server, and the resulting deployment. `unscaled`: the deployment without their `scale`, which
+    identifies measured steps."""
 
     params: ServerParams
     deployment: Deployment
@@ -249,19 +249,19 @@ class ResolvedServer:
 
     @classmethod
     def of(cls, params: ServerParams) -> "ResolvedServer":
-        """UserError for parameters that no deployment can have."""
+        """Resolve the parameters. UserError for parameters that no deployment can have."""
         deployment = resolve(params)
         without = params.model_copy(update={"scale": None})
         return cls(params, deployment, deployment if params.scale is None else resolve(without))
 
 
 def resolve(params: ServerParams) -> Deployment:
-    """The deployment as it will run: pools sized, and what `params` overrides replaced.
+    """Return the deployment as it will run: with sized pools and the values that `params` overrides.
 
-    Only at the stage that requests come to first can history come back, so only it takes `prefix_caching`,
-    `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn, but for that
-    of a talker with `talker_history`, which has as much host memory as the first stage.
-    `max_num_batched_tokens` is of that stage, too.
+    History can return only at the entry stage, so only that stage takes `prefix_caching`, `kv_pool_blocks`,
+    `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn. The exception is a talker with
+    `talker_history`, which has as much host memory as the first stage. `max_num_batched_tokens` is of the entry stage,
+    too.
     """
     deployment = load_deployment(params.deployment)
     if params.gpu is not None:
@@ -311,7 +311,7 @@ def resolve(params: ServerParams) -> Deployment:
 
 
 def _with_history(deployment: Deployment, talker: Stage | None, entry: Stage) -> Stage:
-    """UserError where no talker reads on from turn to turn."""
+    """Return the talker with its history. UserError if no talker reads on from turn to turn."""
     if talker is None or deployment.model.segment_tokens or deployment.speech_only:
         piece = "segment" if deployment.model.segment_tokens else "text"
         why = "has no talker" if talker is None else f"has one that speaks each {piece} by itself"
@@ -320,7 +320,7 @@ def _with_history(deployment: Deployment, talker: Stage | None, entry: Stage) ->
 
 
 def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:
-    """UserError where nothing could come and go."""
+    """Return the stage with slots. UserError if nothing could come and go."""
     encoder = stage.decoder.vision_encoder
     if encoder is None:
         raise UserError(
@@ -334,7 +334,7 @@ def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:
 
 
 def _check_budget(stage: Stage) -> None:
-    """UserError where vLLM would not start, or a step could not fill a block."""
+    """Raise UserError if vLLM would not start, or a step could not fill a block."""
     least = max(stage.max_num_seqs, stage.block_size)
     if stage.max_num_batched_tokens < least:
         why = (
@@ -348,7 +348,7 @@ def _check_budget(stage: Stage) -> None:
 
 
 def check_runtime(params: ServerParams, device: str) -> None:
-    """UserError where `runtime` and the others do not go together, in one sentence."""
+    """Raise UserError if `runtime` and the others do not go together, in one sentence."""
     own = {"active_stream_window"}
     set_here = {
         name
@@ -369,8 +369,8 @@ def check_runtime(params: ServerParams, device: str) -> None:
 
 
 def check_modelled(params: ServerParams, device: str, measured: Collection[str]) -> None:
-    """UserError where another constant, GPU or model would change nothing: on a real device, at stages whose step times
-    are `measured`."""
+    """Raise UserError if another constant, GPU or model would change nothing: on a real device, at stages whose step
+    times are `measured`."""
     if params.scale is not None:
         check_scale(params.scale, device, measured)
     if params.sm_shares is not None and (device in REAL_DEVICES or measured):

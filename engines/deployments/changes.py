@@ -2,10 +2,10 @@
 its stages.
 
 `scaled` multiplies named constants (sensitivity). A name is `stage.constant` for a constant of a stage in the model's
-file (`talker.host_s`, `talker.code_predictor.steps`), `stage.role.step_scale` where the deployment says how long steps
-of a role take (`thinker.prefill.step_scale`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`),
-or a fact of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here,
-as a factor changes nothing.
+file (`talker.host_s`, `talker.code_predictor.steps`), `stage.role.step_scale` if the deployment has a factor on the
+steps of a role (`thinker.prefill.step_scale`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`),
+or a fact of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name, as a
+factor changes nothing.
 """
 
 import math
@@ -27,18 +27,18 @@ COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 
 HARDWARE = ("bandwidth", "flops", "pcie_bandwidth")
 NVLINK = ("nvlink_bandwidth", "allreduce_s")
-"""Fields of the GPU that matter only where a replica is split over several GPUs."""
+"""Fields of the GPU that matter only if a replica is split over several GPUs."""
 
 GREATEST = 1000.0
 
 ACTIVATION_RESERVE_BYTES = 4e9
-"""Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""
+"""Device memory kept for activations and graphs besides weights and KV; vLLM profiles this, we assume it."""
 
 Facts = TypeVar("Facts", bound=Any)
 
 
 def on_gpus(deployment: Deployment, name: str) -> Deployment:
-    """The same on as many GPUs of another kind. UserError where they cannot share a replica."""
+    """Return the deployment on as many GPUs of another kind. UserError if they cannot share a replica."""
     if name == deployment.gpu.name:
         return deployment
     gpu = load_gpu(name)
@@ -52,9 +52,9 @@ def on_gpus(deployment: Deployment, name: str) -> Deployment:
 
 
 def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None = None) -> Deployment:
-    """The same with another model of one stage, by name or file (`load_model`), within the deployment's limits and its
-    own length. UserError where the deployment has more stages than text needs, or times or inputs that only its own
-    model has."""
+    """Return the deployment with another model of one stage, by name or file (`load_model`), within the deployment's
+    limits and its own length. UserError if the deployment has more stages than text needs, or times or inputs that only
+    its own model has."""
     model = load_model(name, facts)
     refused = f"model={name} is for deployments of one stage that answers in text, and {deployment.name!r}"
     if len(deployment.stages) != 1:
@@ -85,7 +85,8 @@ def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None =
 
 
 def parse_scale(text: str) -> dict[str, float]:
-    """`talker.host_s=1.25,hop_s=0.75` as {name: factor}, sorted by name. ValueError in words where it is not that."""
+    """Return `talker.host_s=1.25,hop_s=0.75` as {name: factor}, sorted by name. ValueError in words for any other
+    text."""
     factors: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -106,12 +107,12 @@ def parse_scale(text: str) -> dict[str, float]:
 
 
 def write_scale(factors: Mapping[str, float]) -> str:
-    """The text that `parse_scale` reads, the same for the same factors."""
+    """Return the text that `parse_scale` reads, the same for the same factors."""
     return ",".join(f"{name}={factor!r}" for name, factor in factors.items())
 
 
 def constants(deployment: Deployment) -> dict[str, float]:
-    """Every constant that can be scaled, by name, with its value."""
+    """Return every constant that can be scaled, by name, with its value."""
     named = {
         f"{stage}.{name}": value
         for stage, limits in deployment.stages.items()
@@ -131,7 +132,7 @@ def constants(deployment: Deployment) -> dict[str, float]:
 
 
 def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
-    """The deployment with its constants multiplied. UserError for a name that it does not have."""
+    """Return the deployment with its constants multiplied. UserError for a name that it does not have."""
     known = constants(deployment)
     for name in factors:
         if name not in known:
@@ -149,7 +150,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
 
 
 def check_scale(text: str, device: str, measured: Collection[str]) -> None:
-    """UserError where a factor would change nothing: on a real device, at stages whose step times are `measured`."""
+    """Raise UserError if a factor would change nothing: on a real device, at stages whose step times are `measured`."""
     if device in REAL_DEVICES:
         raise UserError(
             f"scale={text} is for modelled devices; device {device} is as it is: leave scale out."
@@ -192,7 +193,7 @@ def _scaled_stage(stage: Stage, factors: Mapping[str, float]) -> Stage:
 
 
 def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:
-    """`facts` with those of its fields multiplied that `factors` names."""
+    """Return `facts` with the fields in `factors` multiplied."""
     changed: dict[str, Any] = {}
     for field in fields(facts):
         value = getattr(facts, field.name)
@@ -205,7 +206,7 @@ def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:
 
 
 def parse_shares(text: str) -> dict[str, float]:
-    """{stage: share}. ValueError in words where it is not that."""
+    """Return {stage: share}. ValueError in words for any other text."""
     shares = parse_scale(text)
     for stage, share in shares.items():
         if share > 1:
@@ -216,8 +217,8 @@ def parse_shares(text: str) -> dict[str, float]:
 def with_shares(
     deployment: Deployment, stages: Mapping[str, Stage], shares: Mapping[str, float]
 ) -> dict[str, Stage]:
-    """The stages with their shares. UserError for a stage that there is not, a GPU that cannot be divided, and where
-    only some stages of a GPU have one or they have more than all of it."""
+    """Return the stages with their shares. UserError for an unknown stage, for a GPU that cannot be divided, and if
+    only some stages of a GPU have a share or their shares exceed it."""
     for name in shares:
         if name not in stages:
             raise UserError(
@@ -248,11 +249,11 @@ def with_shares(
 
 
 def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
-    """The stage with a KV pool of `blocks`, by default as the deployment says, or what the GPU's memory leaves after
-    the weights.
+    """Return the stage with a KV pool of `blocks`, by default as the deployment states, or as large as the GPU's memory
+    allows after the weights.
 
-    A pool without prefix caching is never larger than its slots can use, and no request may be longer than the
-    pool: vLLM would not start.
+    A pool without prefix caching is never larger than its slots can use, and no request may be longer than the pool:
+    vLLM would not start.
     """
     if stage.roles and stage.role is None:
         sized = {role: with_pool(stage.as_role(role), gpu, blocks) for role in stage.roles}
@@ -274,6 +275,6 @@ def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
 
 
 def _resident_bytes(stage: Stage) -> int:
-    """Weights of one replica that stay on its GPUs."""
+    """Return the bytes of one replica's weights that stay on its GPUs."""
     dies = len(stage.roles[stage.role]) if stage.role and stage.extension(InLockstep) else 1
     return stage.decoder.resident_bytes(slots_of(stage), dies)

@@ -1,4 +1,4 @@
-"""Grids of a decoder's kernels: which sizes are asked for, and how far a grid is off at sizes that it does not hold."""
+"""Grids of a decoder's kernels: their sizes, and their error at sizes between them."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ TOKENS = (
     384, 512, 513, 640, 768, 769, 1024, 1025, 1280, 1281, 1536, 1537, 1792, 2048, 2049, 2560, 3072, 3073,
     4096, 4097, 6144, 8192, 12288, 16384, 32768,
 )
-"""With the sizes behind the edges of tiles, where one token more takes a step up."""
+"""Tokens of a grid's points, with the sizes just behind the edges of tiles, where one token more takes a step up."""
 # fmt: on
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -39,14 +39,14 @@ PROMPTS = (1, 2, 4, 16, 64)
 NEW = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 BEFORE = (0, 128, 512, 2048, 8192, 32768, 131072)
 MOST_NEW = 65536
-"""New tokens of all prompts of a step, beyond which nothing is asked for: a grid holds its edge there."""
+"""Most new tokens of all prompts of a step in a grid; beyond, it keeps its edge."""
 
 DIGITS = 4
 
 
 def kernels_for(name: str, gpu: str, tp: int | None) -> Kernels:
-    """Kernels of all stages on `gpu`. UserError for a name that is none, a split that does not divide its heads, and as
-    `kernels_of`."""
+    """Return the kernels of all stages on `gpu`. UserError for an unknown name, a split that does not divide its heads,
+    and as `kernels_of`."""
     if name in deployment_names():
         deployment = load_deployment(name)
         stages = [(each.name, each.decoder, tp or each.split) for each in deployment.stages.values()]
@@ -73,7 +73,8 @@ def _check_split(stage: str, decoder: Decoder, gpus: int) -> None:
 
 
 def kernels_of(model: str, stages: Iterable[tuple[str, Decoder, int]], gpu_name: str) -> Kernels:
-    """Grids of (stage, decoder, GPUs of a replica) on one kind of GPU. UserError as `Gpu` and `DecoderKernels`."""
+    """Return grids of (stage, decoder, GPUs of a replica) on one kind of GPU. UserError as `Gpu` and
+    `DecoderKernels`."""
     gpu = Gpu(gpu_name)
     return Kernels(
         model=model,
@@ -109,7 +110,7 @@ def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
 
 
 class _Tally:
-    """Fills grids, and keeps count of where their numbers are from."""
+    """Fills grids, and counts the sources of their numbers."""
 
     def __init__(self, gpu: Gpu, formats: dict[str, str]) -> None:
         self.gpu, self.formats = gpu, formats
@@ -141,7 +142,7 @@ class _Tally:
         return Prompts(prompts=list(PROMPTS), new=list(NEW), before=list(BEFORE), ms=table)
 
     def _count(self, name: str, answers: Sequence[Answer]) -> None:
-        """Each point weighs alike: a grid's dearest would drown the others."""
+        """Count answers with equal weights: a grid's dearest points would drown the others."""
         shares = [(a.measured / a.ms, a.estimated / a.ms) for a in answers if a.ms]
         measured, estimated = np.mean(shares, axis=0) if shares else (0.0, 0.0)
         names = self.gpu.kernel_names(*TABLES[name], self.formats[name]) if name in TABLES else []
@@ -151,7 +152,7 @@ class _Tally:
 
 
 def held_out(own: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
-    """Whole steps between the grid's points: of decodes, of prompts, and of both."""
+    """Return the errors of whole steps between the grid's points: of decodes, of prompts, and of both."""
     times = GridTimes(stage)
     decodes = [(b, c) for b in (1, 5, 11, 20, 41, 90) for c in (300, 700, 1500, 3000, 6000, 12000)]
     prompts = [(n, p) for n in (20, 80, 200, 640, 900, 1800, 2800, 5000) for p in (0, 300, 1000, 5000)]

@@ -1,6 +1,6 @@
 """The audio encoder of a thinker on a real device: vLLM's input processing, in a thread of its own.
 
-Clients, gateway and models go on meanwhile, as they do beside vLLM's front end.
+Clients, gateway and models go on meanwhile, as they do with vLLM's front end.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Sound = Callable[[Turn, int], np.ndarray]
 def sound_of(trace: Trace) -> Sound:
     """Return the sound of the users of `trace`: (turn, samples/s) -> mono float32, shape (samples,).
 
-    The returned function raises UserError where the trace has no sound.
+    The returned function raises UserError if the trace has no sound.
     """
 
     def sound(turn: Turn, rate_hz: int) -> np.ndarray:
@@ -51,14 +51,15 @@ class AudioEncoder:
         return await self._loop.run_in_executor(self._thread, self._process, turn)
 
     def read(self, text: str) -> list[int]:
-        """Its token ids, special tokens by their names."""
+        """Return the token ids of a text, special tokens by their names."""
         return self._processor.read(text)
 
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
         return last(token_ids, features, room)
 
     def warm_up(self) -> int:
-        """Let the thinker answer a second of noise, so that nobody measured pays for first calls; returns the steps."""
+        """Let the thinker answer a second of noise, so that no measured request pays for first calls; returns the
+        steps."""
         noise = np.random.default_rng(0).uniform(-0.1, 0.1, self._processor.rate_hz).astype(np.float32)
         noise_audio = self._processor.process(noise, self._processor.rate_hz)
         return self._executor.warm_up(noise_audio.token_ids, noise_audio.features)

@@ -1,4 +1,4 @@
-"""A profile that was fitted to measured runs of a server: few factors on its modelled steps, and how good they are.
+"""A profile that was fitted to measured runs of a server: few factors on its modelled steps, and their errors.
 
 `rehearse profile --from RUNS` writes it. Times are in seconds (fields end in `_s`), errors are shares, 0.03 for 3 %.
 """
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
 
 MARK = "factors"
-"""The field by which such a file is told from other profiles."""
+"""The field that distinguishes such a file from other profiles."""
 
 HEADER = """\
 # Made by `rehearse profile --from RUNS`. Times in s, errors as shares: mean |predicted / measured - 1| of loads' means.
@@ -31,7 +31,8 @@ class _Part(BaseModel):
 
 
 class Factor(_Part):
-    """`default`: what a replay without the profile has. `fitted_to`: the measurements that decide it."""
+    """One factor. `default`: its value in a replay without the profile. `fitted_to`: the measurements that decide
+    it."""
 
     value: float = Field(ge=0, allow_inf_nan=False)
     default: float = Field(ge=0, allow_inf_nan=False)
@@ -57,7 +58,7 @@ class Factors(_Part):
 
 
 class Errors(_Part):
-    """Mean over loads of |predicted / measured - 1| of the mean TTFT, time between tokens and E2E; None where no load
+    """Mean over loads of |predicted / measured - 1| of the mean TTFT, time between tokens and E2E; None if no load
     measured it."""
 
     ttft: float | None = Field(ge=0, allow_inf_nan=False)
@@ -102,7 +103,7 @@ class Calibrated(_Part):
         return f"fitted to {count} load{'' if count == 1 else 's'} of {self.server} on {self.date}"
 
     def extrapolated(self, rate: float) -> str:
-        """A sentence where a replay's requests a second are none that the loads had; else nothing."""
+        """Return a sentence if a replay's requests per second are outside the loads'; else nothing."""
         low, high = self.range.lowest_rate, self.range.highest_rate
         if low * (1 - MARGIN) <= rate <= high * (1 + MARGIN):
             return ""
@@ -110,13 +111,14 @@ class Calibrated(_Part):
 
 
 MARGIN = 0.02
-"""By so much a rate may lie outside the range and count as within. [chosen] Rounding, and chance in arrivals."""
+"""Margin by which a rate may lie outside the range and still count as within. [chosen] Rounding, and chance in
+arrivals."""
 
 
 def check_calibrated(
     profile: Calibrated, model: str, gpu: str, splits: Mapping[str, int], where: str
 ) -> None:
-    """UserError where it is of another model, GPU or number of GPUs. `splits`: GPUs of a replica, by stage."""
+    """Raise UserError for a profile of another model, GPU or number of GPUs. `splits`: GPUs of a replica, by stage."""
     fix = "give a profile of this server, made by `rehearse profile --from RUNS`"
     if profile.model != model:
         raise UserError(f"{where} is of model {profile.model!r}, but this is model {model!r}; {fix}.")

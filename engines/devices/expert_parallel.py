@@ -1,8 +1,8 @@
-"""How long the routed experts of a step take on a group of dies that wait for each other in every layer.
+"""The time of a step's routed experts on a group of dies that wait for each other in every layer.
 
 Each die serves its own requests and hosts some experts of every layer: tokens go to the dies of their experts, are
 multiplied there, and come back. The layer is over when the last die is, so its time grows with the imbalance of tokens
-between dies (OmniInfer specification 2.3). Attention, shared experts and dense layers are not in here.
+between dies (OmniInfer specification 2.3). Attention, shared experts and dense layers are not included.
 """
 
 import math
@@ -23,7 +23,7 @@ CloudMatrix384 (arXiv 2506.12708) measured dispatch and combination of 128 token
 
 
 def all_to_all_s(dies: int) -> float:
-    """Latency of an all-to-all one way, s."""
+    """Return the latency of an all-to-all one way, s."""
     return FEW_S + DOUBLED_S * max(0.0, math.log2(dies / FEW))
 
 
@@ -31,8 +31,8 @@ def all_to_all_s(dies: int) -> float:
 class ExpertParallel:
     """A group's constants. Bytes, bytes/s, FLOP/s, s.
 
-    `expert_bytes`, `flops_per_token`: of one expert. `dispatch_bytes`, `combine_bytes`: what a token's copy for one
-    expert is on its way there and back. `bandwidth`, `flops`: of one die, as its kernels reach them. `link_bandwidth`,
+    `expert_bytes`, `flops_per_token`: of one expert. `dispatch_bytes`, `combine_bytes`: of a token's copy for one
+    expert on its way there and back. `bandwidth`, `flops`: of one die, as its kernels reach them. `link_bandwidth`,
     `latency_s`: of an all-to-all, one way. `launch_s`: of a layer's kernels.
     """
 
@@ -47,16 +47,16 @@ class ExpertParallel:
     launch_s: float = 0.0
 
     def layers_s(self, slots: np.ndarray, sent: float = 0.0, link_share: float = 1.0) -> np.ndarray:
-        """Seconds of each layer, (L,), from the tokens of each slot, (L, D, S).
+        """Return the seconds of each layer, (L,), from the tokens of each slot, (L, D, S).
 
-        `sent`: expert tokens that leave the die with most of them; `link_share`: what is left of the links.
+        `sent`: expert tokens that leave the die with most of them; `link_share`: the available share of the links.
         """
         return self.seconds(np.count_nonzero(slots, axis=2), slots.sum(axis=2), sent, link_share)
 
     def seconds(
         self, active: np.ndarray, tokens: np.ndarray, sent: float = 0.0, link_share: float = 1.0
     ) -> np.ndarray:
-        """The same from the experts that each die reads, and its tokens: both (L, D)."""
+        """Return the seconds of each layer from the experts that each die reads, and its tokens: both (L, D)."""
         read_s = active * (self.expert_bytes / self.bandwidth)
         compute_s = np.maximum(read_s, tokens * (self.flops_per_token / self.flops)).max(axis=1)
         moved = np.maximum(tokens.max(axis=1), sent)
@@ -65,7 +65,8 @@ class ExpertParallel:
 
 
 def group_of(decoder: Decoder, gpu: Gpu, dies: int) -> ExpertParallel:
-    """Constants of a group of such dies: tokens go out in the weights' precision and come back in the activations'."""
+    """Return the constants of a group of such dies: tokens go out in the weights' precision and come back in the
+    activations'."""
     gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
     return ExpertParallel(
         expert_bytes=decoder.expert_params * decoder.layer_dtype_bytes,
@@ -80,7 +81,7 @@ def group_of(decoder: Decoder, gpu: Gpu, dies: int) -> ExpertParallel:
 
 
 class BalancedExperts:
-    """Gives every die as many tokens as any other: `engines.devices.lockstep.ExpertsTime`."""
+    """Gives every die the same number of tokens: `engines.devices.lockstep.ExpertsTime`."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, dies: int) -> None:
         self._group = group_of(decoder, gpu, dies)

@@ -1,23 +1,23 @@
-"""The network between replicas, over which KV is handed from one to another."""
+"""The network between replicas, over which one hands KV to another."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 LAST_BYTE = 1.0
-"""Most bytes left of a transfer that counts as ended: sums of floats do not come out even."""
+"""Most remaining bytes of a transfer that counts as ended: sums of floats are not exact."""
 
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """Where a replica meets the network. `bandwidth`: bytes/s in each direction."""
+    """A replica's connection to the network. `bandwidth`: bytes/s in each direction."""
 
     bandwidth: float
 
 
 @dataclass(slots=True, eq=False)
 class _Flow:
-    """A transfer under way. `ports`: (replica's port, whether it goes in there)."""
+    """A transfer under way. `ports`: (replica's port, True if the transfer enters there)."""
 
     ports: tuple[tuple[Port, bool], ...]
     left_bytes: float
@@ -28,8 +28,8 @@ class _Flow:
 class Fabric:
     """A network that is never itself the bottleneck: transfers share the ports that they leave and enter by.
 
-    Rates are max-min fair, as those of long flows under congestion control come to be: nobody's can be raised without
-    lowering that of one who has less. `latency_s` passes before the first byte of each.
+    Rates are max-min fair, as those of long flows under congestion control become: no flow's rate can be raised without
+    lowering that of a slower one. `latency_s` passes before the first byte of each.
     """
 
     def __init__(self, latency_s: float) -> None:
@@ -40,7 +40,7 @@ class Fabric:
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, source: Port, target: Port, size_bytes: float, then: Callable[[], None]) -> None:
-        """Move so many bytes; `then` is called when the last has arrived."""
+        """Move `size_bytes` bytes; `then` is called when the last has arrived."""
         flow = _Flow(((source, False), (target, True)), size_bytes, then)
         self._loop.call_later(self.latency_s, self._begin, flow)
 
@@ -50,14 +50,14 @@ class Fabric:
         self._share()
 
     def _advance(self) -> None:
-        """Count what has gone since rates last changed."""
+        """Count the bytes moved since rates last changed."""
         now = self._loop.time()
         for flow in self._flows:
             flow.left_bytes -= flow.rate * (now - self._since_s)
         self._since_s = now
 
     def _share(self) -> None:
-        """Find everybody's rate, and look again when the first has ended."""
+        """Find the rate of each flow, and look again when the first has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,7 +78,8 @@ class Fabric:
 
 
 def _share_fairly(flows: Iterable[_Flow]) -> None:
-    """Progressive filling: the port that gives each of its flows least settles theirs, and so on without them."""
+    """Share by progressive filling: the port that gives each of its flows least settles theirs, and so on without
+    them."""
     left = list(flows)
     room: dict[tuple[Port, bool], float] = {way: way[0].bandwidth for flow in left for way in flow.ports}
     while left:

@@ -31,7 +31,7 @@ class GpuFound:
 
 
 def gpus() -> list[GpuFound]:
-    """All GPUs that the driver shows; an empty list when there is no driver, or it does not answer."""
+    """Return all GPUs that the driver shows; an empty list when there is no driver, or it does not answer."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -48,7 +48,7 @@ def gpus() -> list[GpuFound]:
 
 
 def why_none() -> str:
-    """A sentence for a machine on which `gpus` is empty."""
+    """Return a sentence for a machine on which `gpus` is empty."""
     found = "nvidia-smi shows none" if shutil.which("nvidia-smi") else "there is no nvidia-smi"
     return (
         f"device cuda needs an NVIDIA GPU with its driver, and here {found}; use a machine that has one, "

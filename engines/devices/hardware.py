@@ -30,18 +30,19 @@ class KernelFit:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One accelerator. Bytes, bytes/s and FLOP/s; `*_bandwidth` and `flops` are what kernels reach, not peaks.
+    """One accelerator. Bytes, bytes/s and FLOP/s; `*_bandwidth` and `flops` are rates that kernels reach, not peaks.
 
     `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
-    together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 or INT8 as in bf16;
-    1 where it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s`
-    (latency, s): to GPUs of other replicas. `latent_flops`: what attention over compressed KV reaches in a decode in
-    lock step. `kernels`: None where the GPU is of another kind than those that were measured.
+    together; 0 without NVLink. `fp8_gain`: the factor by which it multiplies faster in FP8 or INT8 than in bf16; 1 if
+    it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s` (latency, s): to
+    GPUs of other replicas. `latent_flops`: rate of attention over compressed KV in a decode in lock step. `kernels`:
+    None if the GPU is of another kind than those that were measured.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
-    `reread_bytes_per_flop`: what large products move, tiles that are read again included. `streams_arithmetic`,
-    `streams_traffic`: speed of arithmetic and of memory traffic beside each other on plain streams, of that alone.
+    `reread_bytes_per_flop`: traffic of large products, including tiles that are read again. `streams_arithmetic`,
+    `streams_traffic`: speed of arithmetic and of memory traffic at the same time on plain streams, relative to each
+    alone.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Gpu:
 
     @property
     def reread(self) -> float:
-        """Seconds of traffic that a second of arithmetic brings with it."""
+        """Seconds of traffic that come with a second of arithmetic."""
         return min(1.0, self.reread_bytes_per_flop * self.flops / self.bandwidth)
 
 
@@ -76,13 +77,13 @@ def hardware_facts() -> dict[str, Any]:
 
 @cache
 def gpu_names() -> list[str]:
-    """Lists all accelerators of `hardware.yaml`."""
+    """Return the names of all accelerators of `hardware.yaml`."""
     return list(hardware_facts()["gpus"])
 
 
 def gpu_called(name: str) -> str | None:
-    """The accelerator that others call so, as `NVIDIA H100 80GB HBM3` or `A100-SXM4-80GB`; None where it is none of
-    ours."""
+    """Return our name of an accelerator from another, such as `NVIDIA H100 80GB HBM3` or `A100-SXM4-80GB`; None if it
+    is none of ours."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     known = sorted(gpu_names(), key=len, reverse=True)  # gb200 before b200
     return next((each for each in known if each.replace("_", "") in letters), None)

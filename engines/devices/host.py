@@ -1,7 +1,7 @@
 """Times of vLLM's steps that kernels measured one by one do not show: the host between them, and kernels in a row.
 
-The numbers hold for all models and GPUs. Each is calibrated on one part of real runs and held against the others
-(`rehearse fidelity --measured-runs`, docs/fidelity.md). A model's own host times stand in its file, or are
+The numbers hold for all models and GPUs. Each is calibrated on one part of real runs and compared with the others
+(`rehearse fidelity --measured-runs`, docs/fidelity.md). A model's own host times are in its file, or are
 `config_file.REQUEST_S`.
 """
 
@@ -12,24 +12,24 @@ from engines.models import Decoder
 PROMPT_STEP = 0.08
 """Kernels of a step of prompt tokens take longer by this share than the same kernels measured one by one: the step does
 not run as one CUDA graph, and products draw power that lowers the clock. [calibrated] median of the prompts that had
-the GPU to themselves in a run of CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take what the
-kernels take. A step of both is between, by its share of prompt tokens."""
+the GPU to themselves in a run of CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take the kernels'
+time. A step of both is between, by its share of prompt tokens."""
 
 FOUR_GPU_ALLREDUCE = 1.28
-"""vLLM's own all-reduces over four GPUs, over the same measured one by one. [calibrated] on one load of Llama-2-70B on
-H100s."""
+"""vLLM's own all-reduces over four GPUs, relative to the same measured one by one. [calibrated] on one load of
+Llama-2-70B on H100s."""
 
 OWN_ALLREDUCE_BYTES = 8 << 20
 """vLLM's own kernel reduces smaller messages, NCCL those of this size and larger: vLLM 0.32.0, `max_size` in
 vllm/distributed/device_communicators/custom_all_reduce.py."""
 
 MHA_DECODES = 0.96
-"""Attention of decodes in which each query head has its own K and V, over the same measured one by one. [calibrated] on
-three of five loads of Llama-2-7B on an H100."""
+"""Attention of decodes in which each query head has its own K and V, relative to the same measured one by one.
+[calibrated] on three of five loads of Llama-2-7B on an H100."""
 
 STEP_NOISE_CV = 0.007
-"""Coefficient of variation of a step's time around what it holds. [measured] at most, if one step's is another's no
-matter: requests that were alone with the same GPU, by their steps (chunks of 64 tokens, and decodes)."""
+"""Coefficient of variation of a step's time around the model's. [measured] at most, if steps are independent: requests
+that were alone with the same GPU, by their steps (chunks of 64 tokens, and decodes)."""
 
 API_SERVER_S = 0.002
 """Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
@@ -50,6 +50,6 @@ CALIBRATED_ON = (
 
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:
-    """The decoder with the host times that show between its steps: none where each step is planned while the one before
-    runs. Loads from 9 to 112 requests in flight show none (docs/fidelity.md)."""
+    """Return the decoder with the host times that show between its steps: none if each step is planned while the one
+    before runs. Loads from 9 to 112 requests in flight show none (docs/fidelity.md)."""
     return replace(decoder, host_s=0.0, host_s_per_request=0.0) if asynchronous else decoder

@@ -2,8 +2,8 @@
 section III-E).
 
 When a layer has run, the copy engine loads the layer K further on, counted around the end, into its slot; a layer waits
-until its own weights are there. So the first K are loaded again when the next pass begins. Which slot a layer lies in
-rotates where K does not divide N, so that it is looked up by the layer.
+until its own weights are there. So the first K are loaded again when the next pass begins. A layer's slot changes from
+pass to pass if K does not divide N, so it is looked up by the layer.
 """
 
 from collections.abc import Callable
@@ -17,22 +17,23 @@ each. A bare call takes some 5 us; the paper's is made from Python."""
 
 
 def slots_of(stage: Stage) -> int | None:
-    """Layers of the stage's vision encoder that are on the GPU at once; None: all."""
+    """Return the layers of the stage's vision encoder that are on the GPU at once; None: all."""
     slots = stage.extension(VisionSlots)
     return None if slots is None else slots.layers
 
 
 def sync_s(slots: int) -> float:
-    """Seconds for which each layer synchronises computing with copying: a CUDA event for every slot is looked at before
-    a layer runs. The paper (section V-D) has the cost grow with K as there is an event for each slot; by which law it
-    does not say, so that the proportion is ours."""
+    """Return the seconds for which each layer synchronises computing with copying: it checks a CUDA event for every
+    slot before it runs. The paper (section V-D) has the cost grow with K as there is an event for each slot; it does
+    not state by which law, so the proportion is ours."""
     return slots * EVENT_S
 
 
 class LayerSlots:
-    """`copy(bytes, not_before)` queues a transfer and returns when it will have arrived (s), as `CopyEngine.copy`.
+    """The slots of one encoder. `copy(bytes, not_before)` queues a transfer and returns its arrival (s), as
+    `CopyEngine.copy`.
 
-    ValueError where there are no slots, or as many as layers: then nothing has to come and go.
+    ValueError for no slots, or as many as layers: then nothing has to come and go.
     """
 
     def __init__(
@@ -42,18 +43,18 @@ class LayerSlots:
             raise ValueError(f"{slots} slots for {layers} layers; give from 1 to {layers - 1}")
         self.layers, self.slots = layers, slots
         self.slot_of = {layer: layer for layer in range(slots)}
-        """Where the layers are that are on the GPU, or on their way to it."""
+        """The slots of layers that are on the GPU, or on their way to it."""
         self.loads = 0
         self._ready_s = dict.fromkeys(range(slots), 0.0)
         self._layer_bytes = layer_bytes
         self._copy = copy
 
     def ready_s(self, layer: int) -> float:
-        """When its weights are there, s. KeyError for a layer whose turn it is not."""
+        """Return the time when the layer's weights are there, s. KeyError for a layer whose turn it is not."""
         return self._ready_s[layer]
 
     def executed(self, layer: int, now: float) -> None:
-        """The layer has run: equation (7), next(i) = (i + K) mod N."""
+        """Note that the layer has run: equation (7), next(i) = (i + K) mod N."""
         following = (layer + self.slots) % self.layers
         self.slot_of[following] = self.slot_of.pop(layer)
         del self._ready_s[layer]
@@ -62,8 +63,8 @@ class LayerSlots:
 
 
 def pass_s(layers: int, slots: int, layer_s: float, load_s: float) -> float:
-    """Seconds of one pass that begins with its first layers loaded: exec(i) begins at max(end of exec(i - 1), end of
-    load(i)), load(i) at max(end of load(i - 1), end of exec(i - K))."""
+    """Return the seconds of one pass that begins with its first layers loaded: exec(i) begins at max(end of exec(i -
+    1), end of load(i)), load(i) at max(end of load(i - 1), end of exec(i - K))."""
     free_s = 0.0
 
     def copy(size: float, not_before: float) -> float:

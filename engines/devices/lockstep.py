@@ -1,7 +1,7 @@
 """Modelled dies that step together: attention of each over its own requests, experts over everybody's tokens.
 
-A step is as long as its slowest die in every part (OmniInfer specification 2.3): attention and what every token passes,
-by the roofline of one die, then the routed experts of all MoE layers, whose seconds `experts_s` tells.
+A step is as long as its slowest die in every part (OmniInfer specification 2.3): attention and the parts that every
+token passes, by the roofline of one die, then the routed experts of all MoE layers, by `experts_s`.
 """
 
 import asyncio
@@ -16,14 +16,13 @@ from engines.devices.roofline import Work
 from engines.models import Decoder
 
 ExpertsTime = Callable[[Sequence[int]], float]
-"""Tokens of each die -> seconds of the routed experts of all MoE layers of the step, dispatch and combination included.
-Asked once a step."""
+"""Tokens of each die -> seconds of the routed experts of all MoE layers of the step, including dispatch and
+combination. Called once a step."""
 
 
 class LockstepDies:
-    """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all
-    others are on each. `noise_cv`, `scale`: as `VirtualStage`'s, of a step of all.
-    """
+    """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all others
+    are on each. `noise_cv`, `scale`: as `VirtualStage`'s, of a step of all."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class LockstepDies:
         each_bytes, gain = decoder.layer_dtype_bytes, gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
 
         def product(params: float) -> tuple[float, float]:
-            """Seconds to read so many weights, and to multiply a token by them."""
+            """Return the seconds to read `params` weights, and to multiply a token by them."""
             return params * each_bytes / gpu.bandwidth, 2 * params / (gpu.flops * gain)
 
         moe = decoder.layers - decoder.dense_layers
@@ -80,7 +79,7 @@ class LockstepDies:
         ]
 
     def step_s(self, rows: Sequence[Sequence[Row]], summed: Sequence[SummedRows]) -> float:
-        """Seconds of a step in which each die computes its own rows."""
+        """Return the seconds of a step in which each die computes its own rows."""
         dies = [
             Work.of(each, self.reach, self.reach_share, others)
             for each, others in zip(rows, summed, strict=True)
@@ -97,6 +96,6 @@ class LockstepDies:
         return seconds + self.experts_s([work.tokens for work in dies])
 
     def attention_s(self, work: Work) -> float:
-        """Seconds of one die's attention over its requests' KV, in all layers: reads, or operations over compressed KV
-        where these take longer, as on an Ascend 910C."""
+        """Return the seconds of one die's attention over its requests' KV, in all layers: reads, or operations over
+        compressed KV if these take longer, as on an Ascend 910C."""
         return max(self._kv_s * work.kv_tokens, self._pair_s * work.attention_pairs)

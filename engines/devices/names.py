@@ -1,4 +1,4 @@
-"""The devices by name: on what, and by which clock, a point runs."""
+"""The devices by name: the hardware and the clock of a point."""
 
 from collections.abc import Iterable
 
@@ -14,15 +14,16 @@ DEVICES = {
 }
 REAL_DEVICES = ("cpu", "cuda")
 SOCKET_DEVICES = ("sockets", "live")
-"""Reached over real sockets by load generators in processes of their own."""
+"""Devices reached over real sockets, by load generators in their own processes."""
 REPLAYING = ("virtual", "paced")
-"""In one process with their users: of vLLM they take its schedulers alone, of whichever release."""
+"""Devices in one process with their users: they use only the schedulers of vLLM, of any release."""
 WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
-"""On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""
+"""Devices on the wall clock: a run takes as long as its users talk, and a run at the same time would be measured as
+well."""
 
 
 def check_device(name: str, known: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
-    """UserError for a device that is not `known`; a GPU is of two kinds, and nobody means cpu by it."""
+    """Raise UserError for a device that is not `known`; "gpu" is ambiguous, so no device is suggested for it."""
     if name in known:
         return
     if name.lower() in ("gpu", "gpus", "nvidia"):

@@ -1,7 +1,7 @@
 """A profile: step times that were measured on one machine and fitted, stage by stage, as a file for virtual time.
 
-`rehearse profile` writes it. All times are in seconds (fields end in `_s`); coefficients are seconds per unit of
-their term (`engines.devices.step_time`); errors and drifts are shares, 0.03 for 3 %.
+`rehearse profile` writes it. All times are in seconds (fields end in `_s`); coefficients are seconds per unit of their
+term (`engines.devices.step_time`); errors and drifts are shares, 0.03 for 3 %.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FittedForm(_Part):
 
 
 class Drift(_Part):
-    """How the machine's speed moved, disturbed steps included: a canary kernel between grid cells. Spread: P90 over
+    """The drift of the machine's speed, including disturbed steps: a canary kernel between grid cells. Spread: P90 over
     P10 of ten spans of time, less one."""
 
     canary_median_s: float = Field(gt=0)
@@ -68,7 +68,7 @@ class Drift(_Part):
 
 
 class Reaction(_Part):
-    """From the flag of an interruption to the end of the step, beside the time of one layer."""
+    """Seconds from the flag of an interruption to the end of the step, and the time of one layer."""
 
     shape: str
     step_s: float
@@ -80,7 +80,7 @@ class Reaction(_Part):
 
 
 class StageProfile(_Part):
-    """One stage: the form in use, both forms with their errors, and what they were fitted to."""
+    """One stage: the form in use, both forms with their errors, and the steps that they were fitted to."""
 
     form: str
     forms: dict[str, FittedForm]
@@ -133,7 +133,7 @@ class Profile(_Part):
 
     @property
     def origin(self) -> str:
-        """`llama_tiny on cpu (AMD EPYC, 2 cores), 2026-01-31` for people."""
+        """Return the origin for people, such as `llama_tiny on cpu (AMD EPYC, 2 cores), 2026-01-31`."""
         machine = (
             f"{self.machine.get('accelerator') or self.machine.get('cpu')}, {self.machine.get('cores')} cores"
         )
@@ -148,7 +148,7 @@ def save_profile(profile: Profile, path: Path) -> None:
 
 
 def load_profile(path: str | Path, model: str | None = None, device: str | None = None) -> Profile:
-    """Read a profile and check that it is of `model` and `device` where these are given.
+    """Read a profile and check that it is of `model` and `device` if these are given.
 
     UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
     """
@@ -159,7 +159,7 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
 
 def as_profile(facts: dict[str, Any], where: str) -> Profile:
-    """The profile in `facts`; UserError about the first wrong field. `where` opens the sentence."""
+    """Return the profile in `facts`; UserError about the first wrong field. `where` opens the sentence."""
     version = facts.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
@@ -172,9 +172,9 @@ def as_profile(facts: dict[str, Any], where: str) -> Profile:
 def check_profile(
     profile: Profile, model: str | None, device: str | None, where: str, target: str | None = None
 ) -> Profile:
-    """`profile` if it is of `model` and `device`, where these are given; UserError otherwise.
+    """Return `profile` if it is of `model` and `device`, if these are given; UserError otherwise.
 
-    `target`: what `rehearse profile --model` calls the model; by default by its name.
+    `target`: the model's name for `rehearse profile --model`; by default its own.
     """
     if model is not None and profile.model != model:
         raise UserError(
@@ -190,7 +190,8 @@ def check_profile(
 
 
 def shipped_profile(deployment: str) -> Profile | None:
-    """The profile that comes with a deployment, `engines/devices/profiles/<deployment>.yaml`; None without one."""
+    """Return the profile that comes with a deployment, `engines/devices/profiles/<deployment>.yaml`; None without
+    one."""
     source = files("engines.devices") / "profiles" / f"{deployment}.yaml"
     if not source.is_file():
         return None

@@ -28,13 +28,13 @@ class DeviceThread:
         self._thread.start()
 
     def call(self, function: Callable[..., Any], argument: Any) -> asyncio.Future[Any]:
-        """The future result of `function(argument)`, run in the thread; to be awaited on the caller's loop."""
+        """Run `function(argument)` in the thread; returns its future result, to be awaited on the caller's loop."""
         future = asyncio.get_running_loop().create_future()
         self._calls.put((function, argument, future))
         return future
 
     def close(self) -> None:
-        """End the thread after the calls that it has."""
+        """End the thread after its queued calls."""
         self._calls.put(None)
         self._thread.join()
 
@@ -61,14 +61,14 @@ def _exception(future: asyncio.Future[Any], outcome: Exception) -> None:
 class CopyAtOnce:
     """`engines.core.vllm_adapter.offload.CopyEngine` of a device whose copies are over when they are asked for.
 
-    `bandwidth`: bytes/s, what plans are made with.
+    `bandwidth`: bytes/s, for plans.
     """
 
     def __init__(self, bandwidth: float) -> None:
         self.bandwidth = bandwidth
 
     def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
-        """Now, s on the run's clock."""
+        """Return now, s on the run's clock."""
         return max(not_before, asyncio.get_running_loop().time())
 
     def queued_s(self) -> float:

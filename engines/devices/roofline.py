@@ -1,10 +1,10 @@
-"""How long one engine step takes: a roofline of every layer, plus what the host adds.
+"""The time of one engine step: a roofline of every layer, plus the host's time.
 
 Per layer, time is the larger of bytes moved over bandwidth and arithmetic over FLOP/s. Bytes are the weights that this
 batch touches (dense parts always, routed experts as far as the batch activates them), the KV of every visible token,
-request by request, and activations; arithmetic is two operations per active parameter and token plus attention.
-Host time per step and per request comes on top (launches, input preparation, sampling). Form: section 5.1 of the
-LiveServe and Metronome specification; no constant here knows of any result.
+request by request, and activations; arithmetic is two operations per active parameter and token plus attention. Host
+time per step and per request comes on top (launches, input preparation, sampling). Form: section 5.1 of the LiveServe
+and Metronome specification; no constant depends on any result.
 
 Tensor parallelism splits a layer's bytes and arithmetic evenly over the GPUs of a replica and adds two all-reduces of
 the hidden state: a latency each, and 2 (n - 1) / n of its bytes over NVLink.
@@ -20,7 +20,7 @@ from engines.devices.sharing import Part, SharedStep, alone_s, tiled
 from engines.models import Decoder, VisionEncoder
 
 ALLREDUCES = 2
-"""Per layer: behind attention and behind the feed-forward."""
+"""All-reduces per layer: behind attention and behind the feed-forward."""
 
 ACTIVATION_PASSES = 4
 """Reads and writes of the hidden state per layer: residual in and out of attention and of the feed-forward."""
@@ -32,10 +32,10 @@ class Work:
 
     `kv_tokens`: visible tokens summed over requests, new ones included, on average over layers. `attention_pairs`:
     query-key pairs summed over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample.
-    `prompts`: rows of more than one new token; of these alone `prompt_tokens`, `prompt_squares` (of each one's new
-    tokens), `prompt_kv` and `prompt_pairs`. `clips`/`audio_s`: input audio to encode. `frames`: codec frames to turn
-    into a waveform. `images`: tokens of each image to encode. `states`: prompt tokens whose hidden states another stage
-    gets.
+    `prompts`: rows of more than one new token; `prompt_tokens`, `prompt_squares` (of each one's new tokens),
+    `prompt_kv` and `prompt_pairs` count these alone. `clips`/`audio_s`: input audio to encode. `frames`: codec frames
+    to turn into a waveform. `images`: tokens of each image to encode. `states`: prompt tokens whose hidden states
+    another stage gets.
     """
 
     requests: int = 0
@@ -123,7 +123,8 @@ class StepCost:
         return self.before_s + self.layers * self.layer_s + self.after_s
 
     def at_safepoints(self, every: int, seconds: float) -> "StepCost":
-        """The same as equal runs of `every` layers at most, between which it can be interrupted and takes `seconds`."""
+        """Return the cost as equal runs of at most `every` layers; between runs the step can be interrupted, and takes
+        `seconds`."""
         runs = -(-self.layers // every)
         run_s = self.layers * self.layer_s / runs + seconds
         return StepCost(self.before_s, run_s, runs, self.after_s - seconds)
@@ -133,9 +134,9 @@ class Roofline:
     """Step times of one decoder on one GPU, or split over `gpus` of them.
 
     `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
-    the layer, as if one's memory traffic hid behind the other's arithmetic. `waves`: products take whole
-    tiles and whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `VisionSlots`.
-    ValueError when GPUs without NVLink are to share a decoder.
+    the layer, as if one's memory traffic hid behind the other's arithmetic. `waves`: products take whole tiles and
+    whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `VisionSlots`. ValueError when
+    GPUs without NVLink are to share a decoder.
     """
 
     def __init__(
@@ -183,11 +184,12 @@ class Roofline:
         self._images_s: dict[int, float] = {}
 
     def active_experts(self, tokens: int) -> float:
-        """Expected share of a layer's routed experts that `tokens` independent tokens touch: 1 - (1 - k/E)^tokens."""
+        """Return the expected share of a layer's routed experts that `tokens` independent tokens touch: 1 - (1 -
+        k/E)^tokens."""
         return 1.0 - self._expert_miss**tokens
 
     def layer_s(self, work: Work) -> float:
-        """Seconds of one layer."""
+        """Return the seconds of one layer."""
         tokens = work.tokens
         weights, kv, flops, attention, shared_s = self._layer(work)
         if self._sms and tokens:
@@ -214,8 +216,8 @@ class Roofline:
         return weights, kv, flops, attention, self._allreduce_s + self._allreduce_s_per_token * tokens
 
     def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
-        """The same step as `step`, by what it computes and what it moves, for a GPU that several share. `slower`: so
-        many times as long are its layers, all-reduces aside, and what samples behind them."""
+        """Return the step of `step`, divided into arithmetic and traffic, for a GPU that several steps share. `slower`:
+        factor on the seconds of its layers, without all-reduces, and of sampling."""
         decoder = self.decoder
         weights, kv, flops, attention, shared_s = self._layer(work)
         blocks, idle = self._tiled(work.tokens) if self._sms and work.tokens else (0, 1.0)
@@ -243,13 +245,13 @@ class Roofline:
     def _part(
         self, compute_s: float, memory_s: float, factor: float, blocks: int = 0, idle: float = 1.0
     ) -> Part:
-        """Large products read their operands again and again, beside which what must be moved counts for nothing."""
+        """Return one part. Large products read their operands repeatedly; that traffic outweighs all other."""
         return Part(
             compute_s * idle * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks
         )
 
     def image_step(self, tokens: int, factor: float = 1.0) -> SharedStep:
-        """One image through the vision encoder. ValueError where there is none."""
+        """Return one image through the vision encoder. ValueError without one."""
         if self.decoder.vision_encoder is None:
             raise ValueError("the decoder has no vision encoder")
         return image_step(self.decoder.vision_encoder, self._gpu, tokens, factor)
@@ -271,7 +273,8 @@ class Roofline:
         return seconds
 
     def _waits_s(self, step: SharedStep) -> float:
-        """Seconds for which layers of the vision encoder wait for their weights and for events, in a pass by itself."""
+        """Return the seconds for which layers of the vision encoder wait for their weights and for events, in a pass by
+        itself."""
         encoder, slots = self.decoder.vision_encoder, self._vision_slots
         if encoder is None or slots is None:
             return 0.0
@@ -280,7 +283,8 @@ class Roofline:
         return pass_s(step.layers, slots, sync_s(slots) + layer_s, load_s) - step.layers * layer_s
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
-        """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""
+        """Return the cost of a whole step, layer by layer so that it can be interrupted between layers, times
+        `factor`."""
         decoder = self.decoder
         before = self._host_s(work)
         if work.clips or work.images:
@@ -296,12 +300,13 @@ class Roofline:
         return seconds + decoder.host_s_per_state * work.states if work.states else seconds
 
     def sampling_s(self, samples: int) -> float:
-        """Seconds behind the layers for rows that sample: the output head, and the code predictor of a talker."""
+        """Return the seconds behind the layers for rows that sample: the output head, and the code predictor of a
+        talker."""
         head_s = max(self._head_bytes_s, 2 * self._head_params * samples / self._flops)
         return head_s if self._predictor is None else head_s + self._code_predictor_s(samples)
 
     def encoder_s(self, work: Work) -> float:
-        """Seconds of the encoders of sound and images, before the decoder's layers."""
+        """Return the seconds of the encoders of sound and images, before the decoder's layers."""
         audio_s = self._audio_encoder_s(work)
         return audio_s + sum(map(self._image_s, work.images)) if work.images else audio_s
 
@@ -309,7 +314,8 @@ class Roofline:
         return self.decoder.encoder_s * work.clips + self.decoder.encoder_s_per_audio_s * work.audio_s
 
     def _code_predictor_s(self, rows: int) -> float:
-        """Seconds of the code predictor for one frame of `rows` requests; its context (at most 16) is free."""
+        """Return the seconds of the code predictor for one frame of `rows` requests; its context (at most 16) is
+        free."""
         seconds = self._predictor_s.get(rows)
         if seconds is None:
             assert self._predictor is not None
@@ -341,7 +347,7 @@ def image_step(encoder: VisionEncoder, gpu: Gpu, tokens: int, factor: float = 1.
 
 
 def _pairs(encoder: VisionEncoder, patches: int) -> float:
-    """Patches times those that each sees, on average over the layers."""
+    """Return patches times the patches that each sees, on average over the layers."""
     if not encoder.window:
         return float(patches) ** 2
     full = encoder.full_layers / encoder.layers

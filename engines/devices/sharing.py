@@ -1,13 +1,13 @@
 """Several steps at once on one modelled GPU, each on a share of its SMs.
 
-What a step has left to do is worked off at a rate that its share and the others' traffic decide, and that is found anew
-whenever a step begins, ends or is given another share: processor sharing. Arithmetic speeds up with SMs, in whole waves
-of thread blocks. Memory traffic needs only as many SMs as keep the memory busy: below that knee it slows down with
-them, beyond it hardly (Nova, sections II and III-C). The bandwidth is one: steps that would move more than it carries
-are slowed alike, those excepted that arithmetic binds and that still get what they ask for.
+A step's remaining work proceeds at a rate that its share and the others' traffic decide, and that is found anew
+whenever a step begins, ends or gets another share: processor sharing. Arithmetic speeds up with SMs, in whole waves of
+thread blocks. Memory traffic needs only as many SMs as keep the memory busy: below that knee it slows down with them,
+beyond it hardly (Nova, sections II and III-C). All steps share one bandwidth: if they would move more than it carries
+they are slowed alike, except steps that are bound by arithmetic and still get their traffic.
 
 Without shares, as on plain streams, the thread blocks of large products fill the GPU and leave little to the others;
-what each gets is then a constant of the GPU.
+each one's part is then a constant of the GPU.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from engines.devices.hardware import Gpu
 TILE = (128, 256)
 """Rows and columns of a product that one thread block computes: Nova's Table IV has 3,000 blocks for 6,400 x 15,360."""
 LEAST = (16, 128)
-"""The smallest tile, (rows, columns). A kernel halves the rows for few rows, and the columns where so few tiles would
-leave SMs idle."""
+"""The smallest tile, (rows, columns). A kernel halves the rows for few rows, and the columns if the tiles would leave
+SMs idle."""
 
 ALIKE_S = 1e-12
-"""Ends so close together are one instant: the clock's own rounding, s."""
+"""Ends within this time are one instant: the clock's own rounding, s."""
 
 SETTLED = 1e-9
-"""Relative error of what is found by iteration."""
+"""Relative error at which an iteration ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Kernels that are alike. `compute_s`: their arithmetic on all SMs; `memory_s`: their traffic at the whole
-    bandwidth; `fixed_s`: what no SM changes, such as links and the host. `blocks`: thread blocks of one kernel; 0: so
-    many that no wave is seen."""
+    """Equal kernels. `compute_s`: their arithmetic on all SMs; `memory_s`: their traffic at the whole bandwidth;
+    `fixed_s`: time that no SM changes, such as links and the host. `blocks`: thread blocks of one kernel; 0: enough to
+    ignore waves."""
 
     compute_s: float = 0.0
     memory_s: float = 0.0
@@ -45,12 +45,12 @@ class Part:
     blocks: int = 0
 
     def times(self, count: int) -> Part:
-        """So many of them."""
+        """Return the part `count` times."""
         return Part(self.compute_s * count, self.memory_s * count, self.fixed_s * count, self.blocks)
 
 
 Parts = tuple[Part, ...]
-"""One after the other."""
+"""Parts one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SharedStep:
 
 
 def tiled(rows: int, columns: int, sms: int) -> tuple[int, float]:
-    """Thread blocks of a product with so many rows and columns, and how many times its arithmetic the GPU takes for it:
+    """Return the thread blocks of a product with this number of rows and columns, and the factor on its arithmetic:
     tiles are computed whole, and the last wave of blocks leaves SMs idle."""
     height, width = TILE
     while height > LEAST[0] and rows <= height // 2:
@@ -82,9 +82,10 @@ def tiled(rows: int, columns: int, sms: int) -> tuple[int, float]:
 
 
 class SharedExecution:
-    """One step under way, to be awaited; then `layers_done` says how far it came, `completed` if to the end.
+    """One step under way, to be awaited; then `layers_done` counts its layers, and `completed` is True if it ran to the
+    end.
 
-    `sms`: its share; None: whatever the streams leave it.
+    `sms`: its share; None: decided by the streams.
     """
 
     __slots__ = (
@@ -102,7 +103,7 @@ class SharedExecution:
         self.layers_done = 0
         self.index = 0
         self.left = 1.0
-        """Repeats of the present phase that are left, or up to where it is to stop."""
+        """Remaining repeats of the present phase, or until it is to stop."""
         self.stop: int | None = None
         """Layers after which it ends, or goes on as `rest`."""
         self.rest: SharedStep | None = None
@@ -128,7 +129,7 @@ class SharedCompute:
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, step: SharedStep, sms: float | None = None) -> SharedExecution:
-        """Begin a step on so many SMs; those of another one that has them too are divided."""
+        """Begin a step on `sms` SMs; SMs that another step has too are divided."""
         if sms is not None and not 0 < sms <= self.facts.sms:
             raise ValueError(f"a share of {sms:g} SMs is none of {self.facts.sms}")
         self._advance()
@@ -138,7 +139,7 @@ class SharedCompute:
         return execution
 
     def resize(self, execution: SharedExecution, sms: float) -> None:
-        """Give a step another share, from now on; nothing happens to one that has ended."""
+        """Give a step another share, from now on; does nothing to a step that has ended."""
         if execution in self._running:
             self._advance()
             execution.sms = sms
@@ -146,7 +147,7 @@ class SharedCompute:
 
     def interrupt(self, execution: SharedExecution, rest: SharedStep | None = None) -> bool:
         """Let `execution` go on as `rest` from its next layer boundary, or end there. False when it is past its last
-        one and runs out as it is."""
+        one and runs to its end."""
         if execution not in self._running or execution.index > 1:
             return False
         self._advance()
@@ -163,7 +164,7 @@ class SharedCompute:
         return True
 
     def _advance(self) -> None:
-        """Count what has been done since the rates were last found."""
+        """Count the work done since the rates were last found."""
         now = self._loop.time()
         elapsed_s, self._since_s = now - self._since_s, now
         if elapsed_s > 0:
@@ -172,7 +173,7 @@ class SharedCompute:
                     execution.left = max(0.0, execution.left - elapsed_s / execution.seconds)
 
     def _reprice(self) -> None:
-        """Find every step's rate, and when the first of them ends a phase."""
+        """Find every step's rate, and the time when the first of them ends a phase."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -194,7 +195,7 @@ class SharedCompute:
         self._reprice()
 
     def _next(self, execution: SharedExecution) -> None:
-        """A phase is over, or the boundary at which the step was to stop is reached."""
+        """Go to the next phase, or stop at the boundary where the step was to stop."""
         if execution.stop is not None:
             boundary, execution.stop = execution.stop, None
             if execution.rest is None:
@@ -217,7 +218,7 @@ class SharedCompute:
             execution._done.set_result(None)
 
     def seconds(self, running: list[SharedExecution]) -> list[float]:
-        """Returns the seconds of one repeat of each one's phase, with all of them under way."""
+        """Return the seconds of one repeat of each one's phase, with all of them under way."""
         phases = [each.step.phase(each.index) for each in running]
         if len(running) > 1 and any(each.sms is None for each in running):
             return on_streams(self.facts, phases)
@@ -227,16 +228,18 @@ class SharedCompute:
 
 
 def arithmetic(gpu: Gpu, sms: float, blocks: int) -> float:
-    """Speed of arithmetic on `sms` SMs, as a share of that on all: whole waves of thread blocks, one on each SM."""
+    """Return the speed of arithmetic on `sms` SMs, as a share of that on all: whole waves of thread blocks, one on each
+    SM."""
     if not blocks:
         return sms / gpu.sms
     return math.ceil(blocks / gpu.sms) / math.ceil(blocks / sms - 1e-9)
 
 
 def traffic(gpu: Gpu, sms: float) -> float:
-    """Bandwidth that `sms` SMs can ask for, as a share of that which all reach: a line up to the knee, and flat behind.
+    """Return the bandwidth that `sms` SMs can ask for, as a share of that which all reach: a line up to the knee, and
+    flat behind.
 
-    1 / (1 + (s0 / s)^q)^(1/q), with s0 the knee and q how sharp it is.
+    1 / (1 + (s0 / s)^q)^(1/q), with s0 the knee and q its sharpness.
     """
     q, knee = gpu.knee_sharpness, gpu.knee_share * gpu.sms
 
@@ -247,10 +250,10 @@ def traffic(gpu: Gpu, sms: float) -> float:
 
 
 def partitioned(gpu: Gpu, phases: list[Parts], sms: list[float]) -> list[float]:
-    """Seconds of each phase beside the others, each on its own SMs.
+    """Return the seconds of each phase at the same time, each on its own SMs.
 
-    What they would move is held against the bandwidth: memory traffic is stretched by the common factor with which it
-    just fits. SMs that several were given are divided in proportion.
+    If their traffic exceeds the bandwidth, it is stretched by the common factor with which it just fits. SMs of several
+    phases are divided in proportion.
     """
     crowd = max(1.0, sum(sms) / gpu.sms)
     bound: list[list[tuple[float, float]]] = []
@@ -278,8 +281,8 @@ def partitioned(gpu: Gpu, phases: list[Parts], sms: list[float]) -> list[float]:
 
 
 def on_streams(gpu: Gpu, phases: list[Parts]) -> list[float]:
-    """Seconds of each phase beside the others without shares: large products fill the SMs block by block, divide what
-    they get among themselves, and leave what is bound by memory the rest."""
+    """Return the seconds of each phase at the same time without shares: large products fill the SMs block by block,
+    divide their part among themselves, and leave the rest to phases bound by memory."""
     alone = partitioned_alone(gpu, phases)
     heavy = [sum([p.compute_s for p in parts]) > sum([p.memory_s for p in parts]) for parts in phases]
     both = any(heavy) and not all(heavy)
@@ -291,11 +294,11 @@ def on_streams(gpu: Gpu, phases: list[Parts]) -> list[float]:
 
 
 def partitioned_alone(gpu: Gpu, phases: list[Parts]) -> list[float]:
-    """Seconds of each phase by itself on all SMs."""
+    """Return the seconds of each phase by itself on all SMs."""
     return [partitioned(gpu, [parts], [float(gpu.sms)])[0] for parts in phases]
 
 
 def alone_s(gpu: Gpu, step: SharedStep, sms: float | None = None) -> float:
-    """Seconds of a whole step with nothing beside it."""
+    """Return the seconds of a whole step alone on the GPU."""
     share = float(gpu.sms if sms is None else sms)
     return sum(step.repeats(i) * partitioned(gpu, [step.phase(i)], [share])[0] for i in range(3))

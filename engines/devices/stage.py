@@ -34,7 +34,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Called:
-    """Steps of the same requests, of whose ends `ended` is told."""
+    """Steps of the same requests; `ended` is called at the end of each."""
 
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
@@ -45,14 +45,13 @@ class _Called:
 class VirtualStage:
     """Runs steps of `decoder` on `gpu`.
 
-    `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
-    `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
-    context that a token sees at most (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where steps
-    can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its
-    next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of
-    its kernels, in the place of the roofline that `in_turn` and `waves` tell. `slower`: factors on the layers, and what
-    samples behind them, of steps of decodes alone and of steps with prompts; not on fitted step times. `scale`: factor
-    on all seconds of a step.
+    `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1. `step_time`:
+    measured and fitted step times, which replace the roofline. `reach`: tokens of its context that a token sees at most
+    (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where steps can be interrupted. `in_turn`,
+    `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
+    and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of its kernels, instead of the
+    roofline of `in_turn` and `waves`. `slower`: factors on the layers and sampling of steps of decodes alone and of
+    steps with prompts; not on fitted step times. `scale`: factor on all seconds of a step.
     """
 
     modelled = True
@@ -83,7 +82,7 @@ class VirtualStage:
         self._scale = scale
         self.reach, self.reach_share = reach, reach_share
         self.takes_sums = step_time is None or reach is None
-        """Whether rows may come as sums beside the others."""
+        """True if rows may come as sums besides the listed ones."""
         self.safepoints = None if safepoints == EVERY_LAYER else safepoints
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
@@ -101,8 +100,7 @@ class VirtualStage:
         summed: SummedRows = NO_ROWS,
     ) -> list[list[int] | None]:
         """Implements `engines.core.device.Device`; the step waits its turn on the GPU. `summed`: more rows, which
-        cannot leave it.
-        """
+        cannot leave it."""
         if not rows and not summed.requests:
             return []
         await self._begin(self.work(rows, requests, summed), rows, requests, summed)
@@ -110,7 +108,7 @@ class VirtualStage:
 
     @property
     def calls_back(self) -> bool:
-        """Whether `start` can be called."""
+        """True if `start` can be called."""
         return isinstance(self.gpu.compute, ComputeQueue)
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
@@ -174,18 +172,19 @@ class VirtualStage:
             self._dropped |= request_ids
 
     def measure(self, shape: Shape) -> float:
-        """Seconds of one step of text, by itself on the GPU, whose requests take (new tokens, context) and sample."""
+        """Return the seconds of one step of text, by itself on the GPU, whose requests take (new tokens, context) and
+        sample."""
         rows = [Row("", tokens, context, True) for tokens, context in shape]
         return self._step_cost(rows, Work.of(rows, self.reach, self.reach_share), self.next_noise()).total_s
 
     def worker(self) -> "VirtualStage":
-        """Another one that runs steps of the same decoder beside this one's."""
+        """Return another device that runs steps of the same decoder at the same time as this one."""
         other = copy(self)
         other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
 
     def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
-        """Let the step go on with who is left, if anybody."""
+        """Let the step go on with the remaining requests, if any."""
         work, compute = self.work(left, step.requests), self.gpu.compute
         if isinstance(compute, SharedCompute):
             assert isinstance(step.execution, SharedExecution)
@@ -203,8 +202,8 @@ class VirtualStage:
         return cost if every is None else cost.at_safepoints(every.layers, every.seconds)
 
     def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows) -> StepCost:
-        """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
-        window: what lies behind one counts as if it were not there."""
+        """Return the step's cost. Fitted times are spread evenly over the layers; the grid they were measured on had no
+        sound to encode, and no window: tokens behind a window do not count."""
         if self.step_time is None:
             cost = self.roofline.step(work, noise)
             slower = self._slower[work.prompts > 0]
@@ -240,7 +239,7 @@ class VirtualStage:
         return work
 
     def next_noise(self) -> float:
-        """The factor of the next step's seconds."""
+        """Return the factor of the next step's seconds."""
         if not self._sigma:
             return self._scale
         if not self._noise:
@@ -250,7 +249,8 @@ class VirtualStage:
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:
-    """How many of `starts` (ascending) are among the row's new tokens: sound whose KV was lost is encoded again."""
+    """Return the number of `starts` (ascending) among the row's new tokens: sound whose KV was lost is encoded
+    again."""
     if starts[-1] < row.context:
         return 0
     return bisect_left(starts, row.context + row.tokens) - bisect_left(starts, row.context)

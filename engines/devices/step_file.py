@@ -1,4 +1,4 @@
-"""A file that `--profile` takes: steps measured here, kernels measured elsewhere, or factors fitted to runs."""
+"""A file for `--profile`: steps measured on this machine, kernels measured elsewhere, or factors fitted to runs."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ StepFile = Profile | Kernels | Calibrated
 
 
 def as_step_file(facts: dict[str, Any], where: str) -> StepFile:
-    """UserError about the first wrong field; `where` opens the sentence."""
+    """Return the content of a file. UserError about the first wrong field; `where` opens the sentence."""
     if calibrated.MARK in facts:
         return _as_calibrated(facts, where)
     return as_kernels(facts, where) if grids.MARK in facts else as_profile(facts, where)
@@ -32,7 +32,7 @@ def _as_calibrated(facts: dict[str, Any], where: str) -> Calibrated:
 
 
 def load_step_file(path: str | Path) -> StepFile:
-    """UserError when it cannot be read, is neither, or is newer than this version."""
+    """Read a file. UserError when it cannot be read, is of no such kind, or is newer than this version."""
     facts = read_yaml(path, FIX)
     if not isinstance(facts, dict) or not facts.keys() & {"stages", grids.MARK, calibrated.MARK}:
         raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")

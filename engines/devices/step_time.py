@@ -1,9 +1,9 @@
-"""How long one step takes, as a straight line in what the step holds: the fitted counterpart of the roofline.
+"""The time of one step as a straight line in its work: the fitted counterpart of the roofline.
 
-Two forms, side by side. `conserve`: the five terms of ConServe's profiler (section 1.1.2 of its specification),
-attention summed request by request. `segmented`: a slope for each range of token counts, because a small batch is
-bound by the weights it reads and a large one by arithmetic, plus what each request and each sampled token costs.
-Every coefficient is in seconds per unit of its term and none is negative, so a step with more in it never gets shorter.
+Two forms. `conserve`: the five terms of ConServe's profiler (section 1.1.2 of its specification), attention summed
+request by request. `segmented`: a slope for each range of token counts, because a small batch is bound by the weights
+it reads and a large one by arithmetic, plus the cost of each request and each sampled token. Every coefficient is in
+seconds per unit of its term and none is negative, so a step with more work never gets shorter.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _SEGMENT = re.compile(r"tokens_(\d+)_(\d+|up)")
 
 
 def term(name: str) -> Callable[[Totals], float]:
-    """The term's value in a step. `tokens_16_64` counts the tokens beyond the 16th up to the 64th; `tokens_64_up`
-    those beyond the 64th. ValueError for a name that no form has."""
+    """Return a function from a step to the term's value. `tokens_16_64` counts the tokens beyond the 16th up to the
+    64th; `tokens_64_up` those beyond the 64th. ValueError for a name that no form has."""
     segment = _SEGMENT.fullmatch(name)
     if segment is None:
         if name not in _TERMS:
@@ -87,7 +87,7 @@ def term(name: str) -> Callable[[Totals], float]:
 
 
 def terms(form: str, knots: Sequence[int] = ()) -> tuple[str, ...]:
-    """The names of a form's terms that can be told apart.
+    """Return the names of a form's terms that a fit can separate.
 
     `k3` (communication between tensor-parallel ranks) counts tokens as `k1` does: on one device it is 0.
     """
@@ -106,7 +106,7 @@ class StepTime:
         self._parts = [(term(name), value) for name, value in coefficients.items() if value]
 
     def predict(self, rows: Iterable[Row], summed: SummedRows = NO_ROWS) -> float:
-        """Seconds from one plan to the next for a step of these rows."""
+        """Return the seconds from one plan to the next for a step of these rows."""
         return self.seconds(totals(rows, summed))
 
     def seconds(self, total: Totals) -> float:

@@ -1,8 +1,8 @@
 """A modelled GPU: one compute queue, and one copy engine in each direction.
 
 Steps run one after the other in the order they were submitted (a vocoder on the talker's GPU delays the next talker
-step); a running step can be interrupted, it then ends at its next layer boundary or goes on smaller from there. Copies
-run on their own engines beside compute.
+step). A running step can be interrupted: it ends at its next layer boundary, or goes on smaller from there. Copies run
+on their own engines in parallel.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from engines.devices.sharing import SharedCompute
 
 
 class Execution:
-    """One submitted step, to be awaited; then `layers_done` says how far it came, `completed` if to the end.
+    """One submitted step, to be awaited; then `layers_done` counts its layers, and `completed` is True if it ran to the
+    end.
 
-    `ended`: what is called at its end instead, where nobody awaits it.
+    `ended`: called at its end instead, if nobody awaits it.
     """
 
     __slots__ = ("_done", "_ended", "_timer", "completed", "cost", "layers_done", "start_s")
@@ -37,14 +38,14 @@ class Execution:
         return self._done.__await__()
 
     def leave(self) -> None:
-        """It will not begin: tell whoever waits for it, once whoever took it out is done."""
+        """Take the step out: it will not begin. Its waiters learn of it after the caller is done."""
         if self._ended is not None:
             asyncio.get_running_loop().call_soon(self._ended)
         else:
             self.end()
 
     def end(self) -> None:
-        """Tell whoever waits for it."""
+        """Wake the waiters of the step."""
         if self._ended is not None:
             self._ended()
         elif self._done is not None and not self._done.done():
@@ -71,7 +72,7 @@ class ComputeQueue:
     def interrupt(self, execution: Execution, rest: StepCost | None = None) -> bool:
         """Let `execution` go on as `rest` from its next layer boundary, or end there (at once if it has not begun).
 
-        False when it is past its last boundary and runs out as it is.
+        False when it is past its last boundary and runs to its end.
         """
         if execution.start_s is None:
             if rest is None:
@@ -132,7 +133,7 @@ class CopyEngine:
         return self._free_at
 
     def queued_s(self) -> float:
-        """Seconds until everything queued has arrived."""
+        """Return the seconds until everything queued has arrived."""
         return max(0.0, self._free_at - self._loop.time())
 
 
@@ -140,7 +141,7 @@ class VirtualGpu:
     """One modelled GPU, or the `count` GPUs that a replica is split over: facts of one, and three queues.
 
     GPUs of a replica step together, and the copy engine of each moves an equal share of a transfer. `shared`: steps run
-    beside one another on shares of its SMs, and not one after the other.
+    at the same time on shares of its SMs, and not one after the other.
     """
 
     def __init__(self, gpu: Gpu, count: int = 1, shared: bool = False) -> None:

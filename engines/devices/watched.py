@@ -1,7 +1,7 @@
-"""A real device whose steps are noted, with a canary kernel between them now and then; and a virtual one whose step
-times are handed in.
+"""A real device that notes its steps, with a canary kernel between them at times; and a virtual one with given step
+times.
 
-Nothing is computed while the model runs: the rows are kept, and summed up by whoever reads them.
+Nothing is computed while the model runs: the rows are kept, and their reader sums them up.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ MOST_BYTES = {"cpu": 64e6, "cuda": 2e9}
 
 
 class Canary:
-    """A fixed piece of work beside the measured one, whose own time tells how fast the machine is just now: matrix
-    products over about `weight_bytes` of weights on `device` ("cpu" or "cuda").
+    """A fixed piece of work whose own time shows the machine's present speed: matrix products over about `weight_bytes`
+    of weights on `device` ("cpu" or "cuda").
 
     A shared machine drifts by tens of per cent between seconds, and thread time drifts with it. Only a kernel with the
     model's own memory profile follows its steps (we measured: matrix products over as many bytes of weights,
@@ -44,7 +44,7 @@ class Canary:
             self.run()
 
     def run(self) -> float:
-        """Run it once; wall-clock seconds."""
+        """Run it once; returns wall-clock seconds."""
         if self._cuda:
             torch.cuda.synchronize()
         begun = time.perf_counter()
@@ -61,7 +61,8 @@ CANARY_EVERY_S = 0.5
 
 
 class Rhythm:
-    """When the next canary is due: with the first step after `CANARY_EVERY_S` of the last one's beginning."""
+    """The schedule of canaries: the next is due with the first step after `CANARY_EVERY_S` of the last one's
+    beginning."""
 
     _next_s = 0.0
 
@@ -73,10 +74,10 @@ class Rhythm:
 
 
 class WatchedDevice:
-    """`device` with a memory. Times in s on the loop's clock.
+    """A device that keeps the steps of `device`. Times in s on the loop's clock.
 
-    `steps`: (begin, end, rows) of each step with rows, from hand-over to the return of the tokens. `canaries`:
-    (begin, end, seconds of the kernel itself).
+    `steps`: (begin, end, rows) of each step with rows, from hand-over to the return of the tokens. `canaries`: (begin,
+    end, seconds of the kernel itself).
     """
 
     def __init__(self, device: Device, canary: Canary | None) -> None:
@@ -109,16 +110,16 @@ class WatchedDevice:
 
 
 Seconds = Callable[[Sequence[Row], float], float]
-"""How long the step of these rows takes that begins at this time (s)."""
+"""(rows, begin in s) -> seconds of the step."""
 
 
 class ChargedDevice:
-    """A virtual device whose step times are handed in: logged ones, a fitted model's, or both.
+    """A virtual device with given step times: logged ones, a fitted model's, or both.
 
     It sleeps for `seconds(rows, now)` and makes up tokens below `vocab`.
 
     A step is charged from the end of the one before it, as the loop's own work between two steps takes no virtual time.
-    `canary_s(now)`: what a canary that is due now would take; None without canaries.
+    `canary_s(now)`: the seconds of a canary that is due now; None without canaries.
     """
 
     modelled = True
@@ -147,4 +148,4 @@ class ChargedDevice:
         return [[requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in rows]
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """Steps run out as charged: a barge-in takes effect at their end."""
+        """Do nothing: steps take their whole time, and a barge-in takes effect at their end."""

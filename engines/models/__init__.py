@@ -1,4 +1,4 @@
-"""Facts about models as data: one YAML file a model, in which every number carries its source."""
+"""Facts about models as data: one YAML file per model, in which every number carries its source."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -26,11 +26,11 @@ class AudioEncoder:
 class VisionEncoder:
     """A vision transformer and the adapter behind it: counts of layers and heads, sizes in elements and pixels.
 
-    An image is cut into square patches of `patch` pixels, of which `merge` x `merge` become one token of the decoder.
-    `gated`: its feed-forward has three products and not two. `window`: patches that most layers see at most, but for
-    `full_layers` of them; 0: all see the whole image. `extra`: positions beside the patches, as that of the class.
-    `adapter_params`: parameters that every token passes behind the layers; `embed_params`: those in front of them and
-    tables of positions.
+    An image is cut into square patches of `patch` pixels; `merge` x `merge` of them become one token of the decoder.
+    `gated`: its feed-forward has three products and not two. `window`: patches that most layers see at most, except
+    `full_layers` of them; 0: all see the whole image. `extra`: positions besides the patches, such as the class token.
+    `adapter_params`: parameters that every token passes behind the layers; `embed_params`: parameters in front of them
+    and tables of positions.
     """
 
     layers: int
@@ -58,19 +58,20 @@ class VisionEncoder:
         return self.layer_params * self.dtype_bytes
 
     def weight_bytes(self, slots: int | None = None) -> int:
-        """Bytes of all weights; with `slots`, those that stay on the GPU when layers come and go through so many."""
+        """Return the bytes of all weights; with `slots`, of the weights on the GPU when layers come and go through that
+        many slots."""
         held = self.layers if slots is None else min(slots, self.layers)
         return held * self.layer_bytes + (self.adapter_params + self.embed_params) * self.dtype_bytes
 
     def patches(self, tokens: int) -> int:
-        """Positions of an image of so many tokens."""
+        """Return the positions of an image of `tokens` tokens."""
         return tokens * self.merge**2 + self.extra
 
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Attention over one compressed vector a token in place of K and V of each head (MLA, DeepSeek-V2): ranks and sizes
-    in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`,
+    """Attention over one compressed vector per token in place of K and V of each head (MLA, DeepSeek-V2): ranks and
+    sizes in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`,
     `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed, 0: not."""
 
     kv_rank: int
@@ -80,7 +81,7 @@ class LatentAttention:
     query_rank: int
 
     def params(self, hidden: int, heads: int) -> int:
-        """Counts the parameters of one layer: queries down and up, the vector, K and V out of it, the output."""
+        """Return the parameters of one layer: queries down and up, the vector, K and V out of it, the output."""
         size = heads * (self.nope + self.rope)
         queries = self.query_rank * (hidden + size) if self.query_rank else hidden * size
         vector = hidden * (self.kv_rank + self.rope)
@@ -93,12 +94,11 @@ class LatentAttention:
 class Decoder:
     """One decoder stack: counts of layers and heads, sizes in elements, `dtype_bytes` in bytes, times in s.
 
-    `weight_dtype_bytes`: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
-    activations keep `dtype_bytes`. 0: the weights have that too.
-    `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
-    `vision_encoder`: what turns images into its input embeddings; None where images are counted as tokens alone.
-    `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a feed-forward of `ffn` and no
-    experts. `qk_norm`: queries and keys are normalised, head by head, before attention.
+    `weight_dtype_bytes`: of the layers' weights if they are quantised, 1 for FP8; embedding, output head, KV and
+    activations keep `dtype_bytes`. 0: the weights have that too. `audio_encoder`: turns sound into its input embeddings
+    on a real device; None if sound is only counted. `vision_encoder`: turns images into its input embeddings; None if
+    images only count as tokens. `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a
+    feed-forward of `ffn` and no experts. `qk_norm`: queries and keys are normalised, head by head, before attention.
     """
 
     layers: int
@@ -159,13 +159,13 @@ class Decoder:
 
     @property
     def expert_layers(self) -> float:
-        """Share of the layers that have experts, where there are any."""
+        """Share of the layers that have experts, if there are any."""
         return 1 - self.dense_layers / self.layers
 
     @property
     def dense_params(self) -> float:
-        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router; the mean
-        where layers differ."""
+        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router; the mean if
+        layers differ."""
         dense = 3 * self.hidden * self.ffn
         if not self.dense_layers:
             return self.attention_params + dense + self.shared_params
@@ -177,24 +177,25 @@ class Decoder:
 
     @property
     def pair_flops(self) -> int:
-        """Operations of one layer for a query and a key of all heads, K and V of each being there."""
+        """Operations of one layer for a query and a key of all heads, with K and V of each."""
         if self.mla is not None:
             return 2 * self.heads * (self.mla.nope + self.mla.rope + self.mla.v_head)
         return 4 * self.heads * self.head_dim
 
     @property
     def latent_pair_flops(self) -> int:
-        """The same over compressed KV, which serves as K and as V of every head; 0 where KV is not compressed."""
+        """Operations of one layer for a query and a key over compressed KV, which serves as K and V of every head; 0
+        without compressed KV."""
         return 2 * self.heads * (2 * self.mla.kv_rank + self.mla.rope) if self.mla is not None else 0
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights, the embedding, the output head and what encodes images included."""
+        """Bytes of all weights, including the embedding, the output head and the vision encoder."""
         return self.resident_bytes()
 
     def resident_bytes(self, vision_slots: int | None = None, expert_dies: int = 1) -> int:
-        """The same, where layers of the vision encoder come and go through so many slots; of one of `expert_dies` dies
-        that divide the routed experts among them."""
+        """Return the bytes of weights on the GPU: with `vision_slots` slots for the vision encoder's layers, on one of
+        `expert_dies` dies that divide the routed experts."""
         routed = round((self.layers - self.dense_layers) * self.experts * self.expert_params / expert_dies)
         own = (
             round(self.layers * self.dense_params) + routed
@@ -207,12 +208,11 @@ class Decoder:
 class Model:
     """A pipeline's facts.
 
-    `frame_s`: seconds of audio per codec frame; None where the model does not speak. `segment_tokens`: text tokens
-    that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
-    `chunk_extra_tokens`: tokens around each chunk of audio that streams in, beside those of its sound.
-    `left_context_frames`: frames before a chunk that the vocoder decodes again with it. `frame_lag_steps`: steps of the
-    talker by which each frame comes later than its first code.
-    `max_model_len`: tokens of one request at most, prompt and output; 0 where nothing is said.
+    `frame_s`: seconds of audio per codec frame; None if the model does not speak. `segment_tokens`: text tokens that
+    the talker speaks as one piece, which nothing interrupts; 0 if it goes frame by frame. `chunk_extra_tokens`: tokens
+    around each chunk of audio that streams in, besides those of its sound. `left_context_frames`: frames before a chunk
+    that the vocoder decodes again with it. `frame_lag_steps`: steps of the talker by which each frame comes later than
+    its first code. `max_model_len`: tokens of one request at most, prompt and output; 0 if it is not stated.
     """
 
     name: str
@@ -229,7 +229,7 @@ class Model:
     max_model_len: int = 0
 
     def whole_tokens(self, seconds: float) -> int:
-        """Whole tokens of so much speech."""
+        """Return the whole tokens of `seconds` seconds of speech."""
         return int(seconds * self.input_tokens_per_s + 1e-9)
 
 
@@ -263,8 +263,8 @@ PACKAGES = {"models": "engines.models", "deployments": "engines.deployments"}
 
 @cache
 def yaml_files(what: str) -> dict[str, Any]:
-    """Files of facts by name, of models or deployments: ours, and those of the packages that entry points of the group
-    `rehearsal.models` or `rehearsal.deployments` name."""
+    """Return files of facts by name, of models or deployments: ours, and those of packages with an entry point of the
+    group `rehearsal.models` or `rehearsal.deployments`."""
     packages = [PACKAGES[what], *(entry.value for entry in entry_points(group=f"rehearsal.{what}"))]
     return {
         path.name.removesuffix(".yaml"): path
@@ -275,8 +275,8 @@ def yaml_files(what: str) -> dict[str, Any]:
 
 
 def load_model(name: str, facts: dict[str, Any] | None = None) -> Model:
-    """Read a model's file: one of those known by name, or the user's by its path. `facts`: what that file holds, if it
-    was read before. UserError when there is no such model, or the user's file is none."""
+    """Read a model's file: a known one by its name, or the user's by its path. `facts`: the file's content, if it was
+    read before. UserError when there is no such model, or the user's file is none."""
     if not user_file.is_file(name):
         return _known(name)
     return user_file.checked(name, user_file.content(name) if facts is None else facts, _model)
@@ -291,7 +291,7 @@ def _known(name: str) -> Model:
 
 
 def _model(name: str, written: dict[str, Any]) -> Model:
-    """From a file's content; which names a model is published under (`published`) is for others to read."""
+    """Return the model of a file's content; the names under which it is published (`published`) are read elsewhere."""
     facts = values({key: value for key, value in written.items() if key != "published"})
     audio = facts.get("audio") or {}
     return Model(
@@ -311,14 +311,14 @@ def _model(name: str, written: dict[str, Any]) -> Model:
 
 
 def model_of(published_name: str) -> Model | None:
-    """The facts of a model that is published under this name (case does not matter); None where they are not here."""
+    """Return the facts of a model that is published under this name (case does not matter); None if there are none."""
     name = _names().get(published_name.lower())
     return load_model(name) if name is not None else None
 
 
 @cache
 def _names() -> dict[str, str]:
-    """Published names in small letters, and the names of our files."""
+    """Return published names in small letters, and the names of our files."""
     return {
         published.lower(): name
         for name, path in yaml_files("models").items()

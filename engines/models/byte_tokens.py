@@ -1,4 +1,4 @@
-"""The tokenizer of models that we describe and vLLM reads texts for."""
+"""The tokenizer of models that we describe and for which vLLM reads texts."""
 
 import json
 from collections.abc import Mapping
@@ -8,17 +8,18 @@ END = "<|endoftext|>"
 
 
 def least_vocab(named: Mapping[str, str]) -> int:
-    """The bytes, the special tokens `named` and the end."""
+    """Return the smallest vocabulary: the bytes, the special tokens `named` and the end."""
     return 256 + len(named) + 1
 
 
 def special_tokens(named: Mapping[str, str], vocab: int) -> dict[str, int]:
-    """The last of the vocabulary: the end, then those `named`."""
+    """Return the last ids of the vocabulary: the end, then the tokens `named`."""
     return {token: vocab - 1 - i for i, token in enumerate((END, *named.values()))}
 
 
 def tokenizer_files(named: Mapping[str, str], vocab: int) -> dict[str, Any]:
-    """Files of a model's folder. `named`: special tokens by the names under which its processor looks for them."""
+    """Return the tokenizer files of a model's folder. `named`: special tokens by the names under which its processor
+    looks for them."""
     return {
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -32,8 +33,8 @@ def tokenizer_files(named: Mapping[str, str], vocab: int) -> dict[str, Any]:
 
 
 def byte_tokenizer(special: dict[str, int], vocab: int = 0) -> dict[str, Any]:
-    """A tokenizer of bytes: each is a token, and so is each special token. Below `vocab` no number is left out: the
-    rest are tokens that no text has."""
+    """Return a tokenizer of bytes: each is a token, and so is each special token. Below `vocab` no number is left out:
+    the rest are tokens that no text has."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -16,10 +16,10 @@ ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
 )
-"""Decoder-only models whose layers the interruption knows how to hook."""
+"""Decoder-only models whose layers the interruption can hook."""
 
 OMNI = "Qwen3OmniMoeForConditionalGeneration"
-"""Thinker, talker and vocoder in one checkpoint, of which the thinker is served: it hears, and says text."""
+"""Thinker, talker and vocoder in one checkpoint; only the thinker is served: it hears, and writes text."""
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 HOST_S = 0.0015
@@ -27,7 +27,7 @@ HOST_S = 0.0015
 
 
 def read_checkpoint(path: str) -> Decoder:
-    """Its decoder, of an omni model the thinker's, with audio_encoder.
+    """Return the decoder of a checkpoint; for an omni model the thinker's, with audio_encoder.
 
     UserError when the folder has no readable config.json or an architecture that is not supported.
     """

@@ -1,4 +1,4 @@
-"""A published config.json as one of our model files: what it says, and what it could not."""
+"""A published config.json as one of our model files, with the facts that it lacks."""
 
 import json
 import re
@@ -12,18 +12,18 @@ from engines.models.hugging_face import Config, decoder_of, is_fp8, listed, meth
 from workloads.errors import UserError, existing_file
 
 CONFIG, QUANTISED = "config.json", "hf_quant_config.json"
-"""The files of a checkpoint that are read; ModelOpt writes the second beside the first."""
+"""The files of a checkpoint that are read; ModelOpt writes the second next to the first."""
 
 TYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 """Types of weights, and their bytes."""
 
 REQUEST_S = 1.0e-4
-"""Host time for each request of a step, s, where the next step is planned after this one has ended: scheduling, input
+"""Host time for each request of a step, s, if the next step is planned after this one has ended: scheduling, input
 preparation, sampled tokens. [calibrated] inter-token times of a run of CodeLlama-34B in which as many requests ran as
 fitted."""
 
 SERVED = 2
-"""Bytes of a number where vLLM chooses its type (`--dtype auto`): weights in float32 are served in 16 bits, too."""
+"""Bytes of a number if vLLM chooses its type (`--dtype auto`): weights in float32 are served in 16 bits, too."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {
@@ -50,22 +50,22 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 """Values of transformers for fields that the configuration of an inner decoder leaves out, as those of LLaVA and Gemma
-3 do. [measured] of transformers 5; tests/engines/test_config_files.py holds it."""
+3 do. [measured] of transformers 5; checked by tests/engines/test_config_files.py."""
 
 SAME_LENGTH = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
-"""Kinds of RoPE by which `max_position_embeddings` counts as it stands; others multiply it (vLLM's rule)."""
+"""Kinds of RoPE that leave `max_position_embeddings` unchanged; others multiply it (vLLM's rule)."""
 
 USUALLY_KEPT = re.compile(r"lm_head|gate$|router|e_score|embed|visual|vision|norm")
-"""Parts that are not quantised as a rule, and here are not either, or weigh nothing."""
+"""Parts that are usually not quantised, and so not in our files either, or weigh nothing."""
 
 PUBLISHED = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(frozen=True)
 class Published:
-    """A model as its config.json has it. `kind`: its model type; `max_model_len`: tokens of one request at most, 0
-    where nothing says so; `dtype`, `weights`: what is said of the types of its numbers; `unknown`: sentences on what
-    the file does not tell, or ours does not say."""
+    """A model as its config.json describes it. `kind`: its model type; `max_model_len`: tokens of one request at most,
+    0 if it is not stated; `dtype`, `weights`: the stated types of its numbers; `unknown`: sentences on facts that the
+    file lacks, or that our models cannot express."""
 
     name: str
     kind: str
@@ -77,15 +77,15 @@ class Published:
 
     @property
     def file_name(self) -> str:
-        """That of our file: the name in small letters."""
+        """The name of our file: the model's name in small letters."""
         return re.sub(r"[^a-z0-9]+", "_", self.name.rpartition("/")[2].lower()).strip("_") + ".yaml"
 
 
 def read_config(path: str | Path, name: str | None = None) -> Published:
-    """The model whose config.json, or folder with one, this is. `name`: as it is published; default: by the path.
+    """Read the model of a config.json, or of a folder with one. `name`: as it is published; default: by the path.
 
     UserError for a file that cannot be read, that lacks a field or has a wrong one, and for a model that ours cannot
-    say.
+    express.
     """
     path = Path(path)
     if path.is_dir():
@@ -114,7 +114,7 @@ def read_config(path: str | Path, name: str | None = None) -> Published:
 
 
 def as_yaml(model: Published) -> str:
-    """The model's file."""
+    """Return the model's file."""
     tag = f"[config] {model.kind}"
     lines = [
         f"# {model.name}, text in and text out: a pipeline of one stage. Made by `rehearse model` of its config.json.",
@@ -185,7 +185,7 @@ def _named(path: Path, name: str | None) -> str:
 
 
 def _dtype(config: Config, text: Config, where: str) -> str:
-    """The type of its numbers, in words; UserError for one that no vLLM serves."""
+    """Return the type of its numbers, in words; UserError for one that no vLLM serves."""
     said = next(
         (str(each[key]) for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), None
     )
@@ -200,7 +200,7 @@ def _dtype(config: Config, text: Config, where: str) -> str:
 
 
 def _quantisation(path: Path, config: Config, text: Config) -> Config:
-    """Return the configuration of quantised weights; empty where there is none. UserError for one that is no object."""
+    """Return the configuration of quantised weights; empty without one. UserError for one that is no object."""
     for each in (config, text):
         for key in ("quantization_config", "compression_config"):
             found = each.get(key)
@@ -215,7 +215,8 @@ def _quantisation(path: Path, config: Config, text: Config) -> Config:
 
 
 def _weights(quantisation: Config, where: str) -> str | None:
-    """How the layers' weights are quantised, in words; None where they are not. UserError for what is not FP8."""
+    """Return the quantisation of the layers' weights, in words; None if there is none. UserError for any other than
+    FP8."""
     if not quantisation:
         return None
     method = method_of(quantisation) or "unknown"

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def model_folder(files: Mapping[str, Any]) -> str:
-    """The folder that holds `files` (name -> JSON content), written where it is missing; all workers share it."""
+    """Return the folder that holds `files` (name -> JSON content), written if it is missing; all workers share it."""
     texts = {name: json.dumps(content, indent=1) for name, content in files.items()}
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

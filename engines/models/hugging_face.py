@@ -1,4 +1,4 @@
-"""A decoder from a config.json as Hugging Face publishes it, by the rules by which vLLM reads it."""
+"""A decoder from a config.json as Hugging Face publishes it, by vLLM's rules for reading it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from workloads.errors import UserError
 Config = dict[str, Any]
 
 NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
-"""Where the configuration of a model that hears or sees has that of its decoder; the first may hold the second."""
+"""Fields of a model that hears or sees that hold the configuration of its decoder; the first may hold the second."""
 
 LATENT = (
     "deepseek_v2",
@@ -18,7 +18,7 @@ LATENT = (
     "glm_moe_dsa",
     "glm4_moe_lite",
 )
-"""Types of models whose compressed KV vLLM keeps compressed (0.32: `is_deepseek_mla`); of others it expands it."""
+"""Types of models whose compressed KV vLLM keeps compressed (0.32: `is_deepseek_mla`); for others it expands it."""
 
 PLAIN_FFN = (
     "falcon",
@@ -30,7 +30,7 @@ PLAIN_FFN = (
     "phi",
     "starcoder2",
 )
-"""Types of models whose feed-forward has two products; a model's file says three (gate, up, down)."""
+"""Types of models whose feed-forward has two products; a model's file has three (gate, up, down)."""
 
 QK_NORM = ("gemma3_text", "minimax_m2", "olmo2", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_text")
 """Types of models whose queries and keys are normalised."""
@@ -57,22 +57,22 @@ NOT_SAID = {
     "moe_latent_size": "experts on a compressed vector",
     "routed_expert_hidden_size": "experts on a compressed vector",
 }
-"""Fields of models that a model's file cannot say, and what they stand for."""
+"""Fields of models that a model's file cannot express, and their meaning."""
 
 ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 """Kinds of layers that all keep K and V of the same heads."""
 
 MOST_LAYERS, MOST = 10_000, 100_000_000
-"""Upper bounds of the number of layers, and of any other number. More is no model, and would take long to count."""
+"""Upper bounds of the number of layers, and of any other number. No model has more, and counting would take long."""
 
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
-"""Names of the number of experts of a layer: of Qwen, DeepSeek, Mixtral and those that follow them."""
+"""Names of the number of experts of a layer: in Qwen, DeepSeek, Mixtral and their successors."""
 MODELOPT_FP8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO")
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
 
 
 def text_config(config: Config) -> Config:
-    """That of the decoder, of a model that hears or sees inside its own."""
+    """Return the configuration of the decoder, which a model that hears or sees has inside its own."""
     for name in NESTED:
         if isinstance(config.get(name), dict):
             return text_config(config[name])
@@ -80,8 +80,8 @@ def text_config(config: Config) -> Config:
 
 
 def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
-    """The decoder that `text_config` gives, without host times. `where` opens each sentence: UserError for a field that
-    is missing or wrong, and for what `Decoder` cannot say."""
+    """Return the decoder of `text_config`, without host times. `where` opens each sentence: UserError for a field that
+    is missing or wrong, and for facts that `Decoder` cannot express."""
     check_said(config, where)
     heads = whole(config, "num_attention_heads", where)
     kv_heads = whole(config, "num_key_value_heads", where, default=heads)
@@ -118,7 +118,7 @@ def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
 
 
 def is_fp8(quantization: Config) -> bool:
-    """Whether the layers' weights have 8 bits in floating point, in one of the formats that vLLM reads."""
+    """Return True if the layers' weights have 8 bits in floating point, in one of the formats that vLLM reads."""
     method = method_of(quantization)
     if method == "compressed-tensors":
         groups = quantization.get("config_groups")
@@ -136,8 +136,8 @@ def is_fp8(quantization: Config) -> bool:
 
 
 def method_of(quantization: Config) -> str:
-    """Return the method that quantised the weights; empty where none is stated. ModelOpt may be stated as the file's
-    producer alone."""
+    """Return the method that quantised the weights; empty if none is stated. ModelOpt may be stated only as the file's
+    producer."""
     producer = quantization.get("producer")
     if isinstance(producer, dict) and producer.get("name") == "modelopt":
         return "modelopt"
@@ -152,7 +152,7 @@ def _modelopt(quantization: Config) -> Config:
 def whole(
     config: Config, name: str, where: str, least: int = 1, default: int | None = None, most: int = MOST
 ) -> int:
-    """A field that is a whole number, of `default` where it is missing or null and there is one."""
+    """Return a field that is a whole number; `default`, if there is one, when it is missing or null."""
     value = config.get(name)
     if value is None and default is not None:
         return default
@@ -167,7 +167,7 @@ def whole(
 
 
 def listed(config: Config, name: str, where: str) -> list[Any]:
-    """A field that is a list, empty where it is missing or null."""
+    """Return a field that is a list, empty if it is missing or null."""
     value = config.get(name)
     if value is not None and not isinstance(value, list):
         raise UserError(
@@ -177,7 +177,7 @@ def listed(config: Config, name: str, where: str) -> list[Any]:
 
 
 def check_said(config: Config, where: str) -> None:
-    """UserError where `Decoder` cannot say what the configuration does."""
+    """Raise UserError if `Decoder` cannot express the configuration."""
     kind = config.get("model_type")
     if kind in PLAIN_FFN:
         raise _unsaid(where, "model_type", kind, "a feed-forward of two products, without a gate")
@@ -237,8 +237,8 @@ def _feed_forward(config: Config, layers: int, where: str) -> dict[str, Any]:
 
 
 def _mixtral(config: Config, layers: int, where: str) -> dict[str, int]:
-    """`intermediate_size` is that of an expert. Llama 4 has a shared expert as large, and experts in each n-th layer;
-    MiniMax says its own names for both."""
+    """Read experts' sizes: `intermediate_size` is an expert's. Llama 4 has a shared expert as large, and experts in
+    each n-th layer; MiniMax has its own names for both."""
     width = whole(config, "intermediate_size", where)
     shared = whole(config, "shared_intermediate_size", where, least=0, default=0)
     dense, dense_width = _dense_layers(config, layers, where), "dense_intermediate_size"
@@ -251,8 +251,8 @@ def _mixtral(config: Config, layers: int, where: str) -> dict[str, int]:
 
 
 def _qwen_or_deepseek(config: Config, layers: int, where: str) -> dict[str, int]:
-    """`moe_intermediate_size` is that of an expert, `intermediate_size` that of layers without; OLMoE has the latter
-    alone. Shared experts are counted (DeepSeek), or one whose size is said (Qwen)."""
+    """Read experts' sizes: `moe_intermediate_size` is an expert's, `intermediate_size` that of layers without; OLMoE
+    has only the latter. Shared experts are counted (DeepSeek), or one with a stated size (Qwen)."""
     width_name = "intermediate_size" if config.get("model_type") == "olmoe" else "moe_intermediate_size"
     width = whole(config, width_name, where)
     shared = whole(config, "shared_expert_intermediate_size", where, least=0, default=0)
@@ -262,7 +262,7 @@ def _qwen_or_deepseek(config: Config, layers: int, where: str) -> dict[str, int]
 
 
 def _dense_layers(config: Config, layers: int, where: str) -> int:
-    """How many layers have no experts, wherever they stand."""
+    """Return the number of layers without experts, wherever they are."""
     first = whole(config, "first_k_dense_replace", where, least=0, default=0)
     step = whole(config, "decoder_sparse_step", where, default=1)
     each = config.get("moe_layer_freq") or 1

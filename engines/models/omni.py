@@ -1,6 +1,5 @@
 """The folder from which vLLM loads a thinker that hears: configuration, processor and tokenizer of a Qwen3-Omni of any
-size, made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache.
-"""
+size, made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache."""
 
 from functools import cache
 from typing import Any
@@ -10,7 +9,7 @@ from engines.models.byte_tokens import least_vocab, special_tokens, tokenizer_fi
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
-"""Under this name `engines.core.vllm_adapter.audio_input` registers the thinker with vLLM."""
+"""The name under which `engines.core.vllm_adapter.audio_input` registers the thinker with vLLM."""
 
 AUDIO_START, AUDIO, AUDIO_END = "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"
 _TOKENS = {
@@ -40,12 +39,12 @@ MEL = {
     "dither": 0.0,
     "return_attention_mask": True,
 }
-"""preprocessor_config.json of the released Qwen3-Omni, without its eyes: 100 mel frames a second of 16 kHz sound."""
+"""preprocessor_config.json of the released Qwen3-Omni, without vision: 100 mel frames a second of 16 kHz sound."""
 
 
 @cache
 def omni_folder(decoder: Decoder, max_model_len: int) -> str:
-    """A folder that vLLM loads as a thinker with this text decoder and its audio_encoder.
+    """Return a folder that vLLM loads as a thinker with this text decoder and its audio_encoder.
 
     The bytes are tokens 0 to 255, the special tokens the last of `decoder.vocab`. ValueError when the decoder has no
     audio encoder, no experts or too small a vocabulary.

@@ -1,5 +1,5 @@
-"""A model by a file of the user's. A point's record keeps what the file holds, so that it tells of the very same model
-when the file is another one, or gone."""
+"""A model by a file of the user's. A point's record keeps the file's content, so it describes the same model when the
+file is changed or gone."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MAKE = "make it with `rehearse model config.json`"
 
 
 def is_file(name: str) -> bool:
-    """Whether a model is named by a path: it has a slash, or ends as YAML does."""
+    """Return True if a model is named by a path: it has a slash, or ends as YAML does."""
     return "/" in name or name.endswith((".yaml", ".yml"))
 
 
@@ -29,7 +29,7 @@ def content(path: str) -> dict[str, Any]:
 
 
 def checked(path: str, facts: dict[str, Any], model: Callable[[str, dict[str, Any]], Model]) -> Model:
-    """The model that a file holds, called as the file without its ending. `model`: makes it of name and facts.
+    """Return the model that a file holds, named as the file without its ending. `model`: makes it from name and facts.
 
     UserError when it is not as ours are.
     """
@@ -43,7 +43,7 @@ def checked(path: str, facts: dict[str, Any], model: Callable[[str, dict[str, An
 
 
 def _check(facts: Any, where: str = "") -> None:
-    """ValueError for a number that no model has, in what dataclasses of facts hold."""
+    """Raise ValueError for a number that no model has, in dataclasses of facts."""
     for field in fields(facts):
         name, value = f"{where}{field.name}", getattr(facts, field.name)
         if isinstance(value, dict):

@@ -1,6 +1,5 @@
 """The folder from which vLLM loads a model that sees: configuration, processor and tokenizer of a Qwen2-VL of any size,
-made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache.
-"""
+made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache."""
 
 from functools import cache
 from typing import Any
@@ -10,7 +9,7 @@ from engines.models.byte_tokens import END, least_vocab, special_tokens, tokeniz
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalVisionModel"
-"""Under this name `engines.core.vllm_adapter.image_input` registers the model with vLLM."""
+"""The name under which `engines.core.vllm_adapter.image_input` registers the model with vLLM."""
 
 VISION_START, IMAGE, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
 _TOKENS = {
@@ -24,10 +23,10 @@ LEAST_VOCAB = least_vocab(_TOKENS)
 
 @cache
 def vision_folder(decoder: Decoder, max_model_len: int) -> str:
-    """A folder that vLLM loads as a model with this text decoder and its vision_encoder.
+    """Return a folder that vLLM loads as a model with this text decoder and its vision_encoder.
 
     The bytes are tokens 0 to 255, the special tokens the last of `decoder.vocab`; a picture has at most half of
-    `max_model_len` tokens. ValueError for a decoder that vLLM has no such model for.
+    `max_model_len` tokens. ValueError for a decoder for which vLLM has no such model.
     """
     eyes = decoder.vision_encoder
     if eyes is None or decoder.experts or decoder.vocab < LEAST_VOCAB or eyes.ffn % eyes.hidden:

@@ -1,1 +1,1 @@
-"""Step times of GPUs from kernels measured on them: grids, one file a GPU, how they are read, and how they are made."""
+"""Step times of GPUs from kernels measured on them: grids, one file per GPU, their readers and their export."""

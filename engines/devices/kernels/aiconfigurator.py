@@ -1,6 +1,6 @@
 """Measurements of NVIDIA's AIConfigurator: the package `aiconfigurator-core`, one GPU at a time.
 
-It answers for a kernel at any size: as measured, between measured sizes, or from the bytes that it moves.
+It gives a kernel's time at any size: as measured, between measured sizes, or from the bytes that it moves.
 """
 
 import logging
@@ -28,10 +28,10 @@ SYSTEMS = {
 """Our names of GPUs, and the package's."""
 
 SKEWED, EVEN = "power_law_1.2", "balanced"
-"""How tokens spread over experts. The first is what the package's own model of such layers has."""
+"""Spreads of tokens over experts. The first is the one of the package's own model of such layers."""
 
 FEW_EXPERTS = 8
-"""Up to this many experts, each gets its part of the tokens, where that was measured. Servers of Mixtral-8x7B take as
+"""Up to this number of experts, each gets its part of the tokens, if that was measured. Servers of Mixtral-8x7B take as
 long as such kernels, and up to 17 % less than kernels with a skewed spread (docs/fidelity.md)."""
 
 TABLES = {
@@ -46,7 +46,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """ms, and how much of them was measured and how much estimated; the rest stands between measured sizes."""
+    """ms, with their measured and estimated parts; the rest is between measured sizes."""
 
     ms: float
     measured: float
@@ -57,7 +57,7 @@ Kernel = Callable[[int], Answer]
 
 
 class Gpu:
-    """The package's data of one GPU and vLLM. UserError where it has none, or is not installed."""
+    """The package's data of one GPU and vLLM. UserError if it has none, or is not installed."""
 
     def __init__(self, name: str) -> None:
         if name not in SYSTEMS:
@@ -93,10 +93,9 @@ class Gpu:
         )
 
     def fp8(self, d: Decoder) -> tuple[Any, Any]:
-        """Chooses for products and experts with weights in FP8: of scales by block and by tensor the faster, as an
+        """Return, for products and experts with weights in FP8, the faster of scales by block and by tensor, as an
         engine would choose. (Products scaled by block were measured at several times bf16, by a kernel that nobody
-        would take.)
-        """
+        would take.)"""
         gemms, moes = self._common.GEMMQuantMode, self._common.MoEQuantMode
 
         def ms(op: Any) -> float:
@@ -122,7 +121,7 @@ class Gpu:
         )
 
     def _has(self, op: Any) -> bool:
-        """Whether the package can say how long it takes."""
+        """Return True if the package has a time of the kernel."""
         try:
             self.ask(op)(1, 1)
         except (RuntimeError, ValueError):
@@ -130,7 +129,7 @@ class Gpu:
         return True
 
     def ask(self, op: Any, prefill: bool = True) -> Callable[..., Answer]:
-        """(requests, new tokens or context of each, tokens before) -> what the kernel takes."""
+        """Return a function from (requests, new tokens or context of each, tokens before) to the kernel's time."""
         self._engine._resolve_attention_lane_orders([op], self._database, None)
         described = self._engine.build_ops_json([op])
 
@@ -146,7 +145,7 @@ class Gpu:
         return answer
 
     def kernel_names(self, family: str, table: str, dtype: str) -> list[str]:
-        """Kernels that were measured for one of the package's tables in one number format."""
+        """Return the kernels that were measured for one of the package's tables in one number format."""
         import pyarrow.parquet as parquet
 
         root = (

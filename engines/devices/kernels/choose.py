@@ -1,4 +1,4 @@
-"""Which measured kernels a stage's steps are timed by: those given, or those that come with Rehearsal; or none."""
+"""Chooses the measured kernels of a stage's step times: the given ones, those that come with Rehearsal, or none."""
 
 import json
 from functools import cache
@@ -20,14 +20,14 @@ PACKAGE = "engines.devices.kernels"
 
 
 def shipped_models(gpu: str) -> list[str]:
-    """Models of which there are kernels on such a GPU."""
+    """Return the models with kernels on such a GPU."""
     stages = _shipped_stages(gpu)
     return sorted(set(stages["model"].to_pylist())) if stages is not None else []
 
 
 @cache
 def shipped(model: str, gpu: str) -> Kernels | None:
-    """Kernels of a model on a GPU that come with Rehearsal; None where there are none."""
+    """Return the kernels of a model on a GPU that come with Rehearsal; None without any."""
     stages = _shipped_stages(gpu)
     models = stages["model"].to_pylist() if stages is not None else []
     if stages is None or model not in models:
@@ -42,8 +42,8 @@ def shipped(model: str, gpu: str) -> Kernels | None:
 
 @cache
 def _shipped_stages(gpu: str) -> pa.Table | None:
-    """One row for each stage of each model and the GPUs it is split over; a model's rows follow one another. The file's
-    metadata says what the columns are (`tools/ship_kernels.py` writes it)."""
+    """Return a row for each stage of each model and the GPUs it is split over; a model's rows follow one another. The
+    file's metadata describes the columns (`tools/ship_kernels.py` writes it)."""
     path = files(PACKAGE) / f"{gpu}.parquet"
     if not path.is_file():
         return None
@@ -52,7 +52,7 @@ def _shipped_stages(gpu: str) -> pa.Table | None:
 
 
 def _stage_facts(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the entry of a YAML file."""
+    """Return a row as the entry of a YAML file."""
     grids = row["grids"]
     sources = ("measured", "estimated", "kernels")
     return {
@@ -80,7 +80,7 @@ def _grid_facts(grid: dict[str, Any]) -> dict[str, Any]:
 def fitting(
     model: str, stage: str, decoder: Decoder, gpu: str, gpus: int
 ) -> tuple[Kernels, StageKernels] | None:
-    """The shipped kernels of this very decoder: by its model's name, or else of any model that has one like it."""
+    """Return the shipped kernels of this very decoder: by its model's name, or else of any model with an equal one."""
     for name in dict.fromkeys([model, *shipped_models(gpu)]):
         kernels = shipped(name, gpu)
         for each in kernels.kernels if kernels is not None else ():
@@ -92,8 +92,8 @@ def fitting(
 def steps_of(
     stage: Stage, gpu: Gpu, kernels: StageKernels | None, measured: tuple[Decoder, Gpu] | None = None
 ) -> MeasuredSteps | None:
-    """The stage's step times from `kernels`; None without any. `measured`: decoder and GPU as they were measured, where
-    the stage's own are scaled."""
+    """Return the stage's step times from `kernels`; None without any. `measured`: decoder and GPU as they were
+    measured, if the stage's own are scaled."""
     if kernels is None:
         return None
     what_if = None

@@ -11,11 +11,11 @@ PARTS = 4
 """Parts into which heads are divided for a second measurement of the same work. [chosen] Eight of 32 were measured."""
 
 PREDICTED_CONTEXT = 16
-"""Tokens that a code predictor sees of a frame, at most."""
+"""Most tokens of a frame that a code predictor sees."""
 
 
 class DecoderKernels:
-    """One decoder, split over `gpus`, as the kernels of a step. UserError where the package cannot say it."""
+    """One decoder, split over `gpus`, as the kernels of a step. UserError if the package cannot express it."""
 
     def __init__(self, gpu: Gpu, decoder: Decoder, gpus: int) -> None:
         if decoder.mla is not None:
@@ -92,9 +92,8 @@ class DecoderKernels:
         self._decode_parts = decodes(heads // PARTS, heads // PARTS) if parts else None
 
     def over_tokens(self, ops: Iterable[Any]) -> Kernel:
-        """Kernels of one token for each of so many requests, or a prompt of so many: products ask for their number
-        alone.
-        """
+        """Return kernels for a number of tokens, one per request or all of one prompt: products depend on the number
+        alone."""
         asked = [self.gpu.ask(op) for op in ops]
 
         def answer(tokens: int) -> Answer:
@@ -119,33 +118,34 @@ class DecoderKernels:
         return self.over_tokens(self._head)
 
     def decode(self, requests: int, context: int) -> Answer:
-        """Where each query head has its own K and V, so many requests are as much work as `PARTS` times as many with
-        that part of the heads. Both were measured, and differ by up to 3; the shorter time holds."""
+        """Return the attention of decodes. If each query head has its own K and V, the work equals `PARTS` times the
+        requests with that part of the heads. Both were measured, and differ by a factor of up to 3; the shorter time
+        holds."""
         whole = self.decode_attention(requests, context)
         if self._decode_parts is None:
             return whole
         return min(whole, self._decode_parts(PARTS * requests, context), key=lambda answer: answer.ms)
 
     def prompt(self, prompts: int, new: int, before: int) -> Answer:
-        """At least what reading so much KV takes in a decode: few new tokens behind a long context were not measured,
-        and what their arithmetic takes is less than that."""
+        """Return the attention of prompts, at least the time in which a decode reads that KV: few new tokens behind a
+        long context were not measured, and their arithmetic takes less than that."""
         said = self.prompt_attention(prompts, new, before)
         read = self.decode(prompts, before + new)
         return said if said.ms >= read.ms else read
 
     def frame(self, rows: int) -> Answer:
-        """All steps of this decoder as a code predictor, its attention over a few tokens included."""
+        """Return all steps of this decoder as a code predictor, including its attention over a few tokens."""
         parts = [self.products(rows), self.decode(rows, PREDICTED_CONTEXT)]
         one = added(parts)
         steps = self.decoder.steps
         return Answer(one.ms * steps, one.measured * steps, one.estimated * steps)
 
     def decode_step_ms(self, requests: int, context: int) -> float:
-        """A whole step of decodes, each of which samples."""
+        """Return the ms of a whole step of decodes, each of which samples."""
         return self._over(requests, requests) + self.decode(requests, context).ms
 
     def prompt_step_ms(self, new: int, before: int, requests: int = 0, context: int = 0) -> float:
-        """A whole step of one prompt, beside so many decodes."""
+        """Return the ms of a whole step of one prompt, with `requests` decodes."""
         attention = self.prompt(1, new, before).ms + (self.decode(requests, context).ms if requests else 0.0)
         return self._over(new + requests, 1 + requests) + attention
 

@@ -1,7 +1,7 @@
 """Measured kernels of one decoder on one kind of GPU, as grids in a file: the format, its reader and its writer.
 
-All times are in ms, of all layers together, and as kernels take that run one after the other without a host. A file
-holds one model on one GPU; each entry of it one stage split over so many GPUs.
+All times are in ms, of all layers together, for kernels that run one after the other without a host. A file holds one
+model on one GPU; each entry is one stage, split over a number of GPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
 
 MARK = "kernels"
-"""The field by which a file of kernels is told from a profile of measured steps."""
+"""The field that distinguishes a file of kernels from a profile of measured steps."""
 
 HEADER = """\
 # Made by `rehearse profile --from aiconfigurator`. ms of all layers, without a host. Axes: tokens and samples of a
@@ -42,7 +42,7 @@ COSTLESS = {
     "host_s_per_state",
     "vision_encoder",
 }
-"""Fields of a decoder on which its kernels do not depend."""
+"""Fields of a decoder that do not affect its kernels."""
 
 
 class _Part(BaseModel):
@@ -50,7 +50,7 @@ class _Part(BaseModel):
 
 
 class HeldOut(_Part):
-    """|grid / measured - 1| at points that are none of the grid's."""
+    """|grid / measured - 1| at points between the grid's."""
 
     points: int = Field(gt=0)
     median: float = Field(ge=0)
@@ -58,8 +58,8 @@ class HeldOut(_Part):
 
 
 class Source(_Part):
-    """Where a grid's time is from: shares of kernels that were measured in this size or between such sizes, and of
-    those that the package estimates from the bytes they move; names of the measured kernels."""
+    """The source of a grid's times: shares of kernels that were measured in this size or between such sizes, and of
+    kernels that the package estimates from the bytes they move; names of the measured kernels."""
 
     measured: float = Field(ge=0, le=1)
     estimated: float = Field(ge=0, le=1)
@@ -168,7 +168,7 @@ class Kernels(_Part):
 
 
 def shape(decoder: Decoder) -> dict[str, Any]:
-    """Return the fields of a decoder on which its kernels depend, as in a file: those that differ from the default."""
+    """Return the fields of a decoder that affect its kernels, as in a file: those that differ from the default."""
     told: dict[str, Any] = {}
     for field in fields(decoder):
         value = getattr(decoder, field.name)
@@ -184,7 +184,7 @@ def shape(decoder: Decoder) -> dict[str, Any]:
 
 
 def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
-    """The file's content; UserError about the first wrong field. `where` opens the sentence."""
+    """Return the file's content; UserError about the first wrong field. `where` opens the sentence."""
     version = facts.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
@@ -195,7 +195,8 @@ def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
 
 
 def check_kernels(kernels: Kernels, model: str, gpu: str, splits: Mapping[str, int], where: str) -> None:
-    """UserError where they are of another model or GPU, or have no stage of `splits` (its name, GPUs of a replica)."""
+    """Raise UserError if they are of another model or GPU, or have no stage of `splits` (its name, GPUs of a
+    replica)."""
     wanted = f"make one with `rehearse profile --from aiconfigurator --model {model} --gpu {gpu}"
     if kernels.model != model:
         raise UserError(f"{where} is of model {kernels.model!r}, but this is model {model!r}; {wanted}`.")
@@ -219,7 +220,7 @@ def save_kernels(kernels: Kernels, path: Path) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Numbers of an axis or a row on one line."""
+    """Writes the numbers of an axis or a row on one line."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
         flat = all(not isinstance(item, (dict, list)) for item in sequence)

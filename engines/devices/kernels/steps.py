@@ -1,4 +1,4 @@
-"""Step times from measured kernels, in the place of a decoder's roofline."""
+"""Step times from measured kernels, instead of a decoder's roofline."""
 
 from dataclasses import dataclass, replace
 
@@ -15,8 +15,7 @@ MS = 1e-3
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Other facts than those that were measured (`scale`): times change as the roofline's do from the first to the
-    second."""
+    """Other facts than the measured ones (`scale`): times change as the roofline's do between the two."""
 
     measured: Roofline
     asked: Roofline
@@ -27,7 +26,7 @@ class WhatIf:
 
 class KernelSteps(Roofline):
     """Steps by kernels that follow one another. Encoders, the vocoder's frames and the host are as in the roofline, and
-    so is the shape of a step on shared SMs, whose length is that of the kernels."""
+    so is the shape of a step on shared SMs; its length is the kernels'."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int, vision_slots: int | None) -> None:
         super().__init__(decoder, gpu, gpus, vision_slots=vision_slots)
@@ -38,7 +37,7 @@ class KernelSteps(Roofline):
         return seconds * (1 + PROMPT_STEP * work.prompt_tokens / work.tokens) if work.prompts else seconds
 
     def kernels_s(self, work: Work) -> float:
-        """Seconds of a layer's kernels, one by one."""
+        """Return the seconds of a layer's kernels, one by one."""
         raise NotImplementedError
 
     def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
@@ -47,8 +46,8 @@ class KernelSteps(Roofline):
 
 
 class FittedSteps(KernelSteps):
-    """Where no kernels of the decoder were measured: a roofline of each of its operations, with what kernels of that
-    kind reach on GPUs on which they were (`Gpu.kernels`)."""
+    """Steps of a decoder without measured kernels: a roofline of each of its operations, with rates that kernels of
+    that kind reach on measured GPUs (`Gpu.kernels`)."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, vision_slots: int | None = None) -> None:
         super().__init__(decoder, gpu, gpus, vision_slots)
@@ -80,8 +79,8 @@ class FittedSteps(KernelSteps):
 
 
 class MeasuredSteps(KernelSteps):
-    """Steps of one decoder, of which measured kernels say how long its layers, output head and code predictor take.
-    `what_if`: see there."""
+    """Steps of one decoder with measured times of its layers, output head and code predictor. `what_if`: see
+    `WhatIf`."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class MeasuredSteps(KernelSteps):
 
 
 def _as_served(kernels: StageKernels) -> StageKernels:
-    """Times as servers of known load have them, where these contradict kernels that were measured one by one."""
+    """Return times as servers of known load have them, if these contradict kernels that were measured one by one."""
     served: dict[str, Line | Decodes] = {}
     if kernels.gpus == 4 and kernels.allreduce is not None:
         line, token_bytes = kernels.allreduce, 2 * kernels.decoder["hidden"]
@@ -134,7 +133,7 @@ def _as_served(kernels: StageKernels) -> StageKernels:
 
 
 def gpu_s(steps: Roofline, work: Work) -> float:
-    """Seconds of a step's layers and what samples behind them, without host, encoders and audio."""
+    """Return the seconds of a step's layers and sampling, without host, encoders and audio."""
     return steps.decoder.layers * steps.layer_s(work) + (
         steps.sampling_s(work.samples) if work.samples else 0.0
     )

@@ -1,7 +1,7 @@
 """Times between the points of measured grids: straight lines between logarithms, as kernels follow powers of sizes.
 
 Beyond a grid's last point the line from the two before goes on; before its first the first holds, as nothing is shorter
-than what was measured. Logarithms differ in their last bits between machines, so what comes of them is rounded.
+than the measured times. Logarithms differ in their last bits between machines, so results are rounded.
 """
 
 from bisect import bisect_right
@@ -12,23 +12,24 @@ from math import exp, log
 from engines.devices.kernels.grids import Line, StageKernels
 
 LEAST_MS = 1e-6
-"""For the logarithm of what takes no time."""
+"""Least ms, for the logarithm of an operation without time."""
 
 BEFORE_UNIT = 128.0
-"""Tokens added to those before a prompt, so that none has a logarithm."""
+"""Tokens added to the number before a prompt, so that 0 has a logarithm."""
 
 FINER = 8
 """Straight pieces into which each line of a decode's context is divided, so that a step needs no logarithm."""
 
 Place = tuple[int, float]
-"""Between which points of an axis: the lower one's index, and how far on to the next; beyond 1 behind the last."""
+"""A place between two points of an axis: the lower one's index, and the fraction of the way to the next; beyond 1
+behind the last."""
 
 
 class LogLine:
-    """One axis of whole numbers; each one's time is worked out once."""
+    """One axis of whole numbers; the time at each is computed once."""
 
     def __init__(self, *lines: Line) -> None:
-        """Lines over the same axis are added up."""
+        """Add up lines over the same axis."""
         self._x = [log(each) for each in lines[0].at]
         self._y = [_log(sum(ms)) for ms in zip(*(line.ms for line in lines), strict=True)]
         self._known: dict[int, float] = {}
@@ -64,18 +65,18 @@ class GridTimes:
         self._planes = [[[_log(ms) for ms in row] for row in plane] for plane in prompts.ms]
 
     def over_tokens(self, tokens: int) -> float:
-        """Products, experts and all-reduces of a step of so many tokens."""
+        """Return products, experts and all-reduces of a step of `tokens` tokens."""
         return self._over_tokens.ms(tokens)
 
     def head(self, samples: int) -> float:
         return self._head.ms(samples)
 
     def predictor(self, samples: int) -> float:
-        """0 without a code predictor."""
+        """Return the code predictor; 0 without one."""
         return self._predictor.ms(samples) if self._predictor is not None else 0.0
 
     def decodes(self, requests: int, context: float) -> float:
-        """Attention of so many decodes, each of which sees `context` tokens, the mean of them."""
+        """Return the attention of `requests` decodes, which see `context` tokens each on average."""
         row = self._rows.get(requests)
         if row is None:
             row = self._rows[requests] = self._row(requests)
@@ -87,7 +88,7 @@ class GridTimes:
         return [_ms(_over(self._decodes, i, w, *at)) for at in self._between]
 
     def prompts(self, prompts: float, new: float, before: float) -> float:
-        """Attention of so many prompts of `new` tokens each behind `before` others."""
+        """Return the attention of `prompts` prompts of `new` tokens each behind `before` others."""
         h, u = place(self._prompts, log(prompts))
         i, v = place(self._new, log(new))
         j, w = place(self._before, log(before + BEFORE_UNIT))
@@ -95,11 +96,11 @@ class GridTimes:
         return _ms(low + u * (_over(self._planes[h + 1], i, v, j, w) - low) if u else low)
 
     def decode_step_ms(self, requests: int, context: float) -> float:
-        """A whole step of decodes, each of which samples."""
+        """Return a whole step of decodes, each of which samples."""
         return self.over_tokens(requests) + self.head(requests) + self.decodes(requests, context)
 
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
-        """A whole step of one prompt, beside so many decodes."""
+        """Return a whole step of one prompt, with `requests` decodes."""
         beside = self.decodes(requests, context) if requests else 0.0
         return (
             self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
@@ -107,7 +108,7 @@ class GridTimes:
 
 
 def place(axis: Sequence[float], at: float) -> Place:
-    """Where `at` is on an ascending axis."""
+    """Return the place of `at` on an ascending axis."""
     if at <= axis[0] or len(axis) == 1:
         return 0, 0.0
     i = min(bisect_right(axis, at), len(axis) - 1) - 1
