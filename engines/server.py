@@ -72,7 +72,7 @@ class ServerParams(BaseModel):
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list deployments`"
     )
-    # Left out of what is stored where nobody sets it, so that points keep the ids that they had without it.
+    # Stored only if it is set, so that points without it keep their ids.
     gpu: GpuName | None = Field(
         None,
         exclude_if=lambda name: name is None,

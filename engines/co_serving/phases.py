@@ -56,7 +56,7 @@ class Step:
         """Return the tokens, at most `tokens`, for which `free` blocks suffice."""
         if request.running or self.by_chunk:
             room = (request.blocks + max(0, free)) * self.size - request.computed
-            return max(0, min(tokens, room))  # what is to come from another replica has no block yet
+            return max(0, min(tokens, room))  # KV from another replica has no block yet
         return tokens if self.blocks(request, tokens) <= free else 0
 
     def add(self, request: RequestView, tokens: int) -> None:
@@ -93,7 +93,7 @@ def add_online(
         if tokens < min(request.new, step.tokens):
             counters["slo_limited"] += 1
         if not tokens and step.tokens and (decodes(request) or not step.given):
-            # Nothing makes the tokens of those who are being answered cheaper, and somebody has to go on.
+            # Waiting makes no token of an answered request cheaper, and one request has to go on.
             tokens = min(request.new, step.size, step.tokens)
         if not tokens:
             break
@@ -102,7 +102,7 @@ def add_online(
                 victim = holders.pop()
                 counters["reclaimed"] += 1
             elif (
-                (request.running or not step.given)  # what has come back to one who waits may be all there is
+                (request.running or not step.given)  # the returned KV of a waiting request may be all of it
                 and later
                 and later[-1] is not request
                 and later[-1].id not in step.given

@@ -175,7 +175,7 @@ class StageEngine:
             self.wake()
         for inbox in (self._inbox, self._next_inbox):
             if any(isinstance(command, Add) and command.request.session == session for command in inbox):
-                inbox.append(Forget(session))  # what is taken in after it has closed is known again
+                inbox.append(Forget(session))  # a command after the end makes the session known again
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
         """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""

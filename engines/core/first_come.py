@@ -53,7 +53,7 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
         (running if request.running else waiting).append(request)
     plain = not held and not plan.caps and plan.step_budget is None
     if plain and (not plan.order or (len(running) >= view.slot_budget and _all_run(running, view))):
-        return False  # where there is no slot, vLLM looks at nobody who waits
+        return False  # without a slot, vLLM looks at no waiting request
     waiting.sort(key=_ready_s)
     budget = view.token_budget
     if plan.step_budget is not None:

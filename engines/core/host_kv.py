@@ -85,7 +85,7 @@ class HostKv:
         """Note that the request runs for the first time: it waits for nothing more, and has found its early loads."""
         loaded = self._waits.pop(request.id, None)
         if loaded is not None and request.id not in self._waited:
-            self._event("load_end", request, now, 0)  # another's load has brought what it waited for
+            self._event("load_end", request, now, 0)  # another request's load has brought its KV
         self._waited.discard(request.id)
         if self.manager is None or request.speculative:
             return

@@ -21,10 +21,10 @@ class StageRequest:
 
     Work besides tokens, for devices. `audio_s`: input audio to encode with the prompt. `image_tokens`: tokens of the
     prompt that are an image to encode with it; 0: none, or an encoded one. `encoded_at`: position in the context at
-    which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions, ascending,
-    at each of which `audio_s` seconds of input audio begin, if it streams in. `features`: the sounds in the prompt, if
-    the model hears them. `rendered_frames`: frames of audio that its step decodes. `hands_over`: the hidden states of
-    its prompt go to another stage.
+    which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions, ascending;
+    `audio_s` seconds of input audio begin at each, if it streams in. `features`: the sounds in the prompt, if the model
+    hears them. `rendered_frames`: frames of audio that its step decodes. `hands_over`: the hidden states of its prompt
+    go to another stage.
 
     `log_key`: session and turn as two doubles, as the log's rows hold them. `speculative`: it computes ahead of a turn
     that the user is still saying; neither client nor log learns of it. `background`: nobody waits for it

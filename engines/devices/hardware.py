@@ -36,7 +36,7 @@ class Gpu:
     together; 0 without NVLink. `fp8_gain`: the factor by which it multiplies faster in FP8 or INT8 than in bf16; 1 if
     it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s` (latency, s): to
     GPUs of other replicas. `latent_flops`: rate of attention over compressed KV in a decode in lock step. `kernels`:
-    None if the GPU is of another kind than those that were measured.
+    None if this kind of GPU was not measured.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.

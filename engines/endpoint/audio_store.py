@@ -33,7 +33,7 @@ class AudioStore:
 
     def __call__(self, turn: Turn, rate: int) -> np.ndarray:
         """Return the sound of a turn, and forget it: float32 from -1 to 1, shape (samples,)."""
-        # A session may end while its sound is on the way here; silence then stands for it, and nobody reads the answer.
+        # A session may end before its sound is read; silence then replaces it, and nobody reads the answer.
         pcm, given = self._said.get(turn.session, {}).pop(turn.turn, (bytes(2 * rate), rate))
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
         return samples if given == rate else resample_poly(samples, rate, given).astype(np.float32)

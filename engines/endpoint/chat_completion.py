@@ -34,7 +34,7 @@ class ChatCompletion(HttpReply):
         tokens, _ = lengths.of(Hint(output_tokens=asked.limit), False, None)
         self._commit(asked.prompt_tokens, tokens, priority=asked.priority)
 
-    # What the gateway calls.
+    # Called by the gateway.
 
     def text(self, turn: int, tokens: int) -> None:
         reply = self._gateway.reply(self._number)

@@ -131,7 +131,7 @@ class ClientSocket(asyncio.BufferedProtocol):
 
     def send(self, event: bytes) -> None:
         if self._session is None or self._ws.state is not State.OPEN:
-            return  # it has said goodbye, and what it said before is still being answered
+            return  # it has closed, and its earlier messages are still being answered
         self._used_s = self._loop.time()
         self._ws.send_text(event)
         self._flush()
@@ -197,7 +197,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             if now - self._closed_s > limits.close_timeout_s:
                 self._transport.abort()
         elif self._session is None:
-            # Of a request that waits for its turn it is we who are late.
+            # A request that waits for its turn is late because of us.
             if now - self._made_s > limits.handshake_timeout_s and not self._unread:
                 why = f"No request was complete after {limits.handshake_timeout_s:g} s"
                 self._reject(HTTPStatus.REQUEST_TIMEOUT, why, "no request")
@@ -226,7 +226,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         begun = monotonic()
         while self._unread and monotonic() - begun < TURN_S:
             size = SLICE_BYTES
-            if self._connecting:  # line by line: what is behind a request is not read before that is answered
+            if self._connecting:  # line by line: bytes behind a request are not read before its answer
                 size = self._unread.find(b"\n", 0, SLICE_BYTES) + 1 or SLICE_BYTES
             data = bytes(self._unread[:size])
             del self._unread[:size]
@@ -354,6 +354,6 @@ class ClientSocket(asyncio.BufferedProtocol):
         for data in self._ws.data_to_send():
             if data:
                 self._transport.write(data)
-            else:  # and discard what still comes, or a reset would overtake the close
+            else:  # and discard later bytes, or a reset would overtake the close
                 with contextlib.suppress(OSError):  # the client's reset has come first
                     self._transport.write_eof()

@@ -53,7 +53,7 @@ class FrameSession(BaseSession):
     def closed(self) -> None:
         self._gateway.close(self.number)
 
-    # What the gateway calls.
+    # Called by the gateway.
 
     def accepted(self) -> None:
         self.say_session("session.created")
@@ -88,7 +88,7 @@ class FrameSession(BaseSession):
         while self._complete_s and next(iter(self._complete_s)) <= frame:
             self.context.stats.frame_s.add(now - self._complete_s.popitem(last=False)[1])
 
-    # What the client sends.
+    # Handlers of client events.
 
     def _session_update(self, event: Incoming) -> None:
         settings = self.settings.updated(event.session or {})

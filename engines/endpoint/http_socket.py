@@ -169,7 +169,7 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
         if self._begun_s is not None and not self._parsed_head:
             self._check_head(self._head_bytes)
-        # What is neither head nor body, such as trailers, would be kept without an end.
+        # Parts that are neither head nor body, such as trailers, would grow without limit.
         self._bare_bytes = self._bare_bytes + len(data) if len(self._body) == body_bytes else 0
         if self._begun_s is not None and self._parsed_head:
             self._check_head(self._bare_bytes)
@@ -308,6 +308,6 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._begun_s, self._closed_s = None, self._loop.time()
             if self._eof or self._transport.is_closing():
                 self._transport.close()
-            else:  # and discard what still comes, or a reset would overtake the answer
+            else:  # and discard later bytes, or a reset would overtake the answer
                 with contextlib.suppress(OSError):
                     self._transport.write_eof()

@@ -76,7 +76,7 @@ class ReplyLengths:
         self._rng = stream(seed, f"live replies/{session}")
         self._s_per_token = float(speech_rate(self._rng, 1)[0])
         entry = deployment.stages[deployment.entry]
-        # A prompt needs room beside its reply, also in a pool that is smaller than the longest reply.
+        # A prompt needs room besides its reply, also in a pool that is smaller than the longest reply.
         self._most_text = min(entry.max_tokens, entry.max_model_len // 2)
         self._most_s = 0.0
         if deployment.speaks:

@@ -57,9 +57,7 @@ class LoopLag:
         lag_s = max(0.0, now - self._due_s)
         self.histogram.add(lag_s)
         recent = self._recent
-        while (
-            recent and recent[-1][1] <= lag_s
-        ):  # what comes later and is larger hides it: the first is the largest
+        while recent and recent[-1][1] <= lag_s:  # a later, larger one hides it: the first is the largest
             recent.pop()
         recent.append((now, lag_s))
         while recent[0][0] < now - LAG_KEPT_S:

@@ -50,7 +50,7 @@ class RealtimeSession(BaseSession):
         self._stop_timer()
         self._gateway.close(self.number)
 
-    # What the gateway calls.
+    # Called by the gateway.
 
     def text(self, turn: int, tokens: int) -> None:
         response, reply = self._response, self._gateway.reply(self.number)
@@ -150,11 +150,11 @@ class RealtimeSession(BaseSession):
     ) -> Turn:
         """Return the next turn, as far as it is known."""
         said, hint = said or [], hint or Hint()
-        # Of items that together are too long for the audio encoder the end is encoded.
+        # If the items together are too long for the audio encoder, their end is encoded.
         audio_s = min(sum(each.samples for each in said) / self._buffer.rate, self.context.longest_s)
         typed, shown = sum(each.tokens for each in said), hint.visual_tokens or 0
         if audio_s and not self.context.deployment.model.input_tokens_per_s:
-            # A model without an audio encoder reads what a recogniser in front of it would have made of the sound.
+            # A model without an audio encoder reads the text that a recogniser would have made of the sound.
             typed, audio_s = typed + -(-round(audio_s * AUDIO_TOKENS_PER_S * 1000) // 1000), 0.0
         return Turn(
             session=self.number,
@@ -170,7 +170,7 @@ class RealtimeSession(BaseSession):
             barge_in_after_s=None,
             history_tokens=None,
             network_s=0.0,
-            visual_tokens=(typed if audio_s else 0) + shown,  # what the model reads beside the sound
+            visual_tokens=(typed if audio_s else 0) + shown,  # tokens read besides the sound
             content=hint.content,
         )
 

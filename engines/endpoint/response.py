@@ -79,7 +79,7 @@ class Response:
             "output_index": 0,
             "content_index": 0,
         }
-        # Of the largest messages only the audio differs: the rest is encoded once.
+        # Only the audio differs between the largest messages: the rest is encoded once.
         self._audio_head = (
             f'{{"type":"response.output_audio.delta","response_id":"{self.id}","item_id":"{item_id}",'
             '"output_index":0,"content_index":0,"event_id":"'

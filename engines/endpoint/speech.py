@@ -66,7 +66,7 @@ class Speech(HttpReply):
         lengths = ReplyLengths(context.seed, self._number, context.deployment)
         self._commit(tokens, *lengths.of(Hint(output_tokens=tokens), True, None))
 
-    # What the gateway calls.
+    # Called by the gateway.
 
     def audio(self, turn: int, audio_s: float) -> None:
         context, playback = self._context, self._playback

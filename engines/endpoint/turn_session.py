@@ -113,7 +113,7 @@ class TurnSession(ListeningSession):
     def _cancel(self, event: Incoming) -> None:
         response = self._response
         if response is not None and event.response_id in (None, response.id):
-            # Who reports playback and has not played the end interrupts the playing, though nothing is left to abort.
+            # A client that reports playback and has not played the end stops playing, though nothing remains to abort.
             playing = response.playback.reported and not (response.interrupted or response.over)
             if self._replying or playing:
                 self._interrupt(response, None, "client_cancelled")
@@ -150,13 +150,13 @@ class TurnSession(ListeningSession):
         if event.played_ms < 0:
             raise Refusal(f"played_ms is {event.played_ms}; it counts from 0.", param="played_ms")
         if response is None or event.response_id not in (None, response.id):
-            return  # it crossed with what made it out of date
+            return  # it crossed with the event that made it out of date
         if response.interrupted or response.over or response.playback.first_s is None:
             return
         played_s = min(event.played_ms / 1000, response.playback.sent_s)
         response.playback.report(played_s, event.playing, now)
         self._gateway.playback_ack(self.number, response.turn.turn, played_s, event.playing, now)
-        self._gateway.monitor.view(self.number, now)  # or reports pile up until somebody looks
+        self._gateway.monitor.view(self.number, now)  # or reports pile up until the next look
         if event.done and response.status == "completed":
             self._playback_complete(response)
 

@@ -190,7 +190,7 @@ class WebSocketServer:
             allow = "GET" if path == REALTIME_PATH else POST
             why = f"{path} is asked with {allow}."
             return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, why, allow)
-        # Of a page without an address, such as a file's, nothing is left of the origin (`null`).
+        # A page without an address, such as a file's, has the origin `null`.
         if self._token is None and any(not origin or [origin] != hosts for origin in origins):
             return self._refuse("origin", HTTPStatus.FORBIDDEN, "Pages of other sites need a token.")
         if self.draining:
@@ -275,7 +275,7 @@ class WebSocketServer:
     def _accepted(self, joining: "asyncio.Task[object]") -> None:
         self._accepting.discard(joining)
         if not joining.cancelled():
-            joining.exception()  # who hangs up before we have looked is no error
+            joining.exception()  # a client that hangs up before accept is no error
 
     def _accept_on(self) -> None:
         if self._listener is None:

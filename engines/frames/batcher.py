@@ -82,7 +82,7 @@ class FrameBatcher:
         for (session, frames), feed_s in zip(due, feeds_s, strict=True):
             at_s += feed_s
             late_s = loop.time() - at_s
-            if late_s < 0 or feed_s:  # on the wall clock also when late: the engine begins with what it has
+            if late_s < 0 or feed_s:  # on the wall clock also when late: the engine begins with its frames
                 await asyncio.sleep(max(0.0, -late_s))
             if session.gone:
                 continue

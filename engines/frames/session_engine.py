@@ -76,8 +76,8 @@ Said = list[tuple[int, int, list[int]]]
 class Chunk(NamedTuple):
     """One frame's input in a tick: `prompt` token ids, answered with `max_tokens`, or up to the token `end`.
 
-    `turn`: the frame. `audio_at`: places in the prompt at each of which a frame's length of audio begins. `features`:
-    these sounds, if the model hears them.
+    `turn`: the frame. `audio_at`: places in the prompt; a frame's length of audio begins at each. `features`: these
+    sounds, if the model hears them.
     """
 
     turn: Turn

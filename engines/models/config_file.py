@@ -251,7 +251,7 @@ def _unknown(
     dtype: str,
     where: str,
 ) -> Iterator[str]:
-    """Yield the facts that the file does not state, and those that our models cannot express."""
+    """Yield the facts that the file does not state, and the facts that our models cannot express."""
     yield (
         "host time: host_s and host_s_per_request are those of llama_3_1_8b; a profile of your own replaces them"
     )

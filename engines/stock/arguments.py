@@ -115,7 +115,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
     `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
     """
-    policy_of(params.engine, params.role, params.engine_params)  # says what is wrong before anything starts
+    policy_of(params.engine, params.role, params.engine_params)  # reports an error before anything starts
     from engines.core.vllm_adapter import engine_arguments
 
     of_device = (

@@ -51,7 +51,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         params = StockParams.of(self.vllm_config.additional_config)
         model = params.served.model
         self.stage, self.role = params.limits.name, params.role
-        # `policy` is vLLM's own: the order of its queues, and whom it preempts.
+        # `policy` is vLLM's own: the order of its queues and of preemptions.
         self.planner = policy_of(params.engine, params.role, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_cost = StepCost()

@@ -35,7 +35,7 @@ class TurnDetector:
         """Forget all speech."""
         self.in_turn = False
         self._told = self._has_floor = False
-        self._spoken_s = 0.0  # in this turn, before what is being said
+        self._spoken_s = 0.0  # in this turn, before the present speech
         self._speech_s: float | None = None
         self._silence_s: float | None = None
         self._over_s: float | None = None  # when the silence ends the turn, once the endpointing was asked

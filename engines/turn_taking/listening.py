@@ -125,7 +125,7 @@ class _Call:
         self._timers: set[asyncio.TimerHandle] = set()
         self._asks: asyncio.TimerHandle | None = None
         self._turn: Turn | None = None  # whose sound was heard last
-        self._is_turn = False  # what is being said has some of a turn in it
+        self._is_turn = False  # the present speech contains part of a turn
         self._from_s = self._to_s = 0.0
         self._reply, self._replying = -1, False
         self._size = 0, 0.0  # of that reply, in text tokens and s

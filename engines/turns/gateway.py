@@ -309,7 +309,7 @@ class Gateway:
         model = self.deployment.model
         audio_s = _spoken_s(turn)
         user_tokens = turn.input_tokens
-        if self.deployment.speech_only:  # what it reads is what it is to say
+        if self.deployment.speech_only:  # it reads the text that it is to say
             user_tokens = turn.output_tokens + model.talker_prompt_extra_tokens
         elif audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
@@ -336,7 +336,7 @@ class Gateway:
                 prompt, features = self.audio_encoder.last(prompt, features, room)
             else:
                 prompt = prompt[-room:]
-        if session.coming is not turn:  # interrupted before it could begin: what was said stays said
+        if session.coming is not turn:  # interrupted before it could begin: the user's words stay
             if session.reply is None or session.reply.turn.turn < turn.turn:
                 session.history, session.features = prompt, features
             return

@@ -31,7 +31,7 @@ class SpeakingParams(LibraryParams):
         description="tokens of one system prompt in front of every session's context; 0: none",
     )
     routing: str = Field("session_affinity", description="which thinker replica takes a turn")
-    # Left out of what is stored where nobody sets them, so that points keep the ids that they had without them.
+    # Stored only if they are set, so that points without them keep their ids.
     prefill: int | None = Field(
         None,
         ge=1,

@@ -72,7 +72,7 @@ class BatchListeners:
         reply.progress.text_tokens += tokens
 
     def reply_cancelled(self) -> None:
-        """Count a cancelled reply, tokens of which may be on their way."""
+        """Count a cancelled reply that may have tokens on their way."""
         self._cancelled += 1
 
     def _deliver(self, tokens: BatchTokens) -> None:

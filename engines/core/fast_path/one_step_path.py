@@ -80,7 +80,7 @@ class OneStepPath(SchedulerPath):
     ) -> Sequence[Produced | BatchTokens]:
         if scheduled is not STARTED:
             return super().update(scheduled, rows, sampled, transfers)
-        running, self._running = self._running, set()  # without those that were aborted in the meantime
+        running, self._running = self._running, set()  # without requests aborted in the meantime
         pairs = zip(rows, sampled, strict=True)
         return [(row.request_id, ids or [], True) for row, ids in pairs if row.request_id in running]
 

@@ -125,7 +125,7 @@ class SteadySteps:
                 raise
             over.set_exception(error)
             return
-        if not goes_on and not over.done():  # a listener that was told of a token may have cancelled the task
+        if not goes_on and not over.done():  # a listener may have cancelled the task when it got a token
             over.set_result(plan)
 
     def _finish_repeated(self, sampled: Sampled) -> None:

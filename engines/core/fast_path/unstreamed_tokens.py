@@ -8,9 +8,10 @@ from engines.core.request import StageRequest
 
 
 class UnstreamedTokens:
-    """Finds the tokens of a replica's requests that need not be delivered when they are made, and makes them later.
+    """Finds the tokens of a replica's requests that can be delivered later, and makes them then.
 
-    Their ids count up from the first one, so many can be made at once. `vocab`: number of token ids.
+    Their ids count up from the first one, so the tokens of several steps can be made at once. `vocab`: number of token
+    ids.
     """
 
     def __init__(self, requests: Mapping[str, StageRequest], output: StageOutput, vocab: int) -> None:

@@ -75,7 +75,7 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
             "limit_mm_per_prompt": {"video": 0},
             "mm_processor_cache_gb": 0,
         }
-    described = stage.checkpoint if not hears else None  # else vLLM would ask what a model of images sees
+    described = stage.checkpoint if not hears else None  # else vLLM would ask for a vision model's inputs
     model = described or _describe(stage.decoder, stage.max_model_len)
     return {"model": model, "skip_tokenizer_init": True}
 

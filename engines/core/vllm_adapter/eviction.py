@@ -29,7 +29,7 @@ class Evictions:
         self.counters: Counter[str] = Counter()
         self.seconds = array("d")
         self.total_s = 0.0
-        # What has been given away since somebody last looked, and when; before that, by content.
+        # Content given away since the last look, with its time; older content by hash.
         self._given: deque[tuple[float, list[Any]]] = deque()
         self._given_s: OrderedDict[Any, float] = OrderedDict()
 

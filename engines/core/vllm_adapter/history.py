@@ -38,7 +38,7 @@ def hash_function(short_keys: bool = False) -> Callable[[Any], bytes]:
 
 
 def _key_after(key: int, tokens: tuple[int, ...]) -> int:
-    # Of integers: the hash of bytes differs between processes.
+    # A hash of integers: the hash of bytes differs between processes.
     return hash((key, tokens)) & MASK
 
 
@@ -89,7 +89,7 @@ class Histories:
             for end in range((len(hashes) + 1) * size, len(ids) + 1, size):
                 key = _key_after(key, ids[end - size : end])
                 hashes.append(key.to_bytes(8, "little"))
-        elif not features:  # vLLM's hasher looks at each block for what else is in it
+        elif not features:  # vLLM's hasher looks at each block for sounds in it
             before, ids = hashes[-1] if hashes else None, tuple(tokens)
             for end in range((len(hashes) + 1) * size, len(ids) + 1, size):
                 before = hash_block_tokens(hash_fn, before, ids[end - size : end])

@@ -94,7 +94,7 @@ class _IntoIndex(EventPublisher):
             if isinstance(event, AllBlocksCleared):
                 self._index.clear()
             elif event.medium != MEDIUM_GPU:
-                continue  # what an offload connector keeps on the host
+                continue  # blocks that an offload connector keeps on the host
             elif isinstance(event, BlockStored):
                 self._index.stored(event.block_hashes)
             elif isinstance(event, BlockRemoved):

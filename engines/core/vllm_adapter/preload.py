@@ -97,7 +97,7 @@ class Preloads:
         return offered
 
     def set_aside(self, offered: list[Piece]) -> None:
-        """Sort the pieces after the round: those that vLLM has admitted are loading, the others wait for the next."""
+        """Sort the pieces after the round: admitted pieces are loading, the others wait for the next round."""
         for piece in offered:
             if piece.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
                 hit = self.scheduler.offloading._req_status[

@@ -190,7 +190,7 @@ class StageScheduler(KvScheduler):
             if request.status == RequestStatus.RUNNING:
                 self.running.remove(request)
             else:
-                self._handle_blocked_waiting_request(request)  # what has come is cached
+                self._handle_blocked_waiting_request(request)  # the KV that has come is cached
                 self.kv_holding_waiting.remove_request(request)
                 request.status = RequestStatus.RUNNING  # vLLM knows no other that can be preempted
             self._preempt_request(request, request.arrival_time)
@@ -214,7 +214,7 @@ class StageScheduler(KvScheduler):
         if waiting and not self.offloads and not self.preempts_waiting:
             taken = len(self.running) + self.num_waiting_for_streaming_input
             if taken >= self.max_num_active_reqs:
-                return False  # it looks at nobody who waits while there is no slot
+                return False  # it looks at no waiting request while there is no slot
         if waiting and plan.held:
             waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
         return waiting > 0

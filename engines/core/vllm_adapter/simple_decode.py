@@ -1,8 +1,8 @@
 """Simple decodes: rows that write one more token into a KV block which their request holds.
 
-For such a row vLLM's scheduler would only count up. This file says which rows are simple, does for them what vLLM's
-`schedule` and `update_from_output` would have done, and gives a request back to vLLM. It holds all that
-`engines.core.fast_path` needs of vLLM's own names.
+For such a row vLLM's scheduler would only count up. This module finds simple rows, does for them the work of vLLM's
+`schedule` and `update_from_output`, and gives a request back to vLLM. It holds all that `engines.core.fast_path` needs
+of vLLM's own names.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ class SimpleDecode:
 
 
 class StoresOnly(SchedulerOutput):
-    """In the place of vLLM's output, for a step in which its scheduler was not asked but its offload connector was:
-    what it stores of the step. It lists no rows."""
+    """Replaces vLLM's output for a step in which only its offload connector was asked: the blocks of the step that it
+    stores. It lists no rows."""
 
 
 class SimpleDecodes:
@@ -69,7 +69,7 @@ class SimpleDecodes:
         self._only_caches = self.groups == 1 and not self._windows
 
     def find(self, request: Request) -> SimpleDecode | None:
-        """Return the request as a simple decode; None where its next row is something else."""
+        """Return the request as a simple decode; None if its next row is something else."""
         context, params = request.num_computed_tokens, request.sampling_params
         if request.num_tokens - context != 1 or request.has_encoder_inputs:
             return None
@@ -78,7 +78,7 @@ class SimpleDecodes:
         return self._decode(request)
 
     def last_context(self, request: Request) -> int:
-        """The context on which the request samples its last token."""
+        """Return the context on which the request samples its last token."""
         left = request.max_tokens - request.num_output_tokens
         return min(request.num_computed_tokens + left - 1, self.scheduler.max_model_len - 2)
 
@@ -98,8 +98,8 @@ class SimpleDecodes:
         return self._decode(request)
 
     def _take_block(self, request: Request) -> list[Any]:
-        """Give the request the block that its next row needs, as `allocate_slots` does, for which there is room;
-        returns it in a list, which is empty where the row only fills a block."""
+        """Give the request the block that its next row needs, as `allocate_slots` does; there must be room. Returns it
+        in a list, which is empty if the row only fills a block."""
         row_end, size = request.num_computed_tokens + 1, self.scheduler.block_size
         blocks = self._manager.allocate_new_blocks(request.request_id, row_end, row_end)
         if request._block_hasher is not None:
@@ -110,7 +110,7 @@ class SimpleDecodes:
 
     @property
     def may_store(self) -> bool:
-        """Whether `store` can be called."""
+        """Return True if `store` can be called."""
         return self._only_caches and self.scheduler.offloads
 
     def store(self, requests: Sequence[Request]) -> tuple[StoresOnly, list[SimpleDecode]]:
@@ -145,20 +145,20 @@ class SimpleDecodes:
             decode.unsynced = []
 
     def cache_full_block(self, decode: SimpleDecode) -> None:
-        """Let vLLM know of the block that the decode's next row fills, or a row before."""
+        """Let vLLM know of the block that the decode's next row, or an earlier one, fills."""
         size = self.scheduler.block_size
         full = (decode.request.num_computed_tokens + 1) // size * size
         self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
 
     def give_back(self, decode: SimpleDecode) -> None:
-        """vLLM schedules the request from here on."""
+        """Let vLLM schedule the request from now on."""
         self.scheduler.prev_step_scheduled_req_ids.add(
             decode.row.request_id
         )  # else it copies all of its tokens
         self.sync(decode)
 
     def could_be_hit(self, decode: SimpleDecode) -> bool:
-        """Whether a request that vLLM takes in now could begin with the block which the decode's row fills."""
+        """Return True if a request that vLLM takes in now could begin with the block that the decode's row fills."""
         scheduler, own = self.scheduler, decode.request.block_hashes
         block = decode.until // scheduler.block_size
         slots = (
@@ -175,7 +175,8 @@ class SimpleDecodes:
         return False
 
     def needs(self, requests: Sequence[Request]) -> tuple[int, int]:
-        """Tokens of the next rows of these running requests, and the new blocks that each group of layers needs."""
+        """Return the tokens of the next rows of these running requests, and the new blocks that each group of layers
+        needs."""
         size, tokens, blocks = self.scheduler.block_size, 0, 0
         for request in requests:
             tokens += request.num_tokens - request.num_computed_tokens
@@ -183,16 +184,16 @@ class SimpleDecodes:
         return tokens, blocks
 
     def at_last_token(self, request: Request) -> bool:
-        """Whether the request's next row samples its last token."""
+        """Return True if the request's next row samples its last token."""
         return self.last_context(request) <= request.num_computed_tokens
 
     def token_budget(self, plan: Plan) -> int:
-        """Tokens of a step at most."""
+        """Return the most tokens of a step."""
         budget = self.scheduler.max_num_scheduled_tokens
         return budget if plan.step_budget is None else min(budget, plan.step_budget)
 
     def _decode(self, request: Request) -> SimpleDecode:
-        """The decode of a request whose next row samples and has a block to write to."""
+        """Return the decode of a request whose next row samples and has a block to write to."""
         context, size = request.num_computed_tokens, self.scheduler.block_size
         blocks = self.scheduler.blocks_held(request.request_id)
         until = lasts = min(self.last_context(request), blocks * size)
@@ -206,14 +207,14 @@ class SimpleDecodes:
 
     @property
     def _may_cache_later(self) -> bool:
-        """Whether vLLM can learn of a full block later: nobody reads its events, and one call does it."""
+        """Return True if vLLM can learn of a full block later: nobody reads its events, and one call does it."""
         scheduler = self.scheduler
         events = scheduler.kv_cache_manager.block_pool.enable_kv_cache_events
         return self.groups == 1 and not scheduler.offloads and not events
 
 
 def _taken_back(manager: SlidingWindowManager, request_id: str, context: int) -> int:
-    """The context, this one or a later, on which vLLM next takes a block back that the window has left."""
+    """Return the first context, from this one on, on which vLLM takes back a block that the window has left."""
     size = manager.block_size
     pinned = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
     left = manager.get_num_skipped_tokens(context) // size

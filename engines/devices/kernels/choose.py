@@ -1,4 +1,4 @@
-"""Chooses the measured kernels of a stage's step times: the given ones, those that come with Rehearsal, or none."""
+"""Chooses the measured kernels of a stage's step times: the given ones, the shipped ones, or none."""
 
 import json
 from functools import cache

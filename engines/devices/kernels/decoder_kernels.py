@@ -141,7 +141,7 @@ class DecoderKernels:
         return Answer(one.ms * steps, one.measured * steps, one.estimated * steps)
 
     def decode_step_ms(self, requests: int, context: int) -> float:
-        """Return the ms of a whole step of decodes, each of which samples."""
+        """Return the ms of a whole step of decodes; each decode samples."""
         return self._over(requests, requests) + self.decode(requests, context).ms
 
     def prompt_step_ms(self, new: int, before: int, requests: int = 0, context: int = 0) -> float:

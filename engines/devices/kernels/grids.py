@@ -168,7 +168,7 @@ class Kernels(_Part):
 
 
 def shape(decoder: Decoder) -> dict[str, Any]:
-    """Return the fields of a decoder that affect its kernels, as in a file: those that differ from the default."""
+    """Return the fields of a decoder that affect its kernels, as in a file: without fields at their defaults."""
     told: dict[str, Any] = {}
     for field in fields(decoder):
         value = getattr(decoder, field.name)

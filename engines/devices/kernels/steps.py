@@ -90,7 +90,7 @@ class MeasuredSteps(KernelSteps):
         what_if: WhatIf | None = None,
         vision_slots: int | None = None,
     ) -> None:
-        # Over PCIe where there is no NVLink: what all-reduces take was measured as well.
+        # Over PCIe without NVLink: times of all-reduces were measured there as well.
         linked = replace(gpu, nvlink_bandwidth=gpu.nvlink_bandwidth or gpu.pcie_bandwidth)
         super().__init__(decoder, linked, kernels.gpus, vision_slots)
         self._times = GridTimes(_as_served(kernels))
@@ -104,7 +104,7 @@ class MeasuredSteps(KernelSteps):
             ms += times.decodes(decodes, (work.kv_tokens - work.prompt_kv) / decodes)
         if work.prompts:
             tokens = work.prompt_tokens
-            # Prompts of unlike lengths count as so many of the length that a token finds its prompt to have.
+            # Prompts of unlike lengths count as equal ones, of the mean length over tokens (not over prompts).
             new = work.prompt_squares / tokens
             ms += times.prompts(max(1.0, tokens / new), new, max(0.0, work.prompt_pairs / tokens - new / 2))
         factor = MS if self._what_if is None else MS * self._what_if.factor(work)

@@ -65,18 +65,18 @@ class GridTimes:
         self._planes = [[[_log(ms) for ms in row] for row in plane] for plane in prompts.ms]
 
     def over_tokens(self, tokens: int) -> float:
-        """Return products, experts and all-reduces of a step of `tokens` tokens."""
+        """Return the ms of products, experts and all-reduces of a step of `tokens` tokens."""
         return self._over_tokens.ms(tokens)
 
     def head(self, samples: int) -> float:
         return self._head.ms(samples)
 
     def predictor(self, samples: int) -> float:
-        """Return the code predictor; 0 without one."""
+        """Return the ms of the code predictor; 0 without one."""
         return self._predictor.ms(samples) if self._predictor is not None else 0.0
 
     def decodes(self, requests: int, context: float) -> float:
-        """Return the attention of `requests` decodes, which see `context` tokens each on average."""
+        """Return the ms of attention of `requests` decodes, which see `context` tokens each on average."""
         row = self._rows.get(requests)
         if row is None:
             row = self._rows[requests] = self._row(requests)
@@ -88,7 +88,7 @@ class GridTimes:
         return [_ms(_over(self._decodes, i, w, *at)) for at in self._between]
 
     def prompts(self, prompts: float, new: float, before: float) -> float:
-        """Return the attention of `prompts` prompts of `new` tokens each behind `before` others."""
+        """Return the ms of attention of `prompts` prompts of `new` tokens each behind `before` others."""
         h, u = place(self._prompts, log(prompts))
         i, v = place(self._new, log(new))
         j, w = place(self._before, log(before + BEFORE_UNIT))
@@ -96,11 +96,11 @@ class GridTimes:
         return _ms(low + u * (_over(self._planes[h + 1], i, v, j, w) - low) if u else low)
 
     def decode_step_ms(self, requests: int, context: float) -> float:
-        """Return a whole step of decodes, each of which samples."""
+        """Return the ms of a whole step of decodes; each decode samples."""
         return self.over_tokens(requests) + self.head(requests) + self.decodes(requests, context)
 
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
-        """Return a whole step of one prompt, with `requests` decodes."""
+        """Return the ms of a whole step of one prompt, with `requests` decodes."""
         beside = self.decodes(requests, context) if requests else 0.0
         return (
             self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside

@@ -77,7 +77,7 @@ class ConServePolicy:
         victims = phases.add_online(step, online, offline, self.counters)
         remaining = [request for request in offline if request.id not in victims]
         if time is not None and limit_s < math.inf:
-            # Of offline tokens alone: online ones last as long in Online-Only, whose limit it is.
+            # For offline tokens alone: online ones take as long in Online-Only, which sets the limit.
             time.left_s -= self._guard * limit_s
         reserve = math.ceil(self.params.online_reserve * view.allocatable_blocks)
         stuck = phases.add_offline(step, remaining, reserve, self.counters)
@@ -125,7 +125,7 @@ class ConServePolicy:
         return request.slo.priority >= self.params.offline_priority
 
     def _offline_order(self, request: RequestView) -> tuple[bool, bool, bool, float, str]:
-        """Return the sort key of an offline request: running ones first, then those with returned KV, then those
+        """Return the sort key of an offline request: running ones first, then requests with returned KV, then requests
         preempted before. Otherwise two requests that do not fit into the pool together would take it from each other
         for ever."""
         waits = not request.running

@@ -81,7 +81,7 @@ class LiveServeKv:
         self._store: KvStore
         self._views: dict[int, monitor.SessionView] = {}
         self._protected: set[int] = set()
-        self._expected: set[int] = set()  # of these, those whose turn has yet to come
+        self._expected: set[int] = set()  # protected sessions whose turn has yet to come
         self._route_s = 0.0
 
     @property
@@ -210,7 +210,7 @@ class LiveServeKv:
         if refused is None:
             preload.phase, preload.blocks = Phase.LOADING, missing
             self.counters["preload_issued"] += 1
-            # The newest load is the last one let in, whoever began to speak first.
+            # The newest load is the last admitted one, whichever user began to speak first.
             self.preloads[preload.session] = self.preloads.pop(preload.session)
             return
         self.counters["preload_hold"] += held

@@ -52,13 +52,13 @@ ALWAYS_COUNTED = (
 )
 
 POLL_S = 0.1
-"""When a deferred request waits for something other than playback, look again after one ack period."""
+"""Time of the next look at a request that is deferred for another reason than playback: one ack period."""
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A request with its class, its buffers (s) and, in U2, exposure (eq. 2), utility (eq. 1; None: unknown) and
-    whether the gate would hold it back."""
+    """A request with its class, its buffers (s) and, in U2, exposure (eq. 2), utility (eq. 1; None: unknown) and the
+    gate's decision to hold it back."""
 
     request: SpeechView
     rank: int
@@ -70,7 +70,7 @@ class Candidate:
 
 
 def priority(candidate: Candidate) -> tuple[int, float, float, str]:
-    """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending, then work ahead of turns;
+    """Return the sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending, then work ahead of turns;
     ties: older, then id."""
     request, rank = candidate.request, candidate.rank
     if rank == U0:
@@ -88,7 +88,7 @@ class UrgencyPolicy:
     `counters`: rounds; request-rounds by class (u0, u1, u2, ahead), deferred (u1_deferred, u2_deferred), of running
     requests held (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral of U2
     (u2_deferred_rounds), with a running request held (held_running_rounds), in which an urgent request lacked blocks
-    and all who hold some ran on (kv_relief), nobody fitted (released_to_preemption), playback was not known
+    and all requests with blocks ran on (kv_relief), none fitted (released_to_preemption), playback was not known
     (fallback_order) or no utility (fallback_u2_age).
     """
 
@@ -100,7 +100,7 @@ class UrgencyPolicy:
         self.counters: Counter[str] = Counter(dict.fromkeys(ALWAYS_COUNTED, 0))
 
     def plan(self, view: StageView[SpeechView]) -> Plan:
-        """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
+        """Plan one round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
         self.counters["rounds"] += 1
         candidates = self._candidates(view)
         if candidates is None:
@@ -126,12 +126,12 @@ class UrgencyPolicy:
                 slots -= 1
         batch, short_of_blocks = self._fitting(admitted, view)
         if short_of_blocks and self.params.kv_relief:
-            # What it waits for is held by requests that would be paused: they run on, whatever their lead, and end.
+            # Requests that would be paused hold its blocks: they run on, whatever their lead, and end.
             self.counters["kv_relief"] += 1
             taken = {candidate.request.id for candidate in batch}
             batch += [c for c in candidates if c.request.running and c.request.id not in taken]
         if not batch and admitted:
-            # Nobody fits, so nobody would ever free anything: let vLLM preempt from the least urgent end.
+            # No request fits, so none would ever free a block: let vLLM preempt from the least urgent end.
             self.counters["released_to_preemption"] += 1
             batch = admitted
         order = [c.request.id for c in batch]
@@ -146,7 +146,7 @@ class UrgencyPolicy:
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
     def _candidates(self, view: StageView[SpeechView]) -> list[Candidate] | None:
-        """The view's requests by priority; None where somebody's playback is not known."""
+        """Return the view's requests by priority; None if the playback of one is not known."""
         stage, params, now = self.stage, self.params, view.now
         weights, lead_exposure = self.weights, self.lead_exposure
         timeout_s, blocks = params.telemetry_timeout_s, view.allocatable_blocks
@@ -172,9 +172,10 @@ class UrgencyPolicy:
         return candidates
 
     def _early(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> Collection[str]:
-        """Replies that do not begin yet: with them the stage would make less than those hear who need it now.
+        """Return replies that do not begin yet: with them the stage would make less audio than its present listeners
+        hear.
 
-        Who is far enough ahead to wait needs it later; where nobody needs it, there is nobody to wait for.
+        A listener far enough ahead to wait does not count as present; without present listeners no reply waits.
         """
         new = [c.request for c in candidates if c.rank == U1 and not c.request.progress.frames]
         if not new or self.stage != "talker" or not self.params.keep_up:
@@ -192,11 +193,12 @@ class UrgencyPolicy:
         return frozenset()
 
     def _slots(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
-        """How many U2 requests join the step at most: all, where nobody urgent is in it; none, by strict precedence.
+        """Return the most U2 requests that join the step: all, if no urgent request is in it; none, by strict
+        precedence.
 
-        With `yielding`, as few join a first packet as make `enough`, and as many join a listener who may run dry as
-        let the step end in time. A reply that could lose more than the stage makes up for, in the time that takes all
-        the urgent to P_safe (`reserve_s`), joins all the same.
+        With `yielding`, a first packet is joined by as few as make `enough`, and a listener who may run dry by as many
+        as let the step end in time. A reply joins in any case if it could lose more than the stage makes up for, in the
+        time that takes all urgent ones to P_safe (`reserve_s`).
         """
         u2 = [c for c in candidates if c.rank == U2]
         urgent = [c for c in candidates if c.rank < U2]
@@ -220,7 +222,8 @@ class UrgencyPolicy:
         return len(u2)
 
     def _fetched_s(self, view: StageView[SpeechView]) -> float | None:
-        """When the next token of text of a first packet will be there, which sits out this round for nothing else."""
+        """Return the arrival of the next token of text for a first packet that sits out this round only for it; None
+        without one."""
         if not self.params.await_text or self.params.u2_mode == "work_conserving" or self.stage != "talker":
             return None
         times = [
@@ -233,28 +236,28 @@ class UrgencyPolicy:
         return min(times, default=None)
 
     def _held_back(self, candidate: Candidate) -> bool:
-        """Whether the gate holds back a U2 request whose lead exceeds the cap, where leads are capped. The talker
-        pauses between chunks: part of one plays to nobody."""
+        """Return True if the gate holds back a U2 request whose lead exceeds the cap, while leads are capped. The
+        talker pauses between chunks: part of one plays to nobody."""
         if candidate.utility is not None and candidate.utility >= 0:
             return False
         progress = candidate.request.progress
         return self.stage != "talker" or progress.frames == progress.frames_sent
 
     def _paced(self, workload: Workload) -> bool:
-        """Whether leads are capped now: where nobody interrupts nothing is discarded."""
+        """Return True while leads are capped: if nobody interrupts, nothing is discarded."""
         pacing = self.params.pacing
         return pacing == "always" or (pacing == "interrupted" and workload.interrupted_share > CUT_SHORT)
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
-        """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
+        """Return the longest step with which a U0 request completes its chunk before its listener runs dry, s."""
         return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
 
     def _fitting(
         self, admitted: list[Candidate], view: StageView[SpeechView]
     ) -> tuple[list[Candidate], bool]:
-        """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets.
+        """Walk in priority order and stop at the first request that exceeds the round's budgets (lines 12 to 16).
 
-        Also whether an urgent one among those left out lacked KV blocks.
+        Returns the requests that fit, and True if an urgent one left out lacked KV blocks.
         """
         tokens, blocks = view.token_budget, view.free_blocks
         slots = view.slot_budget - sum([request.running for request in view.requests])
@@ -278,7 +281,8 @@ class UrgencyPolicy:
         return batch, short_of_blocks
 
     def _due_s(self, candidate: Candidate, now: float) -> float:
-        """When a deferred request will be let in again if nothing else happens: playback has eaten its lead."""
+        """Return the time when a deferred request is admitted again if nothing else happens: playback has used up its
+        lead."""
         if self.stage == "talker" and candidate.request.session.playing:
             return now + max(candidate.request.progress.frame_s, candidate.buffer - self.params.lead_cap_s)
         return now + POLL_S
@@ -311,5 +315,6 @@ class UrgencyPolicy:
 
 
 def policy(stage: str, params: OrderParams) -> UrgencyPolicy | None:
-    """The thinker's, to which requests come first, and the talker's; the vocoder stays first come, first served."""
+    """Return the policy of the thinker, to which requests come first, and of the talker; None for the vocoder, which
+    stays first come, first served."""
     return UrgencyPolicy(stage, params) if params.scheduling and stage in (ENTRY, "talker") else None

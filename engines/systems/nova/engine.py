@@ -115,7 +115,7 @@ class PassEngine(StageEngine):
         now = self._loop.time()
         preempted = scheduled.preempted_req_ids or () if scheduled is not None else ()
         self.record_preempted(preempted, now)
-        self.queues.at |= dict.fromkeys(preempted, PREFILL)  # what was seen stays seen
+        self.queues.at |= dict.fromkeys(preempted, PREFILL)  # encoded images stay encoded
         if not rows and scheduled is not None:
             self.update(scheduled, rows, [], None)
         self.table.record_starts(rows, now)

@@ -40,7 +40,7 @@ class Profile:
         if weighting == "time":
             rho = v.pass_s / front_s
             each_s = rho * v.decode_s + (1 - rho) * p.decode_s
-        else:  # so many iterations of each in the same time
+        else:  # iterations of each in the same time
             each_s = front_s / (v.pass_s / v.decode_s + p.pass_s / p.decode_s)
         return front_s + outputs * each_s
 

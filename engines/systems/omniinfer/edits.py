@@ -74,7 +74,7 @@ def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int
     comes_twice = np.isin(layout, own)  # (D, S)
     goes_twice = (layout[:, :, None] == own).any(axis=1)  # (D, S of `die`)
     refused = comes_twice[:, :, None] | goes_twice[:, None, :] | (layout < 0)[:, :, None] | (own < 0)
-    gain = parts[:, :, None] - parts[die]  # (D, S, S of `die`): what `die` gains, and the other loses
+    gain = parts[:, :, None] - parts[die]  # (D, S, S of `die`): the load that `die` gains and the other loses
     mine, theirs = loads[die] + gain, loads[:, None, None] - gain
     most, least = _without(loads, die)
     highest = np.maximum(np.maximum(mine, theirs), most[:, None, None])

@@ -93,7 +93,7 @@ def budget(loads: np.ndarray, dies: int, units: int, most: int = 1, mode: Mode =
     while units > 0 and (open_ := (given < most) & (weights > 0)).any():
         quotas = np.where(open_, units * weights / weights[open_].sum(), 0.0)
         more = np.minimum(quotas.astype(int), most - given)
-        if not more.any():  # what is left is less than one each
+        if not more.any():  # the remaining units are less than one each
             for layer in np.argsort(-quotas, kind="stable")[: min(units, int(open_.sum()))]:
                 more[layer] = 1
         given += more

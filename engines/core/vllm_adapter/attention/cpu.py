@@ -95,7 +95,7 @@ def attend(
     for tokens, blocks, seen, (request, place) in gathers:
         requests, count = tokens.shape
         kv = cache[blocks[:, None], each_head].flatten(2, 3)  # (R, kv heads, keys, 2 D), a copy
-        # A key that nobody sees has no weight, but nought times what a freed block may hold is not nought.
+        # An unseen key has weight nought, but nought times the content of a freed block (NaN) is not nought.
         kv[request, :, place] = 0.0
         key, value = kv.split(size, dim=-1)
         grouped = query[tokens].view(requests, count, kv_heads, group, size)

@@ -23,7 +23,7 @@ from engines.turns.reply import Reply, ReplyRequest
 
 class Deferral(Hook):
     """Holds requests, and sends each to a replica that is about to begin a batch; if several are, `router` chooses.
-    `replicas`: those that compute prompts; `room`: tokens of a batch."""
+    `replicas`: the prefill replicas; `room`: tokens of a batch."""
 
     def __init__(self, pipeline: Pipeline, router: ChoosingRouter, replicas: int, room: int) -> None:
         self._pipeline = pipeline
