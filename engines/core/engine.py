@@ -178,7 +178,7 @@ class StageEngine:
                 inbox.append(Forget(session))  # a command after the end makes the session known again
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
-        """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
+        """Drop requests from the step under way at its next layer boundary; the step's work for them runs again."""
         step = self.current_step
         if step is not None:
             under_way = {row.request_id for row in step.rows}.intersection(request_ids)

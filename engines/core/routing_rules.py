@@ -119,7 +119,7 @@ class Node(NamedTuple):
 
 class Informed(LeastLoad):
     """The base of rules that weigh prefix against load. They do not look into the caches: a replica's KV events report
-    its content, and recent requests add what they expect there.
+    its content, and the blocks of recent requests count as expected there.
 
     `indexes`: the known content of each replica.
     """

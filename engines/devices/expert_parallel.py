@@ -15,7 +15,7 @@ from engines.devices.hardware import Gpu
 from engines.models import Decoder
 
 FEW_S, DOUBLED_S, FEW = 47.0e-6, 6.7e-6, 8
-"""[derived] latency of an all-to-all one way among `FEW` dies, and what each doubling of their number adds (s).
+"""[derived] latency of an all-to-all one way among `FEW` dies, and the seconds that each doubling of their number adds.
 
 CloudMatrix384 (arXiv 2506.12708) measured dispatch and combination of 128 tokens a die: 116 and 118 us among 8 dies,
 152 and 149 us among 256. The bytes take 140 us of both sums, by the link's bandwidth in `hardware.yaml`.

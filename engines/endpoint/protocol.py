@@ -48,7 +48,7 @@ class Outbox(Protocol):
         ...
 
     def close(self, code: int, reason: str) -> None:
-        """Close the WebSocket after what was sent before. Never blocks."""
+        """Close the WebSocket after all earlier messages. Never blocks."""
         ...
 
 

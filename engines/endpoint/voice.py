@@ -17,7 +17,7 @@ LOOP_S = 10.0
 """[chosen] length after which a voice begins again: longer than anybody remembers nonsense."""
 
 MOST_S = 4.0
-"""[chosen] audio of one message at most: 256 KB in base64, a quarter of what clients take by default."""
+"""[chosen] audio of one message at most: 256 KB in base64, a quarter of clients' default limit."""
 
 
 class Voice:

@@ -368,8 +368,8 @@ class Gateway:
         self.pipeline.start(session.reply, audio_s, begin)
 
     def _stated(self, turn: Turn, tokens: int) -> list[int]:
-        """Return `tokens` tokens of context: first those that the turn shares (its session's history or its prefix),
-        then tokens that nobody else says."""
+        """Return `tokens` tokens of context: first the tokens that the turn shares (its session's history or its
+        prefix), then tokens that nobody else says."""
         kept: list[int] = []
         if turn.job.prefix == OWN:
             offset = links(turn.job.waits)[0][0] if turn.turn == 0 else 0

@@ -22,8 +22,8 @@ from engines.core.vllm_adapter.simple_decode import SimpleDecode, SimpleDecodes,
 
 
 def path_of(replica: Replica, fast: bool) -> SchedulerPath:
-    """Return the path of a replica's steps. `fast`: one of the fast paths, where the replica can take it: its device
-    needs no more than rows, and some of its layers have no window."""
+    """Return the path of a replica's steps. `fast`: one of the fast paths, if the replica can take it: its device needs
+    no more than rows, and some of its layers have no window."""
     if fast and replica.device.modelled and OneStepPath.serves(replica):
         return OneStepPath(replica)
     if fast and replica.device.modelled and not replica.scheduler.windowed:
@@ -34,8 +34,8 @@ def path_of(replica: Replica, fast: bool) -> SchedulerPath:
 class DecodeFastPath(SchedulerPath):
     """Implements `SchedulerPath` so that vLLM schedules only rows that are not simple.
 
-    `decodes`: the requests of which vLLM does not have every token, by id; `StageScheduler` asks for them to be synced
-    before it reads one.
+    `decodes`: by id, the requests with tokens that vLLM does not have; `StageScheduler` has one synced before it reads
+    it.
     """
 
     def __init__(self, scheduler: StageScheduler) -> None:
@@ -53,8 +53,9 @@ class DecodeFastPath(SchedulerPath):
         return self._summed.rows
 
     def attach(self, engine: StageEngine, in_lockstep: bool = False) -> None:
-        """Rows may become sums where the device takes sums, nothing reads single rows, and nobody needs to be told of
-        single tokens."""
+        """Sums are allowed where no policy and no `on_arrival` reads single rows, and either the replicas step in
+        lockstep (`engines.core.lockstep`), or listeners take batches, the device takes sums and no KV comes or goes.
+        Steady steps need a device that calls back, and no lockstep."""
         output, device, stage = engine.output, engine.device, engine.replica.stage
         if isinstance(output, StageOutput) and engine.policy is None and engine.on_arrival is None:
             batches = output.batch_listeners is not None and getattr(device, "takes_sums", False)
@@ -88,7 +89,7 @@ class DecodeFastPath(SchedulerPath):
     def update(
         self, scheduled: Any, rows: Sequence[Row], sampled: Sampled, transfers: Any
     ) -> Sequence[Produced | BatchTokens]:
-        """Give vLLM the tokens of the rows that it scheduled, and note those of the others, in the order of rows."""
+        """Give vLLM the tokens of its own rows, and note those of the others, in the order of rows."""
         members = self._summed.members
         if type(scheduled) is StoresOnly:
             scheduled = None
@@ -127,7 +128,8 @@ class DecodeFastPath(SchedulerPath):
         self._summed.make_batched(request_id)
 
     def sync_to_vllm(self, request_ids: Iterable[str]) -> None:
-        """Give vLLM all that is known of these requests: from here on it schedules their rows."""
+        """Give vLLM all tokens and counts of these requests. They leave the fast path until `_divide` finds them simple
+        again."""
         self._steady.clear()
         for request_id in request_ids:
             decode = self.decodes.pop(request_id, None)
@@ -214,7 +216,7 @@ class DecodeFastPath(SchedulerPath):
         return simple, full, others
 
     def _listed(self) -> list[Any]:
-        """Running requests that are no sums, in vLLM's order."""
+        """Return running requests that are not summed, in vLLM's order."""
         summed, running = self._summed.decodes, self.scheduler.running
         if len(summed) == len(running):
             return []
@@ -227,7 +229,7 @@ class DecodeFastPath(SchedulerPath):
         return decode
 
     def _running_places(self) -> dict[str, int]:
-        """Request id -> place among the running requests. While vLLM is not asked, requests can only leave."""
+        """Return request id -> place among the running requests. While vLLM is not asked, requests can only leave."""
         running = self.scheduler.running
         if len(self._places) != len(running):
             self._places = {request.request_id: place for place, request in enumerate(running)}

@@ -37,7 +37,7 @@ SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
 
 @dataclass
 class GatherMetadata(AttentionMetadata):
-    """One step on a CPU: `tokens` queries and what they read."""
+    """One step on a CPU: `tokens` queries and the tokens that they read."""
 
     tokens: int
     gathers: Sequence[Gather]
@@ -201,7 +201,7 @@ class _WithSinks(AttentionBackend):
 
 
 class GatherBackend(_WithSinks, CPUAttentionBackend):
-    """The backend for CPUs; supports what vLLM's CPU attention does."""
+    """The backend for CPUs, with the features of vLLM's CPU attention."""
 
     @staticmethod
     def get_impl_cls() -> type[GatherImpl]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -213,7 +213,7 @@ class GatherBackend(_WithSinks, CPUAttentionBackend):
 
 
 class KernelBackend(_WithSinks, TritonAttentionBackend):
-    """The backend for GPUs; supports what vLLM's Triton attention does."""
+    """The backend for GPUs, with the features of vLLM's Triton attention."""
 
     @staticmethod
     def get_impl_cls() -> type[KernelImpl]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""vLLM's requests as stages make them: greedy, of a fixed number of tokens, with what vLLM has to know of their KV."""
+"""vLLM's requests as stages make them: greedy, of a fixed number of tokens, with the parameters of their KV."""
 
 from collections.abc import Sequence
 from functools import lru_cache

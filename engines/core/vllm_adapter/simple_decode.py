@@ -115,8 +115,8 @@ class SimpleDecodes:
 
     def store(self, requests: Sequence[Request]) -> tuple[StoresOnly, list[SimpleDecode]]:
         """Let the offload connector know of the blocks that the next rows of these decodes fill or need, as vLLM's
-        `schedule` does. There must be room for the rows, and vLLM must have nothing else to look at. Returns what the
-        connector stores, and the decodes from these rows on."""
+        `schedule` does. There must be room for the rows, and vLLM must have nothing else to look at. Returns the
+        connector's stores, and the decodes from these rows on."""
         connector = self.scheduler.connector
         assert connector is not None
         decodes, new_blocks = [], []

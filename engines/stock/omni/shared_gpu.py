@@ -11,7 +11,7 @@ from engines.core.stage import Stage
 from engines.deployments import Deployment
 
 FOLDER = "REHEARSAL_MODELLED_GPUS"
-"""Environment variable: the folder in which the processes of one server keep what they share."""
+"""Environment variable: the folder of the files that the processes of one server share."""
 _TIME = struct.Struct("d")
 
 

@@ -1,4 +1,4 @@
-"""LiveServe's parameters. The paper gives none of the values; each default says why it is what it is."""
+"""LiveServe's parameters. The paper gives none of the values; each default states its reason."""
 
 from collections.abc import Callable
 from functools import cache

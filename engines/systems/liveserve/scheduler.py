@@ -1,4 +1,4 @@
-"""Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
+"""Algorithm 1 with deferral: the requests of the next step, in order (paper section 4.2).
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: a
 decode takes one token, so its budgets of tokens and slots hardly ever bind, and everybody runs in every step. What a
