@@ -4,7 +4,7 @@
 
 Each finding is one line: file:line, the words, and what to write instead. The exit status is 1 if there is one. Pages,
 YAML files and templates are read without their code. In Python, strings with a space are read: help, errors, captions,
-reasons of claims. Docstrings are read where they become help: of commands, and below fields of parameters.
+reasons of claims, and docstrings.
 """
 
 import ast
@@ -64,12 +64,10 @@ def in_page(text: str) -> Iterator[tuple[int, str, str]]:
         yield text.count("\n", 0, offset) + 1, words, fix
 
 
-def in_program(source: str, *, docstrings: bool = False) -> Iterator[tuple[int, str, str]]:
-    """Yield line, words and fix of each finding in the string literals of a module; `docstrings`: in all of them."""
-    tree = ast.parse(source)
-    unseen = set() if docstrings else {id(each) for each in _docstrings(tree)}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in unseen:
+def in_program(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, words and fix of each finding in the string literals of a module."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
         if " " in node.value:  # a name or a key has none
             for _, words, fix in findings(CODE.sub(_blank, node.value)):
@@ -95,22 +93,11 @@ def main(given: list[str]) -> int:
         if path == STYLE or name.startswith(EXCEPTIONS):
             continue
         text = path.read_text()
-        plain = not name.startswith("engines/")  # docstrings there are still being rewritten
-        found = in_program(text, docstrings=plain) if path.suffix == ".py" else in_page(text)
+        found = in_program(text) if path.suffix == ".py" else in_page(text)
         for line, words, fix in sorted(found):
             print(f"{name}:{line}: “{words}”: {fix}")
             status = 1
     return status
-
-
-def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield strings that are statements, without the strings below the fields of a class."""
-    for node in ast.walk(tree):
-        body: list[ast.stmt] = found if isinstance(found := getattr(node, "body", None), list) else []
-        for i, each in enumerate(body):
-            of_a_field = i and isinstance(node, ast.ClassDef) and isinstance(body[i - 1], ast.AnnAssign)
-            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and not of_a_field:
-                yield each.value
 
 
 def _blank(found: re.Match[str]) -> str:
