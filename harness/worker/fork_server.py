@@ -62,7 +62,7 @@ def prepare(preload: Sequence[str]) -> None:
 
 
 def start() -> None:
-    """Start the usual server before a worker is needed: it imports vLLM, which takes seconds, beside the command."""
+    """Start the usual server before a worker is needed: it imports vLLM for seconds while the command goes on."""
     prepare((PRELOAD,))
     _ensure_running(_usual)
 
