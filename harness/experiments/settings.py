@@ -46,7 +46,7 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
 
     `engine`, `workload` and `device` are names too. Several values make a grid axis, one value pins it. A
     setting of the experiment that only a replaced workload or engine understood is dropped; one from
-    `settings` never is.
+    `settings` never is. Other engines or another workload get a title that names them.
     """
     check_names(experiment)
     asked = renamed(settings, settings.get("workload", experiment.workload))
@@ -62,6 +62,9 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
             changes[choice] = str(names[0])
     replaced = experiment.model_copy(update=changes)
     check_names(replaced)
+    if (replaced.workload, set(replaced.engines)) != (experiment.workload, set(experiment.engines)):
+        # The given title says what was compared, which is wrong for other engines or another workload.
+        replaced.title = f"{', '.join(replaced.engines)} on workload {replaced.workload}"
     stale = _understood(experiment) - _understood(replaced)
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}

@@ -131,6 +131,15 @@ def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: lis
     assert sorted({point.params["p"] for point in points}) == p
 
 
+def test_a_title_names_other_engines_and_another_workload() -> None:
+    base = make(title="two systems compared")
+    for unchanged in ({"c": "8"}, {"engine": "liveserve,vllm_omni"}, {"workload": "voice"}):
+        assert override(base, unchanged).title == "two systems compared"
+    assert override(base, {"engine": "liveserve"}).title == "liveserve on workload voice"
+    chats = override(base, {"engine": "vllm_omni_wo,vllm_omni", "workload": "sharegpt"})
+    assert chats.title == "vllm_omni_wo, vllm_omni on workload sharegpt"
+
+
 def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(former_names, "SETTINGS", {"load": "c", "pause_s": "think_s"})
     base = make(set={"sessions": 2, "pause_s": 1.0}, grid={"load": [4, 8], "p": [0.0]}, along={})
