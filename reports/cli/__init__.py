@@ -152,7 +152,9 @@ def _main() -> None:
         message = str(error)
     except typer.TyperException as error:
         message = " ".join(error.format_message().split())
-        message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
+        context = getattr(error, "ctx", None)
+        command = "rehearse" if context is None else context.command_path
+        message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see {command} --help."
         message = REMOVED.get(f"option {getattr(error, 'option_name', '')}", message)
     print(f"rehearse: {printable(message, SENTENCE)}", file=sys.stderr)
     sys.exit(BAD_INPUT)

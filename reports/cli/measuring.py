@@ -14,6 +14,7 @@ import typer
 
 from harness.executors.place import Place
 from reports.cli.output import Form, emit
+from reports.tables.labels import counted
 from workloads.errors import UserError
 from workloads.optional import install_command
 
@@ -133,7 +134,7 @@ def show_points(points: Sequence[Point], form: Form = "table") -> None:
     if form == "table":
         for point in points:
             typer.echo(f"{point.id}  {point.label}")
-        typer.echo(f"{len(points)} points")
+        typer.echo(counted(len(points), "point"))
         return
     emit(form, [{"id": point.id, "label": point.label, **point.model_dump(mode="json")} for point in points])
 

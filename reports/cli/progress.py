@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
+from reports.tables.labels import counted
 from workloads.errors import printable
 
 MINUTES_S = 600
@@ -96,7 +97,7 @@ def progress(todo: Sequence[Point], finished: int, jobs: int | None) -> Iterator
     if finished:
         console.print(f"{finished} of {total} points are finished already", highlight=False)
     if finished < total:
-        console.print(f"measuring {total - finished} points, once vLLM is loaded", highlight=False)
+        console.print(f"measuring {counted(total - finished, 'point')}, once vLLM is loaded", highlight=False)
     if finished == total:
         yield lambda outcome: None, None
     elif console.is_terminal:

@@ -24,6 +24,16 @@ _WIDE = 150
 """Characters from which on a table has ranges."""
 
 
+def _inches(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 40:
+        raise typer.BadParameter(f"it must be a number from 1 to 40, got {text!r}")
+    return value
+
+
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
     columns: Columns = None,
@@ -37,7 +47,7 @@ def report(
         str | None, option("--figure", "Write one figure for a paper, to DIR/figures/paper.", "NAME")
     ] = None,
     width: Annotated[
-        float | None, option("--width", "Width of --figure in inches.", "IN", min=1, max=40)
+        float | None, option("--width", "Width of --figure in inches.", "IN", parser=_inches)
     ] = None,
     no_title: Annotated[bool, option("--no-title", "Write --figure without its title.")] = False,
     latex: Annotated[bool, option("--latex", "Print the table as LaTeX (booktabs).")] = False,

@@ -155,14 +155,13 @@ def _never_on_line(points: list[Point], traces: Traces) -> str | None:
     number."""
     by_hash = {trace.header.hash: trace for trace in traces.values()}
     short = {
-        (c, sessions)
+        (c, sessions, "sessions" in point.params)
         for point in points
         if point.device != "live"
         and (c := point.setup.client.c or 0) > (sessions := len(by_hash[point.trace_hash].sessions))
     }
     if not short:
         return None
-    c, sessions = max(short)
-    return (
-        f"c={c} and {sessions} sessions: {c} sessions are never concurrent; set sessions={c}, or a smaller c."
-    )
+    c, sessions, settable = max(short)
+    more = f"sessions={c}, or " if settable else ""  # a recorded trace has the sessions of its file
+    return f"c={c} and {sessions} sessions: {c} sessions are never concurrent; set {more}a smaller c."

@@ -327,6 +327,21 @@ def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse:
     assert rehearse(*ask, "--set", "c=4")[2] == ""
 
 
+def test_a_recorded_trace_is_not_asked_for_more_sessions(rehearse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("session_id,t,query,output\na,0,120,60\nb,1,40,80\n")
+    mine = ("--set", "workload=sessions", "--set", f"path={tmp_path / 'mine.csv'}", "--set", "reply=text")
+    where = ("--set", "deployment=llama_8b_1gpu", "--set", "engine=vllm_omni_wo", "--set", "p=0")
+    status, out, err = rehearse("run", "bench", *mine, *where, "--set", "c=16", "--seeds", "1", "--dry-run")
+    assert (status, out.splitlines()[-1]) == (0, "1 point")
+    assert err == "c=16 and 2 sessions: 16 sessions are never concurrent; set a smaller c.\n"
+
+
+def test_a_wrong_option_points_to_the_help_of_its_command(rehearse: Rehearse) -> None:
+    status, _, err = rehearse("report", "results/x", "--figure", "continuity", "--width", "0")
+    sentence = "rehearse: invalid value for '--width': it must be a number from 1 to 40, got '0'; see rehearse report"
+    assert (status, err) == (2, f"{sentence} --help.\n")
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [(RuntimeError(), 70), (EOFError(), 70), (PermissionError(1, "no"), 70), (KeyboardInterrupt(), 130)],
