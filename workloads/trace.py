@@ -288,7 +288,7 @@ def _made_from(path: Path) -> str:
     """Return a hint on how to make a trace of the file, for an error message."""
     if path.suffix in (".csv", ".gz", ".json"):
         made = f"rehearse trace make WORKLOAD --set path={path} --out trace.parquet"
-        return f"a trace is made of it by `{made}`, with a workload that replays such files, as burstgpt or sharegpt"
+        return f"a trace is made of it by `{made}`, with a workload that replays a file, such as sessions"
     return "make a trace with `rehearse trace make`"
 
 

@@ -171,7 +171,7 @@ class _Says:
         self._config = config
 
     def loading(self, address: str) -> None:
-        self.console.print(f"loading vLLM …  {address}/health answers 'starting' until it has", markup=False)
+        self.console.print(f"loading vLLM …  {address}/health answers 'starting' until then", markup=False)
 
     def ready(self, where: Ready) -> None:
         from engines.registry import ENGINES

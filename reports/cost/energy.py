@@ -30,7 +30,7 @@ GIVEN: Basis = "as given"
 MEANING: Mapping[Basis, str] = {
     MEASURED: f"J a to b ({MEASURED}): a at what kernels drew, over the seconds in which a step ran, idle ones left "
     "out; b at the data sheet's limit all the time",
-    AT_MOST: f"J ≤ ({AT_MOST}): at its limit all the time",
+    AT_MOST: f"J ≤ ({AT_MOST}): every GPU at its power limit all the time",
     GIVEN: f"J ({GIVEN}): at the power given, all the time",
 }
 

@@ -179,6 +179,6 @@ def per_gpu(option: str, text: str | None, gpus: Sequence[str]) -> dict[str, flo
                 f"{option} {gpus[0]}=2.5 with commas between several."
             )
         if name and name not in gpus:
-            raise UserError(f"{option} {text}: {name!r} is not what is searched on.{nearest(name, gpus)}")
+            raise UserError(f"{option} {text}: {name!r} is no GPU of this search.{nearest(name, gpus)}")
         found |= dict.fromkeys([name] if name else gpus, value)
     return found

@@ -120,4 +120,7 @@ def test_the_report_of_a_run_has_energy_with_its_label(tmp_path: Path) -> None:
     assert head == ["c", "engine", "GPUs", "J | a turn", "J | a minute"] and len(rows) == 2
     # The scripted servers log no sessions, so nobody was on line for a minute.
     assert all(row[2] == "2 × h200" and row[3].startswith("≤ ") and row[4] == "–" for row in rows)
-    assert "J ≤ (data sheet, at most): at its limit all the time." in text and "J a to b" not in text
+    assert (
+        "J ≤ (data sheet, at most): every GPU at its power limit all the time." in text
+        and "J a to b" not in text
+    )

@@ -170,7 +170,10 @@ def _lists() -> list[list]:
     ("header", "sentence"),
     [
         ("[]", "line 1: not a JSON object"),
-        ('{"timestamp": 0, "input_length": 5}', "line 1: not the header of a trace; write one with"),
+        (
+            '{"timestamp": 0, "input_length": 5}',
+            'line 1: not the header of a trace; put {"schema_version": 1} before',
+        ),
         ('{"schema_version": 99}', "line 1: schema version 99 is newer than"),
         ('{"schema_version": "1"}', "line 1: parameter 'schema_version' should be a valid integer"),
         ('{"schema_version": 1, "sede": 3}', "line 1: unknown parameter 'sede'. Did you mean 'seed'?"),

@@ -86,7 +86,7 @@ def read(path: str | Path) -> Trace:
 def _header(line: bytes, path: Path) -> Header:
     fields = _object(line, path, 1)
     if "schema_version" not in fields:
-        _refuse(path, 1, "not the header of a trace; write one with `rehearse trace convert --to jsonl`.")
+        _refuse(path, 1, 'not the header of a trace; put {"schema_version": 1} before it.')
     version = fields["schema_version"]
     if isinstance(version, int) and version > SCHEMA_VERSION:
         _refuse(path, 1, f"schema version {version} is newer than {SCHEMA_VERSION}; upgrade rehearsal.")
