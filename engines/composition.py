@@ -83,8 +83,8 @@ class Component(Generic[C]):
     `engines.turns.pipeline.Pipeline`.
 
     `Params` are its own parameters. It is made with a model of these and no others. If it needs parameters of the
-    library, or of the component at another extension point, `reads` names a model of its own with those as well; none
-    of the borrowed ones has a default there. `params`: that model, once it is part of a composition (`given`).
+    library, or of the component at another extension point, `reads` names a model of its own with those as well; no
+    parameter has a default there. `params`: that model, once it is part of a composition (`given`).
     """
 
     extension_point: ClassVar[str]

@@ -23,7 +23,7 @@ well."""
 
 
 def check_device(name: str, known: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
-    """Raise UserError for a device that is not `known`; "gpu" is ambiguous, so no device is suggested for it."""
+    """Raise UserError for a device that is not `known`; for "gpu" it names both kinds of GPU."""
     if name in known:
         return
     if name.lower() in ("gpu", "gpus", "nvidia"):

@@ -110,7 +110,7 @@ class Preloads:
             self.scheduler.deferred_waiting.difference_update(left)
 
     def receive(self, request_ids: Iterable[str]) -> None:
-        """KV has arrived for these requests: pieces among them enter the prefix cache and end."""
+        """Take the KV that has arrived for these requests: pieces among them enter the prefix cache and end."""
         if self.ids.isdisjoint(request_ids):
             return
         for piece in [p for p in self._pieces.values() if p.request.request_id in request_ids]:

@@ -100,9 +100,9 @@ class ConServePolicy:
         """Return, by Algorithm 2, the requests that leave the step under way because it would make an online request
         late.
 
-        [derived] The longer of two times follows the step: that of the waiting prompts, as in the paper, and t_TBT, to
-        which Algorithm 1 will fill their step with offline tokens. Algorithm 1 leaves time free because steps last
-        longer than predicted.
+        [derived] The next step takes the longer of two times: that of the waiting prompts, as in the paper, and t_TBT,
+        to which Algorithm 1 will fill it with offline tokens. Predictions are lengthened by the share of time that
+        Algorithm 1 leaves free.
         """
         if self._is_offline(request):
             return ()

@@ -175,7 +175,7 @@ class UrgencyPolicy:
         """Return replies that do not begin yet: with them the stage would make less audio than its present listeners
         hear.
 
-        A listener far enough ahead to wait does not count as present; without present listeners no reply waits.
+        A listener far enough ahead to wait does not count as present; without present listeners the first reply begins.
         """
         new = [c.request for c in candidates if c.rank == U1 and not c.request.progress.frames]
         if not new or self.stage != "talker" or not self.params.keep_up:
