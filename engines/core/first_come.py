@@ -54,6 +54,8 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
     plain = not held and not plan.caps and plan.step_budget is None
     if plain and (not plan.order or (len(running) >= view.slot_budget and _all_run(running, view))):
         return False  # without a slot, vLLM looks at no waiting request
+    if held and any([r.id in held and r.tokens > r.computed for r in running]) and _all_run(running, view):
+        return True  # first come, first served would have run all of them
     waiting.sort(key=_ready_s)
     budget = view.token_budget
     if plan.step_budget is not None:
