@@ -348,7 +348,7 @@ def _check_budget(stage: Stage) -> None:
 
 
 def check_runtime(params: ServerParams, device: str) -> None:
-    """Raise UserError if `runtime` and the others do not go together, in one sentence."""
+    """Raise UserError if a parameter or the device does not go together with `runtime`."""
     own = {"active_stream_window"}
     set_here = {
         name

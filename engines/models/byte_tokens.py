@@ -33,8 +33,8 @@ def tokenizer_files(named: Mapping[str, str], vocab: int) -> dict[str, Any]:
 
 
 def byte_tokenizer(special: dict[str, int], vocab: int = 0) -> dict[str, Any]:
-    """Return a tokenizer of bytes: each is a token, and so is each special token. Below `vocab` no number is left out:
-    the rest are tokens that no text has."""
+    """Return a tokenizer with one token for each byte and each special token. Other ids below `vocab` get filler tokens
+    that occur in no text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -17,7 +17,7 @@ from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):
-    """The server that such a client calls; engines.frames.gateway.TickGateway is one."""
+    """A server for calls that never pause, such as `engines.frames.gateway.TickGateway`."""
 
     def open(self, session: int, listener: Any) -> None: ...
 

@@ -110,8 +110,8 @@ def request_table(
 
     `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other;
     then at most one piece is in memory. `trace`: the rows of the trace: session, turn, reply_audio_s and, if there are
-    any, classes and deadlines are read. `entry`: name in the log of the stage that requests come to first;
-    default: the one at which the first arrives, or `ENTRY`, as clients of others' servers have it. Raises ValueError
+    any, classes and deadlines are read. `entry`: name in the log of the stage that requests come to first; default: the
+    stage of the first arrival. Logs of other servers' clients have no arrivals; then the default is `ENTRY`. ValueError
     when the log has a turn that the trace lacks, or says that more was heard than generated: no number from such a log
     would be right.
     """

@@ -64,7 +64,7 @@ class SharedTurn:
 
     @property
     def followed(self) -> bool:
-        """True if the same session had another turn under every variant."""
+        """True if the session's next turn ran under every variant."""
         return all((self.session, self.turn + 1) in point.turns for point in self.points.values())
 
     def logs(self, variant: Variant, origin: str, turns: int = 1) -> list[TurnLog]:

@@ -246,7 +246,7 @@ def _tallied(column: Column, before: Sequence[Measured], after: Sequence[Measure
 
 
 def _verdict(column: Column, difference: Spread) -> str:
-    """better or worse where the interval, in the digits that are shown, leaves out zero; else nothing."""
+    """Return "better" or "worse" if the interval, rounded as shown, excludes zero; else ""."""
     direction = definition(column.metric).better
     if difference.n < MIN_FOR_INTERVAL or difference.interval is None or direction is None:
         return ""

@@ -1,8 +1,8 @@
 """Recorded calls of two people on two channels, with RTTM or TextGrid: workload `two_channel`.
 
 One of the two is the user and is heard as recorded; the other says when, and how long, an agent would have spoken.
-Source of the classes: talk is a turn until the other takes the floor; less than a second inside the other's speech is a
-backchannel (Full-Duplex-Bench takes the same second for what is no turn), and a begin there otherwise an interruption.
+A turn lasts until the other speaks after it. Speech of less than a second inside the other's speech is a backchannel
+(Full-Duplex-Bench uses the same second). Any other speech that begins there is an interruption.
 """
 
 from itertools import pairwise

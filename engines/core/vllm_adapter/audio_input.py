@@ -78,7 +78,7 @@ ModelRegistry.register_model(ARCHITECTURE, AudioThinker)
 class AudioProcessor:
     """Turns a user's speech into a piece of a prompt, with the input processing of `vllm_config`'s engine.
 
-    `longest_tokens`: of one sound at most.
+    `longest_tokens`: the most tokens that one sound may have.
     """
 
     def __init__(self, vllm_config: VllmConfig) -> None:

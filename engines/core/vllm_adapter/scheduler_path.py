@@ -75,7 +75,8 @@ class SchedulerPath:
         """Attach the StageEngine, before the first step. `in_lockstep`: other replicas step with it."""
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        """Schedule a step under `plan`. Returns vLLM's output (None: it was not asked) and the listed rows."""
+        """Schedule a step under `plan`. Returns vLLM's output and the step's rows. The output is None if vLLM's
+        `schedule` was not called."""
         scheduler = self.scheduler
         if plan.preempt:
             scheduler.preempt(plan.preempt)

@@ -89,8 +89,8 @@ class Exchange:
 def measure_floor(
     kind: str, sessions: int, shards: int, seconds: float, params: Mapping[str, Any] | None = None
 ) -> Floor:
-    """Measure the floor of `sessions` concurrent sessions in `shards` processes, begun for `seconds`. `kind`: voice,
-    text or frames. `params`: of `TargetParams`."""
+    """Measure the floor of `sessions` concurrent sessions in `shards` processes. No turn begins after `seconds`.
+    `kind`: voice, text or frames. `params`: fields of `TargetParams`."""
     if kind == "frames":
         trace, args = frames_trace(sessions, seconds), ("--frame-s", str(FRAME_S))
     elif kind == "text":

@@ -53,7 +53,7 @@ CLAIMS = {
 
 @picture(TITLE, 3, 1.7, 1, points=lambda panels: finished(at(DRAWN).points(panels))[:1], sharex=True)
 def draw(panels: Panels, *axes: Any) -> str:
-    """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
+    """Draw three panels: pending requests, each pass's time over its stage's longest, and each pass's SMs."""
     point = finished(at(DRAWN).points(panels))[0]
     vision, decode = steps(point, "vision"), steps(point, "decode")
     pending = np.asarray(pending_at(point, vision["t_s"]))

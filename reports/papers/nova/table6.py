@@ -49,7 +49,7 @@ def mebibytes(slots: int | None) -> float:
 
 
 def least_gb_s(pass_s: float) -> float:
-    """Return equation (8) for two slots and a pass of this length: M / T in GB/s."""
+    """Return the least bandwidth in GB/s by equation (8), for two slots and a vision pass of `pass_s`."""
     from engines.systems.nova.vision import least_bandwidth
 
     own = encoder()
