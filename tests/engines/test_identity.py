@@ -120,6 +120,7 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
                     max_tokens,
                     arrival_s,
                     limits.block_size if limits.prefix_caching else None,
+                    short_keys=True,  # else what is dropped has other keys
                 )
             )
         elif verb == "drop":  # heard-prefix truncation, which every engine gets

@@ -94,7 +94,7 @@ def test_nothing_of_a_session_outlives_it(engine: str, user, params: dict) -> No
 
 def test_timings_of_evictions_are_the_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     class Block:
-        block_hash = b"x"
+        _block_hash = b"x"
 
     class Queue:
         def popleft_n(self, n: int) -> list[Block]:
