@@ -44,7 +44,7 @@ class FastBlockPool(BlockPool):
             or self._reuse_watchers
         )
 
-    def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> list[KVCacheBlock] | None:
+    def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> list[KVCacheBlock] | None:
         if kv_cache_group_ids != [0]:
             return super().get_cached_block(block_hash, kv_cache_group_ids)
         found: Any = self.cached_block_hash_to_block._cache.get(block_hash + _SUFFIX)
