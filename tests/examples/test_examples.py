@@ -129,7 +129,7 @@ def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -
     text = rehearse("list", "engines", "rag_shortest").stdout
     lines = [line.split() for line in text.splitlines()]
     assert ["serves", "rag"] in lines and ["kept", "4"] in lines
-    assert any(line[:2] == ["order", "shortest:"] for line in lines)
+    assert any(line[:2] == ["scheduler", "shortest:"] for line in lines)
     assert any(line[:3] == ["passage_tokens", "256", "engine"] for line in lines)
     assert "host_kv_gb" not in text  # which means nothing to it
 
