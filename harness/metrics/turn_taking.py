@@ -26,7 +26,7 @@ _ANSWERED = (
     "over turns said to their end, without turns that the user takes up again; missing are turns after which no reply "
     "began to sound before the user's next turn, or one sounded already"
 )
-_TOLD = "over answered turns at whose end the server told that it took them for over"
+_REPORTED = "over answered turns whose end the server reported"
 _SERVER = "over turns with the server's own log"
 _STOPPED = "over interruptions at which the reply under way was cut; missing are the others"
 _WITHIN = f"cut, its sound over within {REACTION_S:g} s of the event's begin"
@@ -36,19 +36,21 @@ DELAYS: dict[str, tuple[str, str, str]] = {
     "end_of_turn_delay": (
         "end_of_turn_delay_s", "time from the end of the user's turn to the first audible sound of a reply", _ANSWERED,
     ),
-    "endpointing": ("endpointing_s", "of it, until the server tells that the turn is over; too early below 0", _TOLD),
-    "network": ("network_s", "of it, the way there and back, where endpointing leaves it out", _SERVER),
-    "server": ("server_s", "of it, from then to the reply's first packet", _TOLD),
-    "playout": ("playout_s", "of it, from the first packet to the first audible sound", _TOLD),
-    "queue": ("queue_s", "of the server's part, in the queue of the thinker", _SERVER),
-    "prefill": ("prefill_s", "of the server's part, from there to the first token", _SERVER),
-    "first_packet": ("first_packet_s", "of the server's part, all else", _SERVER),
+    "endpointing": (
+        "endpointing_s", "part of the end-of-turn delay until the server reports the end; below 0 if early", _REPORTED,
+    ),
+    "network": ("network_s", "part of the end-of-turn delay on the network, unless endpointing includes it", _SERVER),
+    "server": ("server_s", "part of the end-of-turn delay from there to the reply's first packet", _REPORTED),
+    "playout": ("playout_s", "part of the end-of-turn delay from there to the first audible sound", _REPORTED),
+    "queue": ("queue_s", "part of the server's time in the thinker's queue", _SERVER),
+    "prefill": ("prefill_s", "part of the server's time from there to the first token", _SERVER),
+    "first_packet": ("first_packet_s", "remaining part of the server's time, to the first packet", _SERVER),
     "stop": (
         "stop_s", "time from the begin of an interruption to the last sound of the reply that it cut", _STOPPED,
     ),
-    "stop_server": ("stop_server_s", "the same to the arrival of that sound from the server", _STOPPED),
+    "stop_server": ("stop_server_s", "time from the begin of an interruption to the arrival of that sound", _STOPPED),
     "respond": (
-        "end_of_turn_delay_s", "the end-of-turn delay of interrupting words", "over interruptions; missing as there",
+        "end_of_turn_delay_s", "end-of-turn delay of interrupting words", "over interruptions; missing as there",
     ),
     "talk_over": ("talk_over_s", "time in which the agent sounds while the user speaks to it", "over turns"),
 }  # fmt: skip
