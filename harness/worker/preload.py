@@ -22,10 +22,12 @@ def warm() -> None:
     try:
         import harness.worker.replay  # noqa: F401
         from engines.core.vllm_adapter import make_config
+        from engines.core.vllm_adapter.block_pool import source_hash
         from engines.server import ServerParams, resolve
 
         for stage in resolve(ServerParams.model_validate({})).stages.values():
             make_config(stage)
+        source_hash()
     finally:
         for name in hidden:
             del sys.modules[name]

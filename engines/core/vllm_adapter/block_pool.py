@@ -6,6 +6,7 @@ of layers, one hash a block, no events, no metrics. vLLM's own functions run in 
 
 import hashlib
 import inspect
+from functools import cache
 from typing import Any
 
 from vllm.v1.core import block_pool as vllm_pool
@@ -20,6 +21,7 @@ _NOTHING: Any = b""
 _SUFFIX: Any = make_block_hash_with_group_id(_NOTHING, 0)
 
 
+@cache
 def source_hash() -> str:
     """Return the SHA-256 of the source of vLLM's block pool and its blocks."""
     parts = vllm_pool, KVCacheBlock, make_block_hash_with_group_id
