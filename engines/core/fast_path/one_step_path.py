@@ -81,8 +81,12 @@ class OneStepPath(SchedulerPath):
         if scheduled is not STARTED:
             return super().update(scheduled, rows, sampled, transfers)
         running, self._running = self._running, set()  # without requests aborted in the meantime
-        pairs = zip(rows, sampled, strict=True)
-        return [(row.request_id, ids or [], True) for row, ids in pairs if row.request_id in running]
+        produced: list[Produced] = []
+        for row, ids in zip(rows, sampled, strict=True):
+            if row.request_id in running:
+                assert ids is not None, "only `on_arrival` drops rows"
+                produced.append((row.request_id, ids, True))
+        return produced
 
     def _give_to_vllm(self) -> None:
         waiting, self._waiting = self._waiting, {}
