@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.worker.fork_server import PRELOAD
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class WorkerExecutor:
     _: KW_ONLY
     timeout_s: float
     order: Order | None = None
-    preload: Sequence[str] = ("harness.worker.preload",)
+    preload: Sequence[str] = (PRELOAD,)
     watch: Callable[[float], None] | None = None
 
 

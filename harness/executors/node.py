@@ -21,6 +21,7 @@ from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome, load_average
 from harness.records.record import Work, failed, publish, temporary, write_failure
 from harness.worker import fork_server
+from harness.worker.fork_server import PRELOAD
 from workloads.atomic_file import is_full
 from workloads.errors import UserError
 
@@ -35,7 +36,7 @@ class Task:
     work: Work
     order: Order
     timeout_s: float
-    preload: Sequence[str] = ("harness.worker.preload",)
+    preload: Sequence[str] = (PRELOAD,)
 
     def refusal(self) -> str:
         """Return why this machine would measure something else than asked for, as the end of a sentence; empty if it
