@@ -4,10 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from workloads.registry import make_trace
-from workloads.statistics.describe import describe
 from workloads.trace import Session, Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
@@ -32,7 +30,6 @@ RAGPULSE = """t,session_id,turn,q_tok,h_tok,p_tok,input_length,output_length
 """
 
 Write = Callable[..., Path]
-Find = Callable[[str], Path]
 
 
 def values(session: Session, *names: str) -> list[tuple]:
@@ -137,35 +134,3 @@ def test_seed_changes_speech_but_not_the_record(csv_file: Write) -> None:
     assert one.header.hash != two.header.hash
     for name in ("arrival_s", "input_tokens", "output_tokens"):
         assert np.array_equal(one.columns()[name], two.columns()[name])
-
-
-def test_real_burstgpt_of_six_columns(real_file: Find) -> None:
-    trace = burstgpt(real_file("burstgpt/BurstGPT_1_first400.csv"))
-    summary = describe(trace)
-    assert summary["sessions"] == summary["turns"] == 383
-    assert trace.header.notes == ["17 of 400 rows dropped: zero request or response tokens"]
-    assert summary["arrivals_span_s"] == 37269
-    assert summary["arrival_gap_cv"] == pytest.approx(4.46, abs=0.1)
-    assert summary["input_tokens_mean"] == pytest.approx(544, abs=0.5)
-    assert summary["output_tokens_p50"] == 238
-
-
-def test_real_burstgpt_of_eight_columns(real_file: Find) -> None:
-    trace = burstgpt(real_file("burstgpt/BurstGPT_3_first400.csv"))
-    assert len(trace.sessions) == 140
-    assert max(len(session.turns) for session in trace.sessions) == 24
-    columns = trace.columns()
-    request = columns["input_tokens"] + columns["history_tokens"]
-    assert request.mean() == pytest.approx(619, abs=0.5)
-    assert np.median(columns["output_tokens"]) == 101
-
-
-def test_real_sessions_of_ragpulse(real_file: Find) -> None:
-    trace = sessions(real_file("ragpulse/sessions_derived.csv"))
-    summary = describe(trace)
-    assert (summary["sessions"], summary["turns"]) == (3990, 7106)
-    assert summary["turns_per_session_max"] == 25
-    assert summary["arrival_gap_cv"] == pytest.approx(3.06, abs=0.01)
-    columns = trace.columns()
-    assert (columns["input_tokens"] + columns["history_tokens"]).mean() == pytest.approx(2944, abs=0.5)
-    assert columns["output_tokens"].mean() == pytest.approx(283, abs=0.5)
