@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pytest
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.engine.core import EngineCoreProc
-from vllm.v1.executor.abstract import Executor
 
 from engines.core.policy import Plan
 from engines.stock import engine_core
@@ -22,22 +21,6 @@ from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("vllm_s_own_engine_process")]
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "parameters"),
-    [
-        (EngineCoreProc, "_process_engine_step", ["self"]),
-        (EngineCoreProc, "_handle_client_request", ["self", "request_type", "request"]),
-        (EngineCoreProc, "_send_abort_outputs", ["self", "aborted_reqs"]),
-        (VllmScheduler, "_is_blocked_waiting_status", ["status"]),
-        (VllmScheduler, "_free_request", ["self", "request", "delay_free_blocks"]),
-        (Executor, "execute_model", ["self", "scheduler_output", "non_block"]),
-        (Executor, "sample_tokens", ["self", "grammar_output", "non_block"]),
-    ],
-)
-def test_names_of_vllm_that_stock_serving_relies_on(owner: type, name: str, parameters: list[str]):
-    assert list(inspect.signature(getattr(owner, name)).parameters) == parameters
 
 
 def test_importing_our_parts_changes_nothing_of_vllm():

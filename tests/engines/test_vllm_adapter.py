@@ -1,10 +1,8 @@
-"""Every private name of vLLM that the adapter relies on, and what it makes of it; first to fail on an upgrade."""
+"""What the adapter makes of vLLM's scheduler; its names are held against the installed release in `test_vllm_names`."""
 
-import inspect
 import itertools
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import vllm.v1.core.kv_cache_metrics as metrics_module
@@ -12,8 +10,6 @@ import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
 import vllm.v1.request as request_module
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
-from vllm.v1.request import Request
 
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
@@ -21,23 +17,6 @@ from engines.core.vllm_adapter import clock
 from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
 from tests.engines.stage import add, finish, make_scheduler, step
 from tests.engines.test_identity import digest
-
-SCHEDULER = (
-    "running waiting kv_holding_waiting requests max_num_scheduled_tokens max_num_active_reqs block_size "
-    "kv_cache_manager num_waiting_for_streaming_input deferred_waiting kv_event_publisher finished_req_ids "
-    "max_model_len"
-)
-REQUEST = (
-    "num_tokens num_computed_tokens num_output_tokens max_tokens has_encoder_inputs append_output_token_ids "
-    "_block_hasher request_id"
-)
-
-
-def test_attributes():
-    scheduler, request = make_scheduler(Scheduler), vllm.make_request("r", [1, 2, 3], 4, 0.0)
-    assert isinstance(request, Request)
-    for held, names in ((scheduler, SCHEDULER), (request, REQUEST)):
-        assert [name for name in names.split() if not hasattr(held, name)] == []
 
 
 def test_kv_events_can_be_switched_on_before_the_first_request():
@@ -53,50 +32,6 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
     add(scheduler, "b", prompt=16, output=1, hashed=True)
     step(scheduler)
     assert index.depth(hashes) == len(index) == 1, "told at the end of a step, in order: cleared, then stored"
-
-
-ADDED = "self request_id new_computed_blocks num_local_computed_tokens num_external_computed_tokens"
-FOUND = (
-    "block_hashes max_length kv_cache_group_ids block_pool kv_cache_spec drop_eagle_block alignment_tokens"
-)
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
-        (Scheduler.schedule, "self throttle_prefills"),
-        (Scheduler.update_from_output, "self scheduler_output model_runner_output"),
-        (Scheduler._reserve_prefill_lookahead, "self request num_computed_tokens num_new_tokens"),
-        (Scheduler.add_request, "self request"),
-        (Scheduler.finish_requests, "self request_ids finished_status"),
-        (Scheduler._free_request_blocks, "self request"),
-        (Scheduler._free_blocks, "self request"),
-        (Scheduler._update_request_as_session, "self session update"),
-        (Scheduler._preempt_request, "self request timestamp drop_stale_output"),
-        (SlidingWindowManager._remove_blocks_in_range, "self request_id first_block last_block"),
-        (SlidingWindowManager.get_num_skipped_tokens, "self num_computed_tokens"),
-        (SlidingWindowManager._get_num_evictable_blocks, "blocks"),
-        (SlidingWindowManager.add_local_computed_blocks, ADDED),
-    ],
-)
-def test_method(method: Any, parameters: str):
-    assert " ".join(inspect.signature(method).parameters) == parameters
-
-
-@pytest.mark.parametrize(
-    ("method", "first"),
-    [
-        (
-            "get_num_blocks_to_allocate",
-            "self request_id num_tokens new_computed_blocks total_computed_tokens",
-        ),
-        ("find_longest_cache_hit", FOUND),
-        ("reachable_block_mask", "start_block end_block alignment_tokens kv_cache_spec"),
-    ],
-)
-def test_sliding_window_method_begins(method: str, first: str):
-    names = list(inspect.signature(getattr(SlidingWindowManager, method)).parameters)
-    assert names[: len(first.split())] == first.split()
 
 
 def test_running_is_a_plain_list_served_from_the_front():
