@@ -70,14 +70,6 @@ def test_long_prefills_and_large_batches_attend_in_parts():
     prepared.check(gathered(prepared))
 
 
-def test_sinks_are_counted_once_and_change_what_comes_out():
-    with_sinks, without = batch(Case(((200, 1),), 40, 20)), batch(Case(((200, 1),), 40, 0))
-    assert torch.equal(with_sinks.query, without.query)
-    assert not torch.allclose(gathered(with_sinks), gathered(without), atol=1e-2)
-    overlapping, full = batch(Case(((50, 1),), 40, 20)), batch(Case(((50, 1),), 50, 0))
-    torch.testing.assert_close(gathered(overlapping), gathered(full))
-
-
 def test_what_is_stored_is_found_and_padding_is_nowhere():
     cache = torch.zeros(3, 2, 4, 6)
     key, value = torch.randn(3, 2, 3), torch.randn(3, 2, 3)

@@ -338,11 +338,6 @@ def test_pool_column_of_table_2(window: int, sinks: int, percent: float):
     assert share == pytest.approx(percent, abs=0.11)
 
 
-def test_each_sink_block_adds_a_thousandth_of_the_pool():
-    plain, pinned = (occupancy(32, 1024, sinks, answer=27, frames=4) for sinks in (0, 64))
-    assert (pinned - plain) / 4 == pytest.approx(0.001, rel=0.05)
-
-
 def test_sessions_closed_at_any_time_leave_nothing_behind():
     scheduler = make_scheduler(400, window=64, sinks=32)
     bench = Bench(scheduler)
@@ -378,12 +373,6 @@ def test_work_counts_what_each_token_sees(context: int, tokens: int, reach: int)
     exact = sum(min(context + i, reach) for i in range(1, tokens + 1))
     assert work.attention_pairs == pytest.approx(exact, abs=tokens)
     assert Work.of([Span(context, tokens)], context + tokens) == Work.of([Span(context, tokens)])
-
-
-def test_windowed_step_costs_do_not_grow_with_the_session():
-    young, old = (Work.of([Span(age, 1)], 1040) for age in (1040, 30_000))
-    assert (young.kv_tokens, young.attention_pairs) == (old.kv_tokens, old.attention_pairs) == (1041, 1040)
-    assert Work.of([Span(30_000, 1)]).kv_tokens == 30_001
 
 
 class Gpu:

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from engines.devices.extensions import StatedSteps
-from engines.server import ServerParams, resolve
 from tests.engines import replays
 from workloads.registry import make_trace
 
@@ -17,16 +15,6 @@ FRAMES = {
     "frame_cv": 0,
 }
 AT_ONCE = {"wait_scope": "session", "wait_cap": 0.99, "step_rpc_s": 0, "feed_s": 0, "window": 3000}
-
-
-def test_moshi_on_that_server_takes_as_long_and_has_half_the_depth():
-    moshi, persona = (resolve(ServerParams(deployment=name)) for name in ("moshi_h100", "personaplex_h100"))
-    ours, theirs = (each.stages["thinker"] for each in (moshi, persona))
-    assert ours.extension(StatedSteps) == theirs.extension(StatedSteps)
-    assert ours.decoder.code_predictor.steps * 2 == theirs.decoder.code_predictor.steps == 16
-    assert ours.decoder.kv_bytes_per_token == theirs.decoder.kv_bytes_per_token == 512 * 1024
-    # A ring of 3000 steps is 188 blocks of 16, and one more while its first is part full.
-    assert ours.kv_blocks // (3000 // 16 + 2) == 33
 
 
 @pytest.mark.parametrize("name", ["personaplex_h100", "moshi_h100"])

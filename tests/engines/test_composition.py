@@ -97,13 +97,6 @@ def test_a_window_bounds_what_a_session_holds_at_the_thinker():
     assert held[128] <= 128 // 16 + 2 < held[None]
 
 
-def test_urgency_can_order_calls():
-    server = {"deployment": "qwen3_omni_pro6000"}
-    result = replay("vllm_realtime", {"scheduler": "liveserve"}, server, {}, frames(4, 8), 3)
-    assert (result.events.to_pandas()["kind"] == "frame_out").sum() == 4 * 8
-    assert result.proof["kv_blocks_used_after"] == 0
-
-
 class Knobs(BaseModel):
     patience_s: float = Field(1.0, description="how long it waits")
 

@@ -53,13 +53,3 @@ def test_hidden_states_cost_host_time_only_where_they_are_handed_over():
     steps = Roofline(replace(decoder, host_s_per_state=1e-5), load_deployment(AUGUST).gpu)
     kept, handed = Work(1, 1000, 1000), Work(1, 1000, 1000, states=1000)
     assert steps.step(handed).before_s - steps.step(kept).before_s == pytest.approx(0.01)
-
-
-def test_months_share_the_constants_that_their_mechanisms_share():
-    talkers = {name: load_deployment(name).stages["talker"].decoder for name in (AUGUST, JULY, JUNE)}
-    assert talkers[AUGUST].host_s == talkers[JULY].host_s < talkers[JUNE].host_s
-    assert (
-        talkers[AUGUST].host_s_per_request
-        < talkers[JULY].host_s_per_request
-        == talkers[JUNE].host_s_per_request
-    )

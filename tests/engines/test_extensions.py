@@ -1,11 +1,11 @@
 """What mechanisms attach to a stage: one object of each type, found by its type, also for the replicas of a role."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.stage import AttentionWindow, HostCopies, Safepoints, Stage, reach, windowed_share
+from engines.core.stage import AttentionWindow, HostCopies, Safepoints, reach, windowed_share
 from tests.engines.stage import make_stage
 
 
@@ -40,12 +40,3 @@ def test_a_window_says_how_far_tokens_see_and_in_how_many_layers() -> None:
     assert (reach(stage), windowed_share(stage)) == (None, 1.0)
     some = stage.extended(AttentionWindow(64, 16, (0, 1)))
     assert (reach(some), windowed_share(some)) == (80, 2 / stage.decoder.layers)
-
-
-def test_a_stage_has_no_field_for_a_mechanism() -> None:
-    """A new mechanism is an extension: this list grows only by what vLLM's engine is told."""
-    assert {field.name for field in fields(Stage)} == {
-        "name", "decoder", "gpus", "memory_share", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
-        "max_tokens", "prefix_caching", "block_size", "kv_blocks", "host_kv_gb", "checkpoint", "modelled", "order",
-        "admit", "async_scheduling", "roles", "of_role", "role", "extensions",
-    }  # fmt: skip

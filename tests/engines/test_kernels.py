@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -76,32 +75,6 @@ def test_every_value_is_as_it_was_measured_to_the_last_bit(gpu: str) -> None:
         digest.update(json.dumps(file.model_dump(mode="json")).encode())
         stages += len(file.kernels)
     assert (len(shipped_models(gpu)), stages, digest.hexdigest()) == SHIPPED[gpu]
-
-
-def test_values_of_one_grid_read_by_eye() -> None:
-    file, own = shipped("llama_3_1_8b", "h100"), kernels("llama_3_1_8b")
-    assert (
-        file is not None
-        and file.origin == "kernels of vLLM 0.24.0 measured on h100 (aiconfigurator-core 0.12.0)"
-    )
-    assert (file.date.isoformat(), [each.gpus for each in file.kernels]) == ("2026-11-27", [1, 2, 4])
-    assert own.decoder == {
-        "layers": 32,
-        "hidden": 4096,
-        "heads": 32,
-        "kv_heads": 8,
-        "head_dim": 128,
-        "vocab": 128256,
-        "ffn": 14336,
-    }
-    assert (own.products.at[:4], own.products.ms[:4]) == ([1, 2, 3, 4], [5.374, 5.578, 5.64, 5.723])
-    assert (own.head.at[-1], own.head.ms[-1]) == (1024, 1.383)
-    assert (own.decodes.requests[-1], own.decodes.context[-2:]) == (512, [65536, 131072])
-    assert own.decodes.ms[-1][-2:] == [1400.0, 2807.0]
-    assert (own.prompts.prompts[0], own.prompts.new[5], own.prompts.before[1]) == (1, 256, 128)
-    assert own.prompts.ms[0][5] == [0.988, 0.9849, 0.9267, 1.14, 2.264, 7.182, 27.42]
-    assert own.experts is own.allreduce is own.predictor is None
-    assert list(own.sources) == ["products", "head", "decodes", "prompts"]
 
 
 def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
@@ -192,16 +165,6 @@ def test_all_reduces_over_four_gpus_and_decodes_without_gqa_take_what_servers_sh
     own, times = load_model("llama_2_7b").stages["thinker"], GridTimes(kernels("llama_2_7b"))
     ms = 1e3 * own.layers * MeasuredSteps(own, gpu, kernels("llama_2_7b")).kernels_s(work)
     assert ms == pytest.approx(times.over_tokens(16) + MHA_DECODES * times.decodes(16, 700), rel=1e-4)
-
-
-@pytest.mark.parametrize("gpu", ["h100", "h200"])
-def test_experts_that_share_tokens_evenly_never_take_less_for_more(gpu: str) -> None:
-    """With the skewed spread Mixtral's took 22.1 ms for 80 tokens and 18.6 for 128."""
-    for gpus in (1, 2, 4):
-        experts = kernels("mixtral_8x7b", gpu, gpus=gpus).experts
-        assert experts is not None
-        decodes = [ms for at, ms in zip(experts.at, experts.ms, strict=True) if 8 <= at <= 256]
-        assert all(after >= 0.94 * before for before, after in pairwise(decodes))
 
 
 def test_prompts_of_unlike_lengths_weigh_as_their_tokens_do() -> None:

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from workloads.errors import UserError
 from workloads.seeds import Streams, stream
 
 
@@ -22,8 +21,3 @@ def test_streams_remember_names_and_refuse_to_repeat_one() -> None:
     assert streams.names == ["arrivals", "replies"]
     with pytest.raises(ValueError, match="already in use"):
         streams("arrivals")
-
-
-def test_negative_seed_is_refused() -> None:
-    with pytest.raises(UserError, match="seed must be 0 or more, got -1"):
-        stream(-1, "arrivals")

@@ -118,18 +118,6 @@ def test_offline_requests_take_nothing_from_online_ones(made, free: int):
     assert {id: tokens for id, tokens in beside.items() if id in alone} == alone
 
 
-def test_the_latest_offline_request_gives_its_blocks_to_a_waiting_online_one():
-    """vLLM's own priority policy takes blocks only for requests that run already."""
-    made = [
-        request("early", OFFLINE, 1.0, 1601, 1600, running=True),
-        request("late", OFFLINE, 2.0, 1601, 1600, running=True),
-        request("asks", ONLINE, 9.0, 800, 0, running=False),
-    ]
-    plan = policy().plan(view(made, free=10))
-    assert plan.preempt == ["late"]
-    assert plan.order[0] == "asks" and "early" in plan.caps
-
-
 def test_without_online_requests_steps_are_as_large_as_is_efficient():
     made = [request(f"r{i}", OFFLINE, float(i), 8000, 0, running=False) for i in range(3)]
     alone = policy().plan(view(made, free=4000))

@@ -10,7 +10,7 @@ import pytest
 from engines.devices.sharing import SharedCompute
 from engines.systems.nova.partition import decode_sms
 from harness.worker.replay import Replay
-from tests.engines.replays import replay
+from tests.engines.replays import assert_same, replay
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -46,11 +46,6 @@ def in_turn(columns: dict[str, np.ndarray]) -> bool:
     return bool((columns["t_s"][1:] >= columns["end_s"][:-1] - ALIKE_S).all())
 
 
-def assert_same(one: Replay, other: Replay) -> None:
-    pd.testing.assert_frame_equal(one.events.to_pandas(), other.events.to_pandas(), check_exact=True)
-    pd.testing.assert_frame_equal(one.steps.to_pandas(), other.steps.to_pandas(), check_exact=True)
-
-
 def moments(run: Replay, kind: str) -> pd.Series:
     """When each session's request had this, s."""
     events = run.events.to_pandas()
@@ -67,15 +62,10 @@ def test_everybody_is_answered_in_full(engine: str):
     assert run.proof is not None and run.steps.to_pandas()["kv_used"].iloc[-1] == 0
 
 
-def test_vision_and_prefill_never_overlap_and_are_never_batched():
-    front = passes(plain(), "vision", "prefill")
-    assert in_turn(front)
-    assert (front["requests"] == 1).all()
-
-
 def test_a_prefill_follows_its_vision_without_a_gap():
+    """So neither overlap nor a batch of either is possible."""
     front = passes(plain(), "vision", "prefill")
-    assert list(front["stage"]) == ["vision", "prefill"] * 40
+    assert list(front["stage"]) == ["vision", "prefill"] * 40 and in_turn(front)
     assert front["t_s"][1::2] == pytest.approx(front["end_s"][::2], abs=ALIKE_S)
 
 
@@ -171,14 +161,8 @@ def test_chunks_are_vllms_own_with_a_small_budget():
         assert (ours[name] == theirs[name]).all()
 
 
-def test_the_same_seed_gives_the_same_bytes():
-    again = served("nova")
-    assert_same(again, plain())
-
-
 def test_the_decode_fast_path_changes_nothing():
-    asked = served("nova", server={"decode_fast_path": False})
-    assert_same(asked, plain())
+    assert_same(served("nova", server={"decode_fast_path": False}), plain())
 
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit"])

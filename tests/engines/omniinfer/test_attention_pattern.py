@@ -56,14 +56,6 @@ def test_a_hand_over_moves_the_blocks_in_which_the_next_query_sees_a_token(token
     assert compressed == 2 * pattern.kept_blocks(tokens, size) * size * 10
 
 
-def test_what_a_hand_over_of_deepseek_r1_moves():
-    """1,152 bytes a token and layer; of 3,456 tokens compressed layers keep 1 + 3 of 27 blocks of 128."""
-    full, compressed = R1.handover_bytes(3456 - 1, 128, 1152)
-    assert full == 31 * 27 * 128 * 1152 and compressed == 30 * 4 * 128 * 1152
-    assert R1.kept_tokens(100_000) == 512 and R1.count == 30
-    assert R1.read_tokens(512) == 512 and R1.read_tokens(4096) == pytest.approx((31 * 4096 + 30 * 512) / 61)
-
-
 def test_the_code_divides_its_pool_by_beta():
     """beta = 0.2, 30 of 61 layers and one more entry: 1.73 times as many tokens in full layers (specification)."""
     full, compressed = split_pool(10_000, 32, 30, beta=0.2)
@@ -187,27 +179,6 @@ def test_a_pool_that_cannot_hold_what_comes_refuses_it_whole(blocks):
     given = manager.allocate_slots(request, 0, num_external_computed_tokens=1000, delay_cache_blocks=True)
     assert (given is not None) == (free >= 63 + TWENTY.kept_blocks(1000, 16))
     assert free - made.free_blocks == (0 if given is None else 63 + TWENTY.kept_blocks(1000, 16))
-
-
-def capacity(pattern: AttentionPattern | None, tokens: int) -> int:
-    """Requests of so many tokens that one pool holds."""
-    limits = {"blocks": 600, "max_num_seqs": 64, "max_num_batched_tokens": 8192}
-    made = (
-        scheduler(pattern=pattern, **limits)
-        if pattern
-        else vllm.make_scheduler(make_stage(**limits), vllm.StageScheduler)
-    )
-    for name in range(64):
-        made.add_request(vllm.make_request(str(name), [1] * tokens, 4, 0.0, None))
-    most = 0
-    for _ in range(60):
-        advance(made)
-        most = max(most, len(made.running))
-    return most
-
-
-def test_more_requests_fit_into_the_same_memory():
-    assert capacity(TWENTY, 1000) > 1.5 * capacity(None, 1000)
 
 
 def test_error_of_attention_grows_with_layers_and_is_nought_for_none_or_short_contexts():

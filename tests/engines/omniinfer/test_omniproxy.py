@@ -338,15 +338,6 @@ def test_a_prompt_of_several_batches_waits_for_where_it_needs_one_batch_less():
     assert held.handed[2:] == [("short", 0), ("long", 1)]
 
 
-def test_a_request_goes_at_once_to_an_idle_instance():
-    held = Instances(2, 10_000)
-    held.add("a", 100)
-    assert held.poll() == held.handed == [("a", 0)]
-    held.add("b", 100)
-    assert held.poll() == [("b", 1)], "the other one has nothing to do"
-    assert len(held.queue) == 0 and held.queue.next_s(0.0) is None
-
-
 def test_it_waits_for_the_first_batch_that_ends_and_is_sorted_anew():
     held = Instances(2, 10_000)
     held.add("a", 3500)  # 220 ms

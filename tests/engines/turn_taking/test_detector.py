@@ -114,12 +114,6 @@ def test_it_errs_at_the_published_rates_and_the_same_seed_errs_alike(name: str) 
         assert ends(7, truth) == ends(7, truth)
 
 
-def test_published_tables_as_rates() -> None:
-    assert ACCURACY["smart_turn_v3"] == pytest.approx((0.9256, 0.0936))
-    v32 = ACCURACY["smart_turn_v3_telephone"]
-    assert (v32.true_positive + 1 - v32.false_positive) / 2 == pytest.approx(0.8892)
-
-
 gaps = st.lists(st.floats(0.01, 3.0), min_size=2, max_size=16).filter(lambda parts: len(parts) % 2 == 0)
 
 

@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 
 from workloads.audio import turntaking as tt
-from workloads.audio.turntaking import Published, cuts, offsets
+from workloads.audio.turntaking import cuts, offsets
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def test_every_constant_says_where_it_is_from() -> None:
-    published = [value for value in vars(tt).values() if isinstance(value, Published)]
-    assert len(published) == 8
-    assert all(len(number.source) > 5 for number in published)
-    assert sum(number.verified for number in published) == 3
 
 
 def test_the_median_offset_of_conversation_is_predicted() -> None:
