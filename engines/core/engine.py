@@ -324,6 +324,10 @@ class StageEngine:
         clock = time.perf_counter_ns()
         view = self.view_now(parked)
         plan = self.policy.plan(view)
+        if not isinstance(plan, Plan):
+            raise TypeError(
+                f"{type(self.policy).__name__}.plan returned {plan!r:.60} at {self.stage}, but a policy returns a Plan"
+            )
         self.policy_ns += time.perf_counter_ns() - clock
         self.order.see(view, plan)
         if parked:

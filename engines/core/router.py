@@ -82,6 +82,15 @@ class Router(Protocol):
         which does not learn of sessions' ends, calls it after each request."""
 
 
+def check_replica(router: Router, replica: int, replicas: int) -> int:
+    """Return `replica`, which `router` has chosen; ValueError if it is not the number of one of the `replicas`."""
+    if replica not in range(replicas):
+        raise ValueError(
+            f"{type(router).__name__}.route returned {replica!r}, but replicas have the numbers from 0 to {replicas - 1}"
+        )
+    return replica
+
+
 @runtime_checkable
 class BindingRouter(Router, Protocol):
     """A router that binds each session to a replica from the start, so that KV can be loaded there before a request

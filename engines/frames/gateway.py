@@ -13,7 +13,7 @@ import numpy as np
 
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
-from engines.core.router import Router
+from engines.core.router import Router, check_replica
 from engines.deployments import Deployment
 from engines.frames.batcher import FrameBatcher
 from engines.frames.call import Call, Frame, Listener
@@ -87,7 +87,7 @@ class TickGateway:
             return
         self.counted["admitted"] += 1
         listener.accepted()
-        replica = self.router.route(session, [])
+        replica = check_replica(self.router, self.router.route(session, []), len(self.batchers))
         batcher = self.batchers[replica]
         if batcher.engine.crashed:
             self.router.done(replica)

@@ -14,7 +14,7 @@ from typing import Protocol
 from engines.core.engine import StageEngine
 from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.replica import Replica
-from engines.core.router import AssigningRouter, BindingRouter, Router
+from engines.core.router import AssigningRouter, BindingRouter, Router, check_replica
 from engines.core.stage import ENTRY
 from engines.deployments import Deployment
 from engines.turns.decode_queue import DecodeQueue
@@ -381,7 +381,9 @@ class Pipeline:
     def _route(
         self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
     ) -> int:
-        replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features, among)
+        router = self.routers[stage]
+        replica = router.route(reply.turn.session, request.prompt, request.features, among)
+        check_replica(router, replica, len(self.engines[stage]))
         self._last[stage][reply.turn.session] = replica
         reply.routed[stage] = replica, len(request.prompt)
         return replica

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from engines.composition import COMPONENTS, Composition, NoParams, Scheduler, component, register
+from engines.core.policy import StageView
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from engines.turns.library import SPEAKING
@@ -158,6 +159,25 @@ def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(
     assert READ == [3.0]
     assert len(MADE) >= 2 and {type(params) for params in MADE} == {Counted}
     assert MADE[0] == Counted(patience_s=3)
+
+
+class Lists:
+    """A policy that returns the order alone instead of a plan."""
+
+    def plan(self, view: StageView) -> list[str]:
+        return [request.id for request in view.requests]
+
+
+def test_a_policy_that_returns_no_plan_is_named(discovered: dict):
+    register(Scheduler("listed", "the order alone", NoParams, policy=lambda stage, params: Lists()))
+    settings = {"sessions": 1, "scheduler": "listed"}
+    [point] = expand(
+        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
+    )
+    with pytest.raises(
+        TypeError, match=r"^Lists\.plan returned \['0.0.thinker'\] at thinker, but a policy returns a Plan$"
+    ):
+        play(point, point.trace())
 
 
 MAKERS = ("policy", "loop", "manager", "make", "stage", "rule", "experts_s")

@@ -168,3 +168,12 @@ def test_an_unknown_router_is_named_with_the_closest_one(choice: str):
         ENGINES["vllm_omni"].read({choice: "loyl"})
     with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*loyal"):
         ENGINES["omniinfer"].read({choice: "xyz"})
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize("answer", [4, -1, None, "0"])
+def test_a_replica_that_does_not_exist_is_named(answer: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outside_router.Loyal, "route", lambda *_: answer)
+    trace = voice_trace(sessions=1)
+    with pytest.raises(ValueError, match=rf"^Loyal\.route returned {answer!r}, but .* from 0 to 3$"):
+        replay("vllm_omni", {"routing": "loyal"}, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7)
