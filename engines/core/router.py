@@ -86,7 +86,7 @@ def check_replica(router: Router, replica: int, replicas: int) -> int:
     """Return `replica`, which `router` has chosen; ValueError if it is not the number of one of the `replicas`."""
     if replica not in range(replicas):
         raise ValueError(
-            f"{type(router).__name__}.route returned {replica!r}, but replicas have the numbers from 0 to {replicas - 1}"
+            f"{type(router).__name__}.route returned {replica!r}, but replicas are numbered from 0 to {replicas - 1}"
         )
     return replica
 
