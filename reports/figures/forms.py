@@ -27,7 +27,7 @@ of the axes and the card's runs, `own`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,11 @@ class Plot:
 def every(panels: Panels) -> list[Measured]:
     """The points of all panels."""
     return [point for run in panels.values() for point in run.points]
+
+
+def behind(settings: Collection[Shown]) -> Callable[[Panels], list[Measured]]:
+    """The points of these settings, for the `points` of a figure."""
+    return lambda panels: [point for at in settings for point in _at(at, panels)]
 
 
 def figure(
@@ -353,7 +358,7 @@ def _points(series: Series | Callable[[Panels], Series]) -> Callable[[Panels], l
     shown = [] if callable(series) else [at for by_x in series.values() for at in by_x.values()]
     if callable(series) or not all(isinstance(at, Setting | Sequence) for at in shown):
         return every
-    return lambda panels: [point for at in shown for point in _at(at, panels)]
+    return behind(shown)
 
 
 def _at(at: Shown, panels: Panels) -> Sequence[Measured]:

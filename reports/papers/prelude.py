@@ -41,6 +41,7 @@ from reports.figures.forms import (
     Plot,
     Series,
     bars,
+    behind,
     distribution,
     every,
     figure,

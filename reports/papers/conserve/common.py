@@ -112,8 +112,7 @@ def load(
 
 def alone(name: str, **changes: Any) -> Experiment:
     """The online trace by itself."""
-    fixed = {**_FIXED, "documents": 0, **_online(changes)}
-    return experiment(f"conserve-{_slug(name)}", [ONLINE_ONLY], "co_serving", fixed)
+    return _experiment(name, [ONLINE_ONLY], changes, documents=0)
 
 
 def both(
@@ -127,25 +126,32 @@ def both(
     """The same with a backlog of documents that never runs dry. `slo` times `scale` is what ConServe keeps to."""
     limits = {"ttft_slo_s": round(scale * slo[0], 4), "tbt_slo_s": round(scale * slo[1], 4)}
     limits = limits if OURS in engines else {}
-    fixed = {**_FIXED, "backlog": BACKLOG, **limits, **_online(changes)}
-    return experiment(f"conserve-{_slug(name)}", engines, "co_serving", fixed, **(grid or {}))
+    return _experiment(name, engines, changes, grid, backlog=BACKLOG, **limits)
 
 
 def best_non_preemptive(name: str, **changes: Any) -> Experiment:
     """Non-Preemptive with steps of `BOUND_TOKENS`."""
-    fixed = {**_FIXED, "backlog": BACKLOG, "max_num_batched_tokens": BOUND_TOKENS, **_online(changes)}
-    return experiment(f"conserve-{_slug(name)}-bound", [NON_PREEMPTIVE], "co_serving", fixed)
+    return _experiment(
+        f"{name}-bound", [NON_PREEMPTIVE], changes, backlog=BACKLOG, max_num_batched_tokens=BOUND_TOKENS
+    )
 
 
 def prefill_apart(name: str, **changes: Any) -> Experiment:
     """DistServe-P, a prefill instance for each decode instance: of Llama-3.1-70B, on four GPUs each, a DGX has no room
     for another ratio, and of the 8B's none leaves more to the batch on a GPU without online tails of seconds."""
-    fixed = {**_FIXED, "backlog": BACKLOG, **_online(changes)}
-    return experiment(f"conserve-{_slug(name)}-apart", [DISTSERVE], "co_serving", fixed)
+    return _experiment(f"{name}-apart", [DISTSERVE], changes, backlog=BACKLOG)
 
 
-def _online(changes: dict[str, Any]) -> dict[str, Any]:
-    return changes if "online" in changes else {**SYNTHETIC, **changes}
+def _experiment(
+    name: str,
+    engines: Sequence[str],
+    changes: dict[str, Any],
+    grid: Mapping[str, Any] | None = None,
+    **batch: Any,
+) -> Experiment:
+    online = changes if "online" in changes else {**SYNTHETIC, **changes}
+    settings = {**_FIXED, **batch, **online}
+    return experiment(f"conserve-{_slug(name)}", engines, "co_serving", settings, **(grid or {}))
 
 
 _PANELS = {ONLINE_ONLY: ALONE, DISTSERVE: APART}
@@ -158,7 +164,7 @@ def at(name: str, engine: str, **params: Any) -> Setting:
 
 def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
     """The quantity of one engine over that of another, at the same load and seed."""
-    return quotient(value(quantity, at(name, engine)), value(quantity, at(name, to)))
+    return ratio(quantity, at(name, engine), to=at(name, to))
 
 
 def gains(loads: Mapping[Any, str], quantity: Quantity, engine: str, to: str) -> dict[Any, Measure]:
@@ -173,12 +179,13 @@ def optimal(name: str) -> Measure:
 
 def of_optimal(name: str, engine: str = OURS) -> Measure:
     """Offline throughput as a share of that."""
-    return quotient(value(TPS, at(name, engine)), optimal(name))
+    return quotient(tokens(at(name, engine)), optimal(name))
 
 
-def per_gpu(name: str) -> Measure:
-    """Offline throughput of DistServe-P by GPUs as many as the others have."""
-    return each(value(TPS, at(name, DISTSERVE)), lambda tokens: tokens / 2)
+def tokens(setting: Setting) -> Measure:
+    """Offline throughput, DistServe-P's by GPUs as many as the others have."""
+    times = 2 if setting.engine == DISTSERVE else 1
+    return each(value(TPS, setting), lambda found: found / times)
 
 
 def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
@@ -217,6 +224,11 @@ def counted(name: str) -> Quantity:
     return lambda point: point.record.counters.get(name) if point.error is None else None
 
 
+def online_requests(point: Measured) -> Any:
+    """The rows of the request table without the batch."""
+    return point.requests.loc[point.requests["request_class"] == "online"]
+
+
 def tokens_per_s(point: Measured) -> float | None:
     """Useful tokens per second of both classes."""
     known = [found for name in ("online.tps", TPS) if (found := point.value(name)) is not None]
@@ -232,14 +244,16 @@ METRICS = (
 )
 
 
-def by_gpu(metric: str, name: str, engine: str) -> Setting | Measure:
-    """A metric of a system at a load of the card; offline tokens of DistServe-P by GPUs as many as the others have."""
-    return per_gpu(name) if (metric, engine) == (TPS, DISTSERVE) else at(name, engine)
-
-
-def with_batch(metric: str) -> list[str]:
-    """Return the systems that a metric applies to: Online-Only has no batch."""
-    return [engine for engine in SYSTEMS if (metric, engine) != (TPS, ONLINE_ONLY)]
+def compared(
+    metric: str, settings: Mapping[str, Mapping[Any, Setting]]
+) -> dict[str, Mapping[Any, Setting | Measure]]:
+    """A metric of each system, by its name, at these settings; without the throughput of a batch that Online-Only does
+    not have."""
+    return {
+        NAMES[engine]: {x: tokens(each) if metric == TPS else each for x, each in by_x.items()}
+        for engine, by_x in settings.items()
+        if (metric, engine) != (TPS, ONLINE_ONLY)
+    }
 
 
 def drawn(
@@ -250,17 +264,13 @@ def drawn(
 
     def plot(row: str, metric: str, label: str) -> Plot:
         names = loads[row]
-        series = {
-            NAMES[e]: {x: by_gpu(metric, name, e) for x, name in names.items()} for e in with_batch(metric)
-        }
+        settings = {e: {x: at(name, e) for x, name in names.items()} for e in SYSTEMS}
         label = f"{row}\n{label}" if row and metric == TTFT else label
         ticks: dict[str, Any] = {"doubling": [*names]} if log else {"xticks": [*names]}
-        return lines(metric, series, style=STYLE, xlabel=axis, ylabel=label, **ticks)
+        return lines(metric, compared(metric, settings), style=STYLE, xlabel=axis, ylabel=label, **ticks)
 
-    def used(panels: Panels) -> list[Measured]:
-        names = [name for by_x in loads.values() for name in by_x.values()]
-        return [p for engine in SYSTEMS for name in names for p in at(name, engine).points(panels)]
-
+    names = [name for by_x in loads.values() for name in by_x.values()]
+    used = behind([at(name, engine) for engine in SYSTEMS for name in names])
     plots = [plot(row, *metric) for row in loads for metric in METRICS]
     return figure(
         title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {told(used(panels))}"

@@ -33,10 +33,7 @@ CLAIMS = {
     "fig2-ttft": claim(
         "P99 TTFT grows steeply towards saturation (24,000 over 2,000 tokens/s)",
         times((3.0, 50.0), words="steeply"),
-        quotient(
-            value("online.ttft_p99", at(LOADS[24_000], ONLINE_ONLY)),
-            value("online.ttft_p99", at(LOADS[2000], ONLINE_ONLY)),
-        ),
+        ratio(TTFT, at(LOADS[24_000], ONLINE_ONLY), to=at(LOADS[2000], ONLINE_ONLY)),
         "× {ours:.1f}",
     ),
 }

@@ -39,7 +39,7 @@ CLAIMS = {
         "(ours) if documents are admitted by their first chunk, strict priority keeps at most a tenth "
         "of that throughput",
         times((0.0, 0.1), words="a tenth at most"),
-        quotient(value(TPS, at(_BY_CHUNK, SARATHI)), value(TPS, at(_LOAD, SARATHI))),
+        ratio(TPS, at(_BY_CHUNK, SARATHI), to=at(_LOAD, SARATHI)),
         remark="a rule that the paper does not state, with the largest effect of all such rules",
     ),
 }

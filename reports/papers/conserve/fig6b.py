@@ -23,45 +23,43 @@ EXPERIMENTS = {
 """Algorithms 1 and 2 exactly as published: without margin for prediction errors and for filled steps."""
 QUICK = {"requests": "40"}
 
-_WHAT = {"ttft": "online requests have their first token in time", "tbt": "their later tokens come in time"}
+_WHAT = {
+    "ttft": (
+        "online requests have their first token in time",
+        "{percent:.0f} %: with replies in a step of t_TBT the last tokens of a prompt do not fit into the step",
+    ),
+    "tbt": ("their later tokens come in time", "{percent:.1f} %"),
+}
 
 
-def _ours(which: str, scale: float) -> Measure:
-    return value(kept(which, _LIMITS, scale), at(_name(scale), OURS))
+def _at(scale: float, engine: str) -> Setting:
+    """The others know no scale and are held to it all the same."""
+    return at(_name(scale) if engine == OURS else _FIXED, engine)
 
 
-def _baseline(which: str, engine: str, scale: float) -> Measure:
-    return value(kept(which, _LIMITS, scale), at(_FIXED, engine))
+def _kept(which: str, scale: float, engine: str = OURS) -> Measure:
+    return value(kept(which, _LIMITS, scale), _at(scale, engine))
 
 
 def _ahead(which: str, scale: float, engines: Sequence[str]) -> Measure:
-    return minus(_ours(which, scale), largest(*(_baseline(which, each, scale) for each in engines)))
+    return minus(_kept(which, scale), largest(*(_kept(which, scale, engine) for engine in engines)))
 
 
 def _of_tightest(scale: float) -> Measure:
-    return quotient(value(TPS, at(_name(scale), OURS)), value(TPS, at(_name(1.0), OURS)))
-
-
-def _at_scale(scale: float) -> dict[str, Claim]:
-    least, said = (0.86, "at least 86 %") if scale == 1.0 else (0.99, "more than 99 %")
-    why = {
-        "ttft": "{percent:.0f} %: with replies in a step of t_TBT the last tokens of a prompt do not fit into "
-        "the step",
-        "tbt": "{percent:.1f} %",
-    }
-    return {
-        f"fig6b-{which}-{scale:g}": claim(
-            f"at s = {scale:g} {said} of {_WHAT[which]}",
-            level((least, 1.0), "%"),
-            _ours(which, scale),
-            why[which],
-        )
-        for which in ATTAINED
-    }
+    return ratio(TPS, _at(scale, OURS), to=_at(1.0, OURS))
 
 
 CLAIMS = {
-    **merged(map(_at_scale, SCALES)),
+    **{
+        f"fig6b-{which}-{scale:g}": claim(
+            f"at s = {scale:g} {'at least 86' if scale == 1.0 else 'more than 99'} % of {what}",
+            level((0.86 if scale == 1.0 else 0.99, 1.0), "%"),
+            _kept(which, scale),
+            why,
+        )
+        for scale in SCALES
+        for which, (what, why) in _WHAT.items()
+    },
     "fig6b-ttft-baselines": claim(
         "at every scale more first tokens in time than with any baseline (smallest difference)",
         level((0.02, 1.0), "%", neutral=0),
@@ -89,7 +87,7 @@ CLAIMS = {
     "fig6b-optimal": claim(
         "at s = 1.5 93 % of the optimal offline throughput",
         level(0.93, "%", within=0.07),
-        quotient(value(TPS, at(_name(1.5), OURS)), optimal(_FIXED)),
+        quotient(value(TPS, _at(1.5, OURS)), optimal(_FIXED)),
         "{percent:.0f} %",
     ),
     "fig6b-slack": claim(
@@ -108,30 +106,17 @@ CLAIMS = {
 }
 
 
-def _at(scale: float, engine: str) -> Setting:
-    """The others know no scale and are held to it all the same."""
-    return at(_name(scale) if engine == OURS else _FIXED, engine)
+def _attained(which: str) -> dict[str, dict[float, Measure]]:
+    return {NAMES[engine]: {s: _kept(which, s, engine) for s in SCALES} for engine in SYSTEMS}
 
 
-def _points(panels: Panels) -> list[Measured]:
-    return [p for engine in SYSTEMS for s in SCALES for p in _at(s, engine).points(panels)]
-
-
-def _tokens(scale: float, engine: str) -> Measure:
-    return per_gpu(_FIXED) if engine == DISTSERVE else value(TPS, _at(scale, engine))
-
-
-def _attained(which: str) -> Plot:
-    series = {NAMES[e]: {s: value(kept(which, _LIMITS, s), _at(s, e)) for s in SCALES} for e in SYSTEMS}
-    return lines(None, series, style=STYLE, ylabel=f"{which.upper()} within the SLO, %", **_SCALE)
-
-
-_SCALE: dict[str, Any] = {"xlabel": "scale of the SLO"}
-_TOKENS = {NAMES[e]: {s: _tokens(s, e) for s in SCALES} for e in with_batch(TPS)}
+_AXIS: dict[str, Any] = {"style": STYLE, "xlabel": "scale of the SLO"}
+_OVER_SCALES = {engine: {s: _at(s, engine) for s in SCALES} for engine in SYSTEMS}
+_points = behind([setting for by_scale in _OVER_SCALES.values() for setting in by_scale.values()])
 draw = figure(
     TITLE,
-    *map(_attained, ATTAINED),
-    lines(None, _TOKENS, style=STYLE, ylabel="offline tokens, 1000/s", **_SCALE),
+    *(lines(None, _attained(it), ylabel=f"{it.upper()} within the SLO, %", **_AXIS) for it in ATTAINED),
+    lines(TPS, compared(TPS, _OVER_SCALES), ylabel="offline tokens, 1000/s", **_AXIS),
     points=_points,
     caption=lambda panels: (
         "TTFT over requests, TBT over tokens. The paper: 86 % at 1.0, more than 99 % above, flat "

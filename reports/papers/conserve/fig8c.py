@@ -15,7 +15,7 @@ CLAIMS = {
     "fig8c-idle": claim(
         "below 128 tokens little remains for the batch: its throughput at 64 over that at 256",
         times((0.0, 0.5), words="little"),
-        quotient(value(TPS, at("out 64", OURS)), value(TPS, at("rate 2", OURS))),
+        ratio(TPS, at("out 64", OURS), to=at("rate 2", OURS)),
     ),
     "fig8c-tbt": claim(
         "P99 TBT lower than Sarathi-P's on average",

@@ -31,7 +31,7 @@ CLAIMS = {
     "fig9-tokens": claim(
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=0.4),
-        value(lambda point: None if (found := point.value(TPS)) is None else found / 1000, at(_LOAD, OURS)),
+        each(value(TPS, at(_LOAD, OURS)), lambda found: found / 1000),
         "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails "
         "of an overload",
     ),
@@ -44,7 +44,7 @@ CLAIMS = {
     "fig9-distserve": claim(
         "against DistServe-P's 1,034: × 2.56 (by GPU)",
         times(2645 / 1034, within=0.5),
-        quotient(value(TPS, at(_LOAD, OURS)), per_gpu(_LOAD)),
+        quotient(value(TPS, at(_LOAD, OURS)), tokens(at(_LOAD, DISTSERVE))),
         "× {ours:.2f}: one instance reads prompts all the time and does not fill the other's pool",
     ),
     "fig9-ttft": claim(

@@ -25,37 +25,27 @@ LINK = 37e9
 def bytes_per_token(point: Measured) -> float | None:
     """Bytes that went to the host for each token that was computed for documents."""
     copied = point.record.counters.get("thinker.d2h_bytes")
-    own = point.requests.loc[point.requests["request_class"] == "online"]
-    online = int(own["generated_entry"].to_numpy().sum()) + _prompts(point)
-    documents = int(point.record.table("steps")["tokens"].to_numpy().sum()) - online
+    trace = point.record.table("trace")
+    prompts = int(trace.loc[trace["request_class"] == "online", "input_tokens"].to_numpy().sum())
+    online = int(online_requests(point)["generated_entry"].sum()) + prompts
+    documents = int(point.record.table("steps")["tokens"].sum()) - online
     return copied / documents if copied and documents > 0 else None
 
 
-def _prompts(point: Measured) -> int:
-    trace = point.record.table("trace")
-    return int(trace.loc[trace["request_class"] == "online", "input_tokens"].to_numpy().sum())
-
-
-def copying_s(point: Measured) -> np.ndarray | None:
-    """Return for each step that reads prompts the time of the link for its KV."""
-    size = bytes_per_token(point)
-    steps = _reading(point)
-    return None if size is None else steps["prefill_tokens"].to_numpy() * size / LINK
-
-
-def _reading(point: Measured) -> Any:
-    steps = point.record.table("steps")
-    return steps.loc[steps["prefill_tokens"] > 0]
+def copies_s(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each step that reads prompts the time of the link for its KV, and its own time."""
+    size, steps = bytes_per_token(point), point.record.table("steps")
+    reading = steps.loc[steps["prefill_tokens"] > 0] if size is not None else steps.iloc[:0]
+    return reading["prefill_tokens"].to_numpy() * (size or 0) / LINK, reading["dt_s"].to_numpy()
 
 
 def longest_s(point: Measured) -> float | None:
-    copying = copying_s(point)
-    return None if copying is None else float(copying.max())
+    return max(copies_s(point)[0], default=None)
 
 
-def share_of_step(point: Measured) -> float | None:
-    """Return the largest share of its step's time that a copy takes."""
-    return float(found.max()) if (found := shares(point)).size else None
+def shares(point: Measured) -> np.ndarray:
+    """Return the share of copying in the time of each step that reads prompts."""
+    return np.divide(*copies_s(point))
 
 
 CLAIMS = {
@@ -75,18 +65,11 @@ CLAIMS = {
     "kv-cost-overlap": claim(
         "and is hidden behind its step (largest share of one)",
         level((0.0, 1.0), "%"),
-        value(share_of_step, at("8b", OURS)),
+        value(lambda point: max(shares(point), default=None), at("8b", OURS)),
         "{percent:.0f} %",
         check="the next step would wait for a copy that takes longer than its own step",
     ),
 }
-
-
-def shares(point: Measured) -> np.ndarray:
-    """Return the share of copying in the time of each step that reads prompts."""
-    copying = copying_s(point)
-    return np.empty(0) if copying is None else copying / _reading(point)["dt_s"].to_numpy()
-
 
 draw = figure(
     TITLE,

@@ -1,13 +1,6 @@
 """Section 6.5: time until a batch leaves a step, and the cost of safepoints, Llama-3.1-70B on four GPUs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from reports.papers.conserve.common import *
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "Safepoints: time until a batch leaves the step, and their cost, Llama-3.1-70B on four H100"
 
@@ -39,12 +32,7 @@ PAPER = {"added_s": 0.003, "share": 0.011, "preempted_s": 0.013, "step_s": 0.262
 def left_s(point: Measured) -> float | None:
     """Return the longest time from an online arrival to the end of the running step, for steps without online
     requests."""
-    waits = _waits(point)
-    return float(waits.max()) if len(waits) else None
-
-
-def _waits(point: Measured) -> np.ndarray:
-    own = point.requests.loc[point.requests["request_class"] == "online"]
+    own = online_requests(point)
     arrivals = point.kinds("arrive")
     arrivals = arrivals.loc[arrivals["session"].isin(own["session"])].set_index("session")["t"]
     steps = point.record.table("steps")
@@ -56,34 +44,29 @@ def _waits(point: Measured) -> np.ndarray:
     ]
     step = np.searchsorted(begins, at_s, side="right") - 1
     inside = np.array(alone) & (step >= 0) & (ends[step] > at_s)
-    return ends[step][inside] - at_s[inside]
+    return max(ends[step][inside] - at_s[inside], default=None)
 
 
 def step_s(point: Measured) -> float | None:
     """Mean time of the full steps before anybody online came."""
-    full = _full(point)
-    return None if full.empty else full["dt_s"].to_numpy().mean()
+    times_s, _ = _full(point)
+    return float(times_s.mean()) if times_s.size else None
 
 
 def token_s(point: Measured) -> float | None:
     """Their time for a token: when safepoints cost more, steps become larger."""
-    full = _full(point)
-    return None if full.empty else float(full["dt_s"].to_numpy().sum() / full["tokens"].to_numpy().sum())
+    times_s, tokens = _full(point)
+    return float(times_s.sum() / tokens.sum()) if times_s.size else None
 
 
-def _full(point: Measured) -> pd.DataFrame:
-    steps, requests = point.record.table("steps"), point.requests
-    first_s = requests.loc[requests["request_class"] == "online", "turn_start_s"].to_numpy().min()
-    return steps.loc[(steps["t_s"] + steps["dt_s"] < first_s) & (steps["tokens"] >= _FULL)]
+def _full(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    steps, first_s = point.record.table("steps"), online_requests(point)["turn_start_s"].to_numpy().min()
+    full = steps.loc[(steps["t_s"] + steps["dt_s"] < first_s) & (steps["tokens"] >= _FULL)]
+    return full["dt_s"].to_numpy(), full["tokens"].to_numpy()
 
 
-_FOUR, _FREE = at("interrupted", OURS, safepoint_layers=4), at("free", OURS)
-
-
-def _added(every: int) -> Measure:
-    """Return the relative increase of the time for a token by a safepoint every given number of layers."""
-    return change(token_s, at("interrupted", OURS, safepoint_layers=every), _FREE)
-
+_OVER = {every: at("interrupted", OURS, safepoint_layers=every) for every in EVERY}
+_FOUR, _FREE = _OVER[4], at("free", OURS)
 
 CLAIMS = {
     "safepoints-step": claim(
@@ -114,11 +97,6 @@ CLAIMS = {
 }
 
 
-def _at(every: int) -> Setting:
-    return at("interrupted", OURS, safepoint_layers=every)
-
-
-_OVER = {every: _at(every) for every in EVERY}
 _AXES: dict[str, Any] = {"doubling": EVERY, "xlabel": "layers between two safepoints"}
 draw = figure(
     TITLE,
@@ -131,7 +109,7 @@ draw = figure(
     ),
     lines(
         None,
-        {OURS: {every: _added(every) for every in EVERY}},
+        {OURS: {every: change(token_s, setting, _FREE) for every, setting in _OVER.items()}},
         across={100 * PAPER["share"]: ""},
         ylabel="time added to a token, %",
         **_AXES,

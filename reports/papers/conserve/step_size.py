@@ -129,7 +129,7 @@ draw = figure(
     _bars(_RATIOS, "ratio (over Online-Only's; over Sarathi-P's)"),
     _bars({"before": "Sarathi-P", "after": "with the scheduler"}, "P99 TBT, ms"),
     _bars(_CONSERVE, "ConServe: ratio"),
-    points=lambda panels: [p for name in _NAMES.values() for p in at(name, SARATHI).points(panels)],
+    points=behind([at(name, SARATHI) for name in _NAMES.values()]),
     caption="Bars: tokens of a step. Three of the five numbers to the left need 8,192 tokens; 73 ms needs "
     "fewer than 4,096. No size gives all of them, so the paper's systems may have had different sizes.",
 )
