@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 import warnings
-from typing import Annotated
 
 import typer
 
@@ -33,7 +32,7 @@ from reports.cli import (
     serve,
     trace,
 )
-from reports.cli.settings import Command, Group, option
+from reports.cli.settings import Command, Group, flag
 from workloads.atomic_file import is_full
 from workloads.errors import REMOVED, UserError, printable, unknown
 from workloads.optional import DISTRIBUTION
@@ -107,9 +106,7 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _rehearse(
     context: typer.Context,
-    version: Annotated[
-        bool, option("--version", "Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
+    version: bool = flag("--version", "Print the version and exit.", callback=_version, is_eager=True),
 ) -> None:
     """Replay real-time LLM workloads against serving engines and see what a user would have felt."""
     if context.invoked_subcommand is None:

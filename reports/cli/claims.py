@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, wide
-from reports.cli.settings import GroupName, GroupResults, option
+from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, wide
+from reports.cli.settings import RESULTS, GroupName, flag, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ _WIDE = 150
 
 def claims(
     group: GroupName,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    results: GroupResults = None,
-    sensitivity: Annotated[
-        bool, option("--sensitivity", "Which claims keep their sign under changed constants.")
-    ] = False,
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
+    results: Path | None = RESULTS,
+    sensitivity: bool = flag("--sensitivity", "Which claims keep their sign under changed constants."),
 ) -> None:
     """Show each claim of a group's cards: the paper's value, ours with its interval, verdict and explanation.
 
@@ -179,8 +177,8 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
 
 def artifact(
     group: GroupName,
-    results: GroupResults = None,
-    out: Annotated[Path | None, option("--out", "Where to write it; default: artifact-GROUP.", "DIR")] = None,
+    results: Path | None = RESULTS,
+    out: Path | None = option(None, "Where to write it; default: artifact-GROUP.", "DIR"),
 ) -> None:
     """Write what evaluators ask for: claims, commands, minutes, the machine, the expected numbers and CITATION.cff.
 

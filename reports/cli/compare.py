@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of, tell, wide
-from reports.cli.settings import option
+from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, tell, wide
+from reports.cli.settings import flag, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reports.comparison.compare import Cell, Compared, Comparison
 
 
-def worse_by(help: str) -> Any:
+def worse_by(default: float | None, help: str) -> Any:
     """The option --fail-above: by how many percent a metric may get worse."""
 
     def parse(text: str | float) -> float:
@@ -29,7 +29,7 @@ def worse_by(help: str) -> Any:
             raise typer.BadParameter(f"it must be at least 0 and finite, got {value:g}")
         return value
 
-    return option("--fail-above", help, "PERCENT", parser=parse)
+    return option(default, help, "PERCENT", parser=parse)
 
 
 def compare(
@@ -38,24 +38,18 @@ def compare(
         Path | None,
         typer.Argument(metavar="[B]", help="Results directory; default: the other device measured into A."),
     ] = None,
-    metrics: Annotated[
-        str | None, option("--metrics", "Metrics instead of the main ones, by their names.", "A,B")
-    ] = None,
-    fail_above: Annotated[
-        float | None,
-        worse_by("Exit with 1 when a metric got worse by more than this, and on every common seed."),
-    ] = None,
-    gate: Annotated[
-        str | None,
-        option(
-            "--gate",
-            'Exit with 1 when one of "audio_ttfp_p90±5% continuity±1%" got worse by more, and beyond chance.',
-            "LIMITS",
-        ),
-    ] = None,
-    as_markdown: Annotated[bool, option("--markdown", "With --gate: print the verdict as Markdown.")] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    metrics: str | None = option(None, "Metrics instead of the main ones, by their names.", "A,B"),
+    fail_above: float | None = worse_by(
+        None, "Exit with 1 when a metric got worse by more than this, and on every common seed."
+    ),
+    gate: str | None = option(
+        None,
+        'Exit with 1 when one of "audio_ttfp_p90±5% continuity±1%" got worse by more, and beyond chance.',
+        "LIMITS",
+    ),
+    as_markdown: bool = flag("--markdown", "With --gate: print the verdict as Markdown."),
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Put two results directories side by side: each metric of both, their ratio and its spread over the seeds.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli.settings import Command, Group, option
+from reports.cli.settings import Command, Group, flag, option
 
 app = typer.Typer(cls=Group)
 _SPEECH = "debian, librispeech, or a folder of recordings."
@@ -22,11 +22,9 @@ def _data(context: typer.Context) -> None:
 
 @app.command(cls=Command)
 def speech(
-    source: Annotated[str, option("--from", _SPEECH, "SOURCE")],
-    out: Annotated[Path, option("--out", "Folder to fill.")],
-    skip_bad: Annotated[
-        bool, option("--skip-bad", "Pass over unusable recordings of a folder and count them.")
-    ] = False,
+    source: str = option(..., _SPEECH, "SOURCE", name="--from"),
+    out: Path = option(..., "Folder to fill."),
+    skip_bad: bool = flag("--skip-bad", "Pass over unusable recordings of a folder and count them."),
 ) -> None:
     """Obtain recorded speech for workload speech, with a manifest of checksums and licences.
 
@@ -58,10 +56,8 @@ def fetch(
         str,
         typer.Argument(help="NAME, NAME/FILE for one file of it, or hf://datasets/OWNER/NAME@COMMIT/FILE."),
     ],
-    out: Annotated[Path, option("--out", "Folder to fill.")],
-    rows: Annotated[
-        int | None, option("--rows", "Rows to take of a set that is streamed.", "N", min=1)
-    ] = None,
+    out: Path = option(..., "Folder to fill."),
+    rows: int | None = option(None, "Rows to take of a set that is streamed.", "N", min=1),
 ) -> None:
     """Fetch a public data set at its pinned revision and check it.
 

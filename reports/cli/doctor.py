@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import option
+from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
+from reports.cli.settings import flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,12 +21,10 @@ _WIDTHS = (8, 12, 11)
 
 
 def doctor(
-    data: Annotated[
-        Path | None, option("--data", "A folder of recordings or data sets to look into.", "DIR")
-    ] = None,
-    load: Annotated[bool, option("--load", "Also load vLLM, as a run does; takes 10 s or more.")] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    data: Path | None = option(None, "A folder of recordings or data sets to look into.", "DIR"),
+    load: bool = flag("--load", "Also load vLLM, as a run does; takes 10 s or more."),
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Report what this machine can run, and why not. The exit status is 1 if not even virtual time is possible.
 

@@ -4,12 +4,12 @@ reported apart. With `--measured-runs`: runs of other servers, predicted."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from reports.cli.output import tell, wide
-from reports.cli.settings import option
+from reports.cli.settings import flag, option
 
 if TYPE_CHECKING:
     from harness.calibration.fidelity_report import Report
@@ -18,33 +18,22 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 
 
 def fidelity(
-    device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
-    measured_runs: Annotated[
-        Path | None,
-        option("--measured-runs", "Runs of real servers to predict, instead of --device.", "PATH"),
-    ] = None,
-    truth: Annotated[Path | None, option("--truth", "Former name.", "PATH", hidden=True)] = None,
-    gpu: Annotated[
-        str | None, option("--gpu", "With --measured-runs: GPU of runs that do not name one; default: h100.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        option("--model", "With --measured-runs: name or file of the model, instead of the runs' own.", "M"),
-    ] = None,
-    step_times: Annotated[
-        str | None, option("--step-times", "With --measured-runs: measured (default) or roofline.")
-    ] = None,
-    deployment: Annotated[
-        str, option("--deployment", "Deployment with one stage that answers in text.")
-    ] = "llama_tiny",
-    profile: Annotated[Path | None, option("--profile", "Also predict with this profile.", "FILE")] = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "--out", "Default: results/fidelity/DEVICE, which reports show, or results/measured_runs.", "DIR"
-        ),
-    ] = None,
-    quick: Annotated[bool, option("--quick", "Short runs at one load.")] = False,
+    device: str | None = option(None, "A real device: cpu or cuda."),
+    measured_runs: Path | None = option(
+        None, "Runs of real servers to predict, instead of --device.", "PATH"
+    ),
+    truth: Path | None = option(None, "Former name.", "PATH", hidden=True),
+    gpu: str | None = option(None, "With --measured-runs: GPU of runs that do not name one; default: h100."),
+    model: str | None = option(
+        None, "With --measured-runs: name or file of the model, instead of the runs' own.", "M"
+    ),
+    step_times: str | None = option(None, "With --measured-runs: measured (default) or roofline."),
+    deployment: str = option("llama_tiny", "Deployment with one stage that answers in text."),
+    profile: Path | None = option(None, "Also predict with this profile.", "FILE"),
+    out: Path | None = option(
+        None, "Default: results/fidelity/DEVICE, which reports show, or results/measured_runs.", "DIR"
+    ),
+    quick: bool = flag("--quick", "Short runs at one load."),
 ) -> None:
     """Compare virtual time with real execution, or with measured runs.
 

@@ -13,8 +13,8 @@ from harness.executors.place import Place
 from reports.cards.source import default_out, resolve
 from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option
+from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of
+from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,38 +41,30 @@ Key = tuple[str, tuple[tuple[str, Any], ...]]
 
 def find(
     source: Annotated[str, source_of("A card, a YAML file, or a results directory.")],
-    slo: Annotated[str, option("--slo", 'Targets to meet: "ttfp_p90<=500ms continuity>=95%".', "TARGETS")],
-    over: Annotated[str, option("--over", "The parameter whose largest value is searched.", "NAME")] = "c",
-    lowest: Annotated[float | None, option("--from", "The smallest value to try; default: 1.", "N")] = None,
-    highest: Annotated[
-        float | None, option("--to", "The largest value to try; default: 256, of c half the sessions.", "N")
-    ] = None,
-    settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[
-        int | None, number("--seeds", "Use the seeds 0 to N-1; default: 3, with --quick 1.")
-    ] = None,
-    price: Annotated[
-        str | None,
-        option("--price", "Price of one GPU per hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."),
-    ] = None,
-    watts: Annotated[
-        str | None,
-        option(
-            "--watts",
-            "Power of one GPU; default: measured with its kernels, else the maximum of its data sheet.",
-            "W|GPU=W,...",
-        ),
-    ] = None,
-    profile: Annotated[Path | None, option("--profile", "Step times of `rehearse profile`.", "FILE")] = None,
-    jobs: Annotated[int | None, number("--jobs", "Points at a time; default: the processor's cores.")] = None,
-    out: Annotated[
-        Path | None, option("--out", "Results directory; default: results/NAME-find.", "DIR")
-    ] = None,
-    executor: ExecutorName = "local",
-    quick: Quick = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    slo: str = option(..., 'Targets to meet: "ttfp_p90<=500ms continuity>=95%".', "TARGETS"),
+    over: str = option("c", "The parameter whose largest value is searched.", "NAME"),
+    lowest: float | None = option(None, "The smallest value to try; default: 1.", "N", name="--from"),
+    highest: float | None = option(
+        None, "The largest value to try; default: 256, of c half the sessions.", "N", name="--to"
+    ),
+    settings: list[str] = SETTINGS,
+    seeds: int | None = number(None, "Use the seeds 0 to N-1; default: 3, with --quick 1."),
+    price: str | None = option(
+        None, "Price of one GPU per hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."
+    ),
+    watts: str | None = option(
+        None,
+        "Power of one GPU; default: measured with its kernels, else the maximum of its data sheet.",
+        "W|GPU=W,...",
+    ),
+    profile: Path | None = option(None, "Step times of `rehearse profile`.", "FILE"),
+    jobs: int | None = number(None, "Points at a time; default: the processor's cores."),
+    out: Path | None = option(None, "Results directory; default: results/NAME-find.", "DIR"),
+    executor: str = EXECUTOR,
+    quick: bool = QUICK,
+    dry_run: bool = DRY_RUN,
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Find the largest c, or other parameter, at which every seed meets every target, and the cost of that load.
 

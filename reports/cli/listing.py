@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of, wide
+from reports.cli.output import AS_CSV, AS_JSON, emit, form_of, wide
 from reports.cli.settings import option
 from workloads.errors import UserError, nearest, unknown
 
@@ -51,11 +51,11 @@ def list_(
     name: Annotated[
         str | None, typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind)
     ] = None,
-    sets: Annotated[
-        list[str], option("--set", "Show the parameters of another component.", "CHOICE=COMPONENT")
-    ] = [],  # noqa: B006
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    sets: list[str] = option(
+        [], "Show the parameters of another component.", "CHOICE=COMPONENT", name="--set"
+    ),
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """List engines, workloads, devices, deployments, cards or metrics, or show one with its parameters.
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, form_of
-from reports.cli.settings import Settings, number, option
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
+from reports.cli.settings import SETTINGS, flag, number, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,105 +31,63 @@ def live(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")
     ],
-    dialect: Annotated[
-        str,
-        option(
-            "--dialect",
-            "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
-        ),
-    ] = "auto",
-    audio: Annotated[
-        Path | None, option("--audio", "What users say; default: synthetic speech.", "DIR")
-    ] = None,
-    workload: Annotated[
-        str | None,
-        option("--workload", "What users do; default: speech, or sharegpt where URL is http.", "NAME"),
-    ] = None,
-    sessions: Annotated[
-        str | None, option("--sessions", "Concurrent calls, all the time; default: 8.", "N[,N...]")
-    ] = None,
-    rate: Annotated[
-        str | None, option("--rate", "New calls per second instead, in an open loop.", "R[,R...]")
-    ] = None,
-    duration: Annotated[
-        float | None,
-        option(
-            "--duration",
-            "How long to send new turns; default: until the targets can be decided, at most 480.",
-            "SECONDS",
-        ),
-    ] = None,
-    settings: Settings = [],  # noqa: B006  (typer copies it)
-    repeats: Annotated[
-        int | None,
-        number("--repeats", "Runs of each, each with users of its own; default: 1; 3 with --find."),
-    ] = None,
-    slo: Annotated[
-        str | None,
-        option(
-            "--slo",
-            'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text '
-            '"ttft_p90<=2s".',
-            "TARGETS",
-        ),
-    ] = None,
-    find: Annotated[
-        str | None,
-        option("--find", 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"),
-    ] = None,
-    up_to: Annotated[int | None, number("--up-to", "Where --find stops; default: 256.")] = None,
-    batch: Annotated[
-        str | None,
-        option(
-            "--batch",
-            "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
-            "N[,N...]",
-        ),
-    ] = None,
-    batch_url: Annotated[
-        str | None,
-        option("--batch-url", "Chat endpoint for the batch requests when URL is a voice endpoint.", "URL"),
-    ] = None,
-    shards: Annotated[int | None, number("--shards", "Processes that call.", metavar="P")] = None,
-    scrape: Annotated[
-        str | None, option("--scrape", "Prometheus metrics of the server, kept over time.", "URL")
-    ] = None,
-    token_env: Annotated[
-        str | None,
-        option("--token-env", "Environment variable with the token or key; it is stored nowhere.", "NAME"),
-    ] = None,
-    save_audio: Annotated[
-        int | None,
-        number(
-            "--save-audio",
-            "Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
-        ),
-    ] = None,
-    price: Annotated[
-        float | None, option("--price", "Price of the server per hour, all GPUs together.", "P")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("--out", "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"),
-    ] = None,
-    resume: Annotated[
-        bool, option("--resume", "Continue an interrupted run: the one in --out, else the latest of URL.")
-    ] = False,
-    label: Annotated[
-        str,
-        option(
-            "--label", "The server's build; kept with the results and shown by report and compare.", "TEXT"
-        ),
-    ] = "",
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run", "Print the points and call no server; with --out also write the plan, as for Locust."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    columns: Columns = None,
+    dialect: str = option(
+        "auto",
+        "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
+    ),
+    audio: Path | None = option(None, "What users say; default: synthetic speech.", "DIR"),
+    workload: str | None = option(
+        None, "What users do; default: speech, or sharegpt where URL is http.", "NAME"
+    ),
+    sessions: str | None = option(None, "Concurrent calls, all the time; default: 8.", "N[,N...]"),
+    rate: str | None = option(None, "New calls per second instead, in an open loop.", "R[,R...]"),
+    duration: float | None = option(
+        None, "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS"
+    ),
+    settings: list[str] = SETTINGS,
+    repeats: int | None = number(
+        None, "Runs of each, each with users of its own; default: 1; 3 with --find."
+    ),
+    slo: str | None = option(
+        None,
+        'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text '
+        '"ttft_p90<=2s".',
+        "TARGETS",
+    ),
+    find: str | None = option(
+        None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
+    ),
+    up_to: int | None = number(None, "Where --find stops; default: 256."),
+    batch: str | None = option(
+        None,
+        "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
+        "N[,N...]",
+    ),
+    batch_url: str | None = option(
+        None, "Chat endpoint for the batch requests when URL is a voice endpoint.", "URL"
+    ),
+    shards: int | None = number(None, "Processes that call.", metavar="P"),
+    scrape: str | None = option(None, "Prometheus metrics of the server, kept over time.", "URL"),
+    token_env: str | None = option(
+        None, "Environment variable with the token or key; it is stored nowhere.", "NAME"
+    ),
+    save_audio: int | None = number(
+        None, "Keep both sides of the first N calls of each run as stereo files; of workload duplex."
+    ),
+    price: float | None = option(None, "Price of the server per hour, all GPUs together.", "P"),
+    out: Path | None = option(
+        None, "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"
+    ),
+    resume: bool = flag("--resume", "Continue an interrupted run: the one in --out, else the latest of URL."),
+    label: str = option(
+        "", "The server's build; kept with the results and shown by report and compare.", "TEXT"
+    ),
+    dry_run: bool = flag(
+        "--dry-run", "Print the points and call no server; with --out also write the plan, as for Locust."
+    ),
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
+    columns: str | None = COLUMNS,
 ) -> None:
     """Call URL as N concurrent users and judge whether it can handle them: PASS, FAIL or INCONCLUSIVE.
 

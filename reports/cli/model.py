@@ -23,14 +23,12 @@ def model(
             help="config.json as published on Hugging Face, or the folder that has it.",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        option("--out", "File to write (YAML); - prints it. Default: the model's name, in this folder."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        option("--name", "The name it is published under, as Qwen/Qwen3-8B; default: by the path."),
-    ] = None,
+    out: Path | None = option(
+        None, "File to write (YAML); - prints it. Default: the model's name, in this folder."
+    ),
+    name: str | None = option(
+        None, "The name it is published under, as Qwen/Qwen3-8B; default: by the path."
+    ),
 ) -> None:
     """Read a model's config.json as vLLM does, and write a file of the model for `--set model=FILE`.
 

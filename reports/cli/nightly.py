@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from reports.cli import run
 from reports.cli.compare import show, worse_by
 from reports.cli.output import tell, wide
-from reports.cli.settings import Settings, number, option
+from reports.cli.settings import SETTINGS, flag, number, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,18 +20,17 @@ _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not neede
 
 
 def nightly(
-    device: Annotated[str, option("--device", "See `rehearse list devices`.")] = "cuda",
-    settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[int | None, number("--seeds", "Seeds 0 to N-1; default: 3, or 1 with --quick.")] = None,
-    quick: Annotated[bool, option("--quick", "The bench's small version, on one seed.")] = False,
-    out: Annotated[Path, option("--out", "Where the nights are kept.", "DIR")] = Path("results/nightly"),
-    against: Annotated[
-        Path | None,
-        option("--against", "Results directory to compare with; default: the last night that passed.", "DIR"),
-    ] = None,
-    fail_above: Annotated[
-        float, worse_by("A metric fails when it got worse by more than this, and on every seed.")
-    ] = 10.0,
+    device: str = option("cuda", "See `rehearse list devices`."),
+    settings: list[str] = SETTINGS,
+    seeds: int | None = number(None, "Seeds 0 to N-1; default: 3, or 1 with --quick."),
+    quick: bool = flag("--quick", "The bench's small version, on one seed."),
+    out: Path = option(Path("results/nightly"), "Where the nights are kept.", "DIR"),
+    against: Path | None = option(
+        None, "Results directory to compare with; default: the last night that passed.", "DIR"
+    ),
+    fail_above: float = worse_by(
+        10.0, "A metric fails when it got worse by more than this, and on every seed."
+    ),
 ) -> None:
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
 
@@ -64,8 +63,17 @@ def nightly(
             settings=settings,
             seeds=seeds or (1 if quick else MIN_FOR_INTERVAL),
             device=device,
-            quick=quick,
+            profile=None,
+            jobs=None,
             out=night / BENCH,
+            shuffle=None,
+            vllm=None,
+            executor="local",
+            quick=quick,
+            dry_run=False,
+            columns=None,
+            as_json=False,
+            as_csv=False,
         )
     except typer.Exit as end:
         if end.exit_code not in (0, 1):

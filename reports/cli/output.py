@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from reports.cli.settings import option
+from reports.cli.settings import flag, option
 from reports.tables.plain_tables import csv_of
 from workloads.errors import UserError, printable
 
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Form = Literal["table", "json", "csv"]
-AsJson = Annotated[bool, option("--json", "Print JSON instead of a table.")]
-AsCsv = Annotated[bool, option("--csv", "Print CSV instead of a table.")]
-Columns = Annotated[
-    str | None,
-    option("--columns", "Metrics instead of the main ones, as p50,p95,p99,continuity; also in --csv.", "A,B"),
-]
+AS_JSON = flag("--json", "Print JSON instead of a table.")
+AS_CSV = flag("--csv", "Print CSV instead of a table.")
+COLUMNS = option(None, "Metrics instead of the main ones, as p50,p95,p99,continuity; also in --csv.", "A,B")
 
 
 def asked_metrics(columns: str | None) -> tuple[str, ...]:

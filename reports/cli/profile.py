@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from reports.cli.settings import option
+from reports.cli.settings import flag, option
 
 if TYPE_CHECKING:
     from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
@@ -21,37 +21,26 @@ KERNELS = "aiconfigurator"
 
 
 def profile(
-    model: Annotated[
-        str,
-        option(
-            "--model",
-            "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file.",
-            "M",
-        ),
-    ],
-    device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
-    source: Annotated[
-        str | None,
-        option(
-            "--from",
-            "Instead of --device: aiconfigurator (measured kernels), or a file or folder of runs of your server.",
-            "SOURCE",
-        ),
-    ] = None,
-    gpu: Annotated[str | None, option("--gpu", "With --from: the GPU, such as h100.")] = None,
-    tp: Annotated[
-        int | None,
-        option(
-            "--tp",
-            "With --from: GPUs of a replica; default: 1, or as the deployment or the runs say.",
-            min=1,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("--out", "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, or M-GPU-runs.yaml.", "FILE"),
-    ] = None,
-    quick: Annotated[bool, option("--quick", "A coarse grid, in about a minute.")] = False,
+    model: str = option(
+        ...,
+        "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file.",
+        "M",
+    ),
+    device: str | None = option(None, "A real device: cpu or cuda."),
+    source: str | None = option(
+        None,
+        "Instead of --device: aiconfigurator (measured kernels), or a file or folder of runs of your server.",
+        "SOURCE",
+        name="--from",
+    ),
+    gpu: str | None = option(None, "With --from: the GPU, such as h100."),
+    tp: int | None = option(
+        None, "With --from: GPUs of a replica; default: 1, or as the deployment or the runs say.", min=1
+    ),
+    out: Path | None = option(
+        None, "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, or M-GPU-runs.yaml.", "FILE"
+    ),
+    quick: bool = flag("--quick", "A coarse grid, in about a minute."),
 ) -> None:
     """Measure step times on a real device and fit them, for `rehearse run --device virtual --profile FILE`.
 

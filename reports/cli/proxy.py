@@ -5,29 +5,27 @@ from typing import Annotated, Any
 
 import typer
 
-from reports.cli.settings import Host, Insecure, Port, TokenEnv, number, one_each, option
+from reports.cli.settings import HOST, INSECURE, TOKEN_ENV, number, one_each, option
 
 ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
 
 def proxy(
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, each http://HOST:PORT.")],
-    router: Annotated[str, option("--router", ROUTERS, "RULE")] = "omniproxy",
-    settings: Annotated[
-        list[str], option("--set", "A parameter of the rule; may be given several times.", "NAME=VALUE")
-    ] = [],  # noqa: B006  (typer copies it)
-    host: Host = "127.0.0.1",
-    port: Port = 8764,
-    max_in_flight: Annotated[
-        int | None,
-        number("--max-in-flight", "Most requests at one server; omniproxy sends short waiting ones first."),
-    ] = None,
-    drain: Annotated[
-        float,
-        option("--drain", "Time for running requests after SIGTERM; a second one ends at once.", "SECONDS"),
-    ] = 30,
-    token_env: TokenEnv = None,
-    insecure: Insecure = False,
+    router: str = option("omniproxy", ROUTERS, "RULE"),
+    settings: list[str] = option(
+        [], "A parameter of the rule; may be given several times.", "NAME=VALUE", name="--set"
+    ),
+    host: str = HOST,
+    port: int = number(8764, "0: any free one.", None, least=0),
+    max_in_flight: int | None = number(
+        None, "Most requests at one server; omniproxy sends short waiting ones first."
+    ),
+    drain: float = option(
+        30, "Time for running requests after SIGTERM; a second one ends at once.", "SECONDS"
+    ),
+    token_env: str | None = TOKEN_ENV,
+    insecure: bool = INSECURE,
 ) -> None:
     """Put servers of one model behind one address: OpenAI's completions, chat completions and realtime sessions.
 

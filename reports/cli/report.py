@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of, tell, wide
-from reports.cli.settings import option
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, emit, form_of, tell, wide
+from reports.cli.settings import flag, option
 from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -36,26 +36,20 @@ def _inches(text: str) -> float:
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
-    columns: Columns = None,
+    columns: str | None = COLUMNS,
     export: Annotated[
         str | None,
         typer.Option(
             "--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."
         ),
     ] = None,
-    figure: Annotated[
-        str | None, option("--figure", "Write one figure for a paper, to DIR/figures/paper.", "NAME")
-    ] = None,
-    width: Annotated[
-        float | None, option("--width", "Width of --figure in inches.", "IN", parser=_inches)
-    ] = None,
-    no_title: Annotated[bool, option("--no-title", "Write --figure without its title.")] = False,
-    latex: Annotated[bool, option("--latex", "Print the table as LaTeX (booktabs).")] = False,
-    names: Annotated[
-        str | None, option("--names", "Names for --figure and --latex, as vllm_omni=vLLM-Omni.", "A=B,...")
-    ] = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    figure: str | None = option(None, "Write one figure for a paper, to DIR/figures/paper.", "NAME"),
+    width: float | None = option(None, "Width of --figure in inches.", "IN", parser=_inches),
+    no_title: bool = flag("--no-title", "Write --figure without its title."),
+    latex: bool = flag("--latex", "Print the table as LaTeX (booktabs)."),
+    names: str | None = option(None, "Names for --figure and --latex, as vllm_omni=vLLM-Omni.", "A=B,..."),
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Print the table of a results directory and write its report. For a folder of runs, write index.html.
 

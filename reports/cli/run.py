@@ -14,9 +14,9 @@ from reports.cli.claims import present_group
 from reports.cli.listing import named, source_of
 from reports.cli.live_folder import check_new
 from reports.cli.measuring import measure_points, points_at_a_time, show_points
-from reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.report import present
-from reports.cli.settings import DryRun, ExecutorName, Quick, Settings, number, option, order_seed
+from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option, order_seed
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,47 +30,32 @@ def run(
     source: Annotated[
         str, source_of("A card, a group of figure cards, a YAML file, or a results directory.")
     ],
-    settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[int | None, number("--seeds", "Use the seeds 0 to N-1.")] = None,
-    device: Annotated[
-        str | None, option("--device", "See `rehearse list devices`.", autocompletion=named("devices"))
-    ] = None,
-    profile: Annotated[
-        Path | None, option("--profile", "Step times of `rehearse profile`, for the virtual device.", "FILE")
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        number(
-            "--jobs",
-            "Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("--out", "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"),
-    ] = None,
-    shuffle: Annotated[
-        str | None,
-        option(
-            "--shuffle",
-            "Run the points in the order that this seed gives; default: as the experiment or the group has it.",
-            "SEED|none",
-        ),
-    ] = None,
-    vllm: Annotated[
-        str | None,
-        option(
-            "--vllm",
-            "Replay on the schedulers of these vLLMs: releases (source fetched once) or checkouts.",
-            "RELEASE_OR_DIR,...",
-        ),
-    ] = None,
-    executor: ExecutorName = "local",
-    quick: Quick = False,
-    dry_run: DryRun = False,
-    columns: Columns = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    settings: list[str] = SETTINGS,
+    seeds: int | None = number(None, "Use the seeds 0 to N-1."),
+    device: str | None = option(None, "See `rehearse list devices`.", autocompletion=named("devices")),
+    profile: Path | None = option(None, "Step times of `rehearse profile`, for the virtual device.", "FILE"),
+    jobs: int | None = number(
+        None, "Points at a time; default: the processor's cores, or the cluster's; one on the wall clock."
+    ),
+    out: Path | None = option(
+        None, "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"
+    ),
+    shuffle: str | None = option(
+        None,
+        "Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+        "SEED|none",
+    ),
+    vllm: str | None = option(
+        None,
+        "Replay on the schedulers of these vLLMs: releases (source fetched once) or checkouts.",
+        "RELEASE_OR_DIR,...",
+    ),
+    executor: str = EXECUTOR,
+    quick: bool = QUICK,
+    dry_run: bool = DRY_RUN,
+    columns: str | None = COLUMNS,
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Measure every point of an experiment, each in a fresh worker, then show the table and write the report.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from reports.cli.listing import named
-from reports.cli.settings import Host, Insecure, Port, Settings, TokenEnv, number, one_each, option
+from reports.cli.settings import HOST, INSECURE, SETTINGS, TOKEN_ENV, number, one_each, option
 from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
@@ -23,40 +23,27 @@ def serve(
             metavar="ENGINE", help="See `rehearse list engines`.", autocompletion=named("engines")
         ),
     ],
-    device: Annotated[
-        str, option("--device", "virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
-    ] = "virtual",
-    settings: Settings = [],  # noqa: B006  (typer copies it)
-    profile: Annotated[
-        Path | None, option("--profile", "Step times of `rehearse profile`, for device virtual.", "FILE")
-    ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
-    max_sessions: Annotated[
-        int, number("--max-sessions", "Most sessions at a time; the next gets close code 1013.")
-    ] = 64,
-    idle_timeout: Annotated[
-        float, option("--idle-timeout", "Close a session after this time without a message.", "SECONDS")
-    ] = 120,
-    token_env: TokenEnv = None,
-    insecure: Insecure = False,
-    drain: Annotated[
-        float,
-        option("--drain", "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"),
-    ] = 30,
-    frame: Annotated[
-        float, option("--frame", "Length of a frame, for engines that serve frames.", "SECONDS")
-    ] = 2.0,
-    seed: Annotated[int, number("--seed", "Seed of the reply lengths.", least=0, metavar=None)] = 0,
-    replicas: Annotated[int, number("--replicas", "Server processes; several are behind a proxy.")] = 1,
-    router: Annotated[
-        str | None,
-        option("--router", "Routing rule of several replicas; see `rehearse proxy --help`.", "RULE"),
-    ] = None,
-    runtime: Annotated[
-        Literal["rehearsal", "vllm-omni"],
-        option("--runtime", "Server and pipeline: ours, or vLLM-Omni's own (`make omni`)."),
-    ] = "rehearsal",
+    device: str = option("virtual", "virtual (modelled GPUs), cpu or cuda (vLLM really executes)."),
+    settings: list[str] = SETTINGS,
+    profile: Path | None = option(None, "Step times of `rehearse profile`, for device virtual.", "FILE"),
+    host: str = HOST,
+    port: int = number(8765, "0: any free one.", None, least=0),
+    max_sessions: int = number(64, "Most sessions at a time; the next gets close code 1013."),
+    idle_timeout: float = option(120, "Close a session after this time without a message.", "SECONDS"),
+    token_env: str | None = TOKEN_ENV,
+    insecure: bool = INSECURE,
+    drain: float = option(
+        30, "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"
+    ),
+    frame: float = option(2.0, "Length of a frame, for engines that serve frames.", "SECONDS"),
+    seed: int = number(0, "Seed of the reply lengths.", least=0, metavar=None),
+    replicas: int = number(1, "Server processes; several are behind a proxy."),
+    router: str | None = option(
+        None, "Routing rule of several replicas; see `rehearse proxy --help`.", "RULE"
+    ),
+    runtime: Literal["rehearsal", "vllm-omni"] = option(
+        "rehearsal", "Server and pipeline: ours, or vLLM-Omni's own (`make omni`)."
+    ),
 ) -> None:
     """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics.
 

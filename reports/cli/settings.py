@@ -33,12 +33,17 @@ class Group(TyperGroup):
         return _without_type(super().get_params(ctx))
 
 
-def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    """Return an option for `Annotated`."""
-    return typer.Option(name, help=help, metavar=metavar, **more)
+def option(default: Any, help: str, metavar: str | None = None, name: str | None = None, **more: Any) -> Any:
+    """Return an option as the default of its parameter, whose name it has if no `name` is given."""
+    return typer.Option(default, *filter(None, [name]), help=help, metavar=metavar, **more)
 
 
-def number(name: str, help: str, least: int = 1, metavar: str | None = "N", **more: Any) -> Any:
+def flag(name: str, help: str, **more: Any) -> Any:
+    """Return an option without a value, as the default of its parameter."""
+    return typer.Option(False, name, help=help, **more)
+
+
+def number(default: int | None, help: str, metavar: str | None = "N", least: int = 1) -> Any:
     """Return an option for a whole number from `least` on; its error names the value and the allowed range."""
 
     def parse(text: str | int) -> int:
@@ -52,31 +57,23 @@ def number(name: str, help: str, least: int = 1, metavar: str | None = "N", **mo
             raise typer.BadParameter(f"it must be at least {least}, got {value}")
         return value
 
-    return typer.Option(name, help=help, metavar=metavar, parser=parse, **more)
+    return option(default, help, metavar, parser=parse)
 
 
-Settings = Annotated[list[str], option("--set", "Set a parameter; may be given several times.", "NAME=VALUE")]
-ExecutorName = Annotated[
-    str,
-    option(
-        "--executor",
-        "Where points run: this machine, or a Ray cluster (auto: the one it belongs to).",
-        "local|auto|ray://HOST:PORT",
-    ),
-]
-DryRun = Annotated[bool, option("--dry-run", "Print the points and run nothing.")]
-Quick = Annotated[bool, option("--quick", "The card's small version, on one seed.")]
-TokenEnv = Annotated[
-    str | None, option("--token-env", "Environment variable with the clients' token.", "NAME")
-]
-Insecure = Annotated[bool, option("--insecure", "Let other machines in without a token.")]
-Host = Annotated[str, option("--host", "Address to listen on.")]
-Port = Annotated[int, number("--port", "0: any free one.", least=0, metavar=None)]
+SETTINGS = option([], "Set a parameter; may be given several times.", "NAME=VALUE", name="--set")
 GroupName = Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")]
 PointFolder = Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")]
-GroupResults = Annotated[
-    Path | None, option("--results", "Results directory; default: results/GROUP.", "DIR")
-]
+EXECUTOR = option(
+    "local",
+    "Where points run: this machine, or a Ray cluster (auto: the one it belongs to).",
+    "local|auto|ray://HOST:PORT",
+)
+DRY_RUN = flag("--dry-run", "Print the points and run nothing.")
+QUICK = flag("--quick", "The card's small version, on one seed.")
+TOKEN_ENV = option(None, "Environment variable with the clients' token.", "NAME")
+INSECURE = flag("--insecure", "Let other machines in without a token.")
+HOST = option("127.0.0.1", "Address to listen on.")
+RESULTS = option(None, "Results directory; default: results/GROUP.", "DIR")
 
 
 def one_each(texts: Sequence[str], fix: str) -> dict[str, Any]:

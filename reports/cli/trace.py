@@ -7,8 +7,8 @@ import typer
 
 from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
-from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import Command, Group, PointFolder, Settings, number, one_each, option
+from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
+from reports.cli.settings import SETTINGS, Command, Group, PointFolder, number, one_each, option
 from reports.cli.trace_edit import Out, cell, describe_trace, save_and_describe
 from workloads.atomic_file import STDOUT, check_output
 from workloads.errors import UserError, nearest
@@ -47,8 +47,8 @@ def make(
         typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
     ],
     out: Out,
-    seed: Annotated[int, number("--seed", "The same seed gives the same trace.", least=0)] = 0,
-    settings: Settings = [],  # noqa: B006  (typer copies it)
+    seed: int = number(0, "The same seed gives the same trace.", least=0),
+    settings: list[str] = SETTINGS,
 ) -> None:
     """Generate a trace and write it to a file.
 
@@ -68,10 +68,9 @@ def make(
 def from_run(
     folder: PointFolder,
     out: Out,
-    arrivals: Annotated[
-        Literal["absolute", "relative"],
-        option("--arrivals", "Later turns begin when they began, or as long after the reply before."),
-    ] = "absolute",
+    arrivals: Literal["absolute", "relative"] = option(
+        "absolute", "Later turns begin when they began, or as long after the reply before."
+    ),
 ) -> None:
     """Turn the users' behaviour of a run into a trace, to replay it.
 
@@ -87,8 +86,8 @@ def from_run(
 @app.command(cls=Command)
 def convert(
     file: trace_pictures.TraceFile,
-    to: Annotated[str, option("--to", "parquet, jsonl, mooncake, burstgpt or burstgpt-sessions.", "FORMAT")],
-    out: Annotated[Path, option("--out", "File to write, or -.")],
+    to: str = option(..., "parquet, jsonl, mooncake, burstgpt or burstgpt-sessions.", "FORMAT"),
+    out: Path = option(..., "File to write, or -."),
 ) -> None:
     """Write a trace in another format, for other tools or for people.
 
@@ -109,7 +108,7 @@ def convert(
 
 
 @app.command(cls=Command)
-def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def show(file: trace_pictures.TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> None:
     """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
 
     from rich.console import Console

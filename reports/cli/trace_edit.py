@@ -33,31 +33,21 @@ NONE = ("", "-", "none")
 def edit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Trace files; several are merged.")],
     out: Out,
-    cut: Annotated[
-        str | None, option("--cut", "Keep sessions that begin in this interval, s.", "START:END")
-    ] = None,
-    thin: Annotated[
-        float | None, option("--thin", "Keep each session with this probability.", "SHARE")
-    ] = None,
-    scale: Annotated[
-        float | None, option("--scale", "Multiply arrival times; 0.5 doubles the rate.", "FACTOR")
-    ] = None,
-    loop: Annotated[int, number("--loop", "Play the trace N times in a row.")] = 1,
-    seed: Annotated[int, number("--seed", "Seed of --thin.", least=0)] = 0,
-    request_class: Annotated[
-        str | None, option("--class", "The class of each file's requests, or one for all.", "NAME,...")
-    ] = None,
-    priority: Annotated[
-        str | None,
-        option("--priority", "Priority of each class; the lower is served first, as in vLLM.", "N,..."),
-    ] = None,
-    ttft_deadline: Annotated[
-        str | None, option("--ttft-deadline", "Deadline of each class's first tokens, s; or none.", "S,...")
-    ] = None,
-    tbt_deadline: Annotated[
-        str | None,
-        option("--tbt-deadline", "Longest time between tokens of each class, s; or none.", "S,..."),
-    ] = None,
+    cut: str | None = option(None, "Keep sessions that begin in this interval, s.", "START:END"),
+    thin: float | None = option(None, "Keep each session with this probability.", "SHARE"),
+    scale: float | None = option(None, "Multiply arrival times; 0.5 doubles the rate.", "FACTOR"),
+    loop: int = number(1, "Play the trace N times in a row."),
+    seed: int = number(0, "Seed of --thin.", least=0),
+    request_class: str | None = option(
+        None, "The class of each file's requests, or one for all.", "NAME,...", name="--class"
+    ),
+    priority: str | None = option(
+        None, "Priority of each class; the lower is served first, as in vLLM.", "N,..."
+    ),
+    ttft_deadline: str | None = option(None, "Deadline of each class's first tokens, s; or none.", "S,..."),
+    tbt_deadline: str | None = option(
+        None, "Longest time between tokens of each class, s; or none.", "S,..."
+    ),
 ) -> None:
     """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped. Each step is noted.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
 from reports.cli.settings import PointFolder, option, written_as
 from workloads.atomic_file import STDOUT, output
 
@@ -14,7 +14,7 @@ TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .json
 PageFolder = Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")]
 
 
-def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def stat(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> None:
     """Print how a trace's users arrive, how long everything is, and how they interrupt.
 
     `rehearse trace stat voice.parquet`
@@ -41,9 +41,7 @@ def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> Non
 def plot(
     file: TraceFile,
     out: PageFolder,
-    against: Annotated[
-        Path | None, option("--against", "Another trace file, to compare with.", "FILE")
-    ] = None,
+    against: Path | None = option(None, "Another trace file, to compare with.", "FILE"),
 ) -> None:
     """Draw a trace: arrivals, gaps, lengths, the first sessions and, where there is sound, what a user sends.
 
@@ -60,10 +58,10 @@ def plot(
 
 
 def fidelity(
-    data: Annotated[Path, option("--data", "Directory with the real files.", "DIR")],
+    data: Path = option(..., "Directory with the real files.", "DIR"),
     out: PageFolder = Path("results/fidelity"),
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    as_json: bool = AS_JSON,
+    as_csv: bool = AS_CSV,
 ) -> None:
     """Compare the fitted generators with the real data they were fitted to, column by column.
 
@@ -96,14 +94,11 @@ def fidelity(
 
 def perfetto(
     folder: PointFolder,
-    out: Annotated[
-        Path | None,
-        option(
-            "--out",
-            "File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
-            callback=written_as(".json", ".gz"),
-        ),
-    ] = None,
+    out: Path | None = option(
+        None,
+        "File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
+        callback=written_as(".json", ".gz"),
+    ),
 ) -> None:
     """Write what a run did as Chrome trace JSON: open it at ui.perfetto.dev, or in chrome://tracing.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from reports.cli.report import report
+from reports.cli import app
 from reports.figures.column import fit
 from reports.figures.drawing import legend, sheet
 from reports.figures.style import named, style
@@ -16,6 +16,11 @@ from reports.pages.latex import latex_of
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
 from workloads.errors import UserError
+
+
+def report(folder: Path, *options: str) -> None:
+    """`rehearse report`, in this process."""
+    app(["report", str(folder), *options], standalone_mode=False)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_figure_has_the_width_the_names_and_no_title(runs: Path) -> None:
     before = (runs / "first" / "figures" / "continuity.svg").read_bytes()
-    report(runs / "first", figure="continuity", width=3.3, no_title=True, names="vllm_omni=vLLM-Omni")
+    renamed = ("--names", "vllm_omni=vLLM-Omni")
+    report(runs / "first", "--figure", "continuity", "--width", "3.3", "--no-title", *renamed)
     svg = (runs / "first" / "figures" / "paper" / "continuity.svg").read_text()
     assert re.search(r'width="237.6pt"', svg)
     texts = re.findall("<!-- (.*) -->", svg)
@@ -60,20 +66,20 @@ def test_panels_too_narrow_for_their_text_are_stacked() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"figure": "continuty"}, "unknown figure 'continuty'. Did you mean 'continuity'?"),
-        ({"figure": "wasted_tokens"}, "figure wasted_tokens cannot be drawn: it needs two probabilities"),
-        ({"width": 3.3}, "give --figure NAME too"),
-        ({"names": "a=b"}, "--names is for --figure and --latex"),
-        ({"latex": True, "names": "a"}, "--names a is not a list of names"),
+        ("--figure continuty", "unknown figure 'continuty'. Did you mean 'continuity'?"),
+        ("--figure wasted_tokens", "figure wasted_tokens cannot be drawn: it needs two probabilities"),
+        ("--width 3.3", "give --figure NAME too"),
+        ("--names a=b", "--names is for --figure and --latex"),
+        ("--latex --names a", "--names a is not a list of names"),
     ],
 )
-def test_a_mistake_is_one_sentence(runs: Path, asked: dict[str, object], sentence: str) -> None:
+def test_a_mistake_is_one_sentence(runs: Path, asked: str, sentence: str) -> None:
     with pytest.raises(UserError, match=re.escape(sentence)):
-        report(runs / "first", **asked)  # type: ignore[arg-type]
+        report(runs / "first", *asked.split())
 
 
 def test_the_latex_table_has_the_rows_of_the_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report(runs / "first", latex=True, names="vllm_omni=vLLM-Omni")
+    report(runs / "first", "--latex", "--names", "vllm_omni=vLLM-Omni")
     lines = capsys.readouterr().out.splitlines()
     assert (
         lines[0].startswith("% ")
@@ -100,7 +106,7 @@ def test_a_name_is_replaced_as_a_whole_word() -> None:
 
 
 def test_the_index_lists_every_run_with_its_verdict(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report(runs, as_json=True)
+    report(runs, "--json")
     rows = json.loads(capsys.readouterr().out)
     assert [row["run"] for row in rows] == ["more/second", "first"]
     assert rows[1]["verdict"].startswith("At 16 callers, nobody interrupting, ")
