@@ -151,17 +151,25 @@ def test_files_and_names_are_where_the_others_look_for_them():
     assert (GRAFANA / "dashboards" / home.name).exists()
 
 
-def test_the_image_installs_what_make_installs_and_holds_all_of_the_code():
-    installed = {}
-    rule = (ROOT / "Makefile").read_text().partition("\n.venv/.ready:")[2].partition("\n\n")[0]
-    for name, text in {"Makefile": rule, "Dockerfile": (ROOT / "Dockerfile").read_text()}.items():
-        found = re.findall(r"pip install (?:--quiet |--disable-pip-version-check )*(.+)", text)
-        installed[name] = [words.removesuffix(" \\") for words in found]
-    assert [words for words in installed["Makefile"] if words in installed["Dockerfile"]] == installed[
-        "Dockerfile"
-    ]
-    assert len(installed["Dockerfile"]) == 3
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    wanted = {f"!{name.removesuffix('*')}" for name in project["packages"]["find"]["include"]}
-    wanted |= {f"!{name}.py" for name in project.get("py-modules", [])}
+def installed(text: str) -> list[str]:
+    """Return the arguments of each `pip install` without its flags for less output."""
+    found = re.findall(r"pip install (.+?)(?:\s*&&.*)?$", text.replace("\\\n", " "), re.MULTILINE)
+    quiet = ("--quiet", "--disable-pip-version-check")
+    return [" ".join(word for word in line.split() if word not in quiet) for line in found]
+
+
+@pytest.mark.parametrize(("target", "image", "count"), [(".venv", "", 3), (".venv-live", ".live", 1)])
+def test_an_image_installs_what_make_installs(target: str, image: str, count: int):
+    rule = (ROOT / "Makefile").read_text().partition(f"\n{target}/.ready:")[2].partition("\n\n")[0]
+    text = (ROOT / f"Dockerfile{image}").read_text()
+    assert installed(text) == installed(rule) and len(installed(text)) == count
+
+
+def test_images_hold_all_of_the_code_and_that_of_the_live_client_neither_vllm_nor_torch():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    (constraint,) = re.findall(r"--constraint (\S+)", (ROOT / "Dockerfile.live").read_text())
+    wanted = {f"!{name.removesuffix('*')}" for name in (*folders, constraint, "pyproject.toml")}
     assert wanted <= set((ROOT / ".dockerignore").read_text().split())
+    light = project["project"]["optional-dependencies"]["live"]
+    assert light and not [name for name in light if re.search("vllm|torch", name)]
