@@ -39,11 +39,6 @@ LOOSE = ("--set", "send_delay_limit_ms=10000")
 """Of who really sends: nothing here is about how late a busy machine does."""
 
 
-def test_nobody_there_is_a_sentence(rehearse: Rehearse) -> None:
-    status, out, err = rehearse("live", "ws://127.0.0.1:9/x", *SMALL)
-    assert (status, out) == (2, "") and "nothing can be reached" in err and "start the server" in err
-
-
 def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse: Rehearse) -> None:
     ask = ("live", URL, *SMALL, "--sessions", "2,4", "--repeats", "2", "--duration", "10", "--dry-run")
     status, out, _ = rehearse(*ask)

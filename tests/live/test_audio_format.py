@@ -113,10 +113,3 @@ def test_base64_is_measured_as_data_in_all_its_forms(
             == len(decoded(event.base64))
             == len(pcm) * (2 if form == text + text and padded and pcm else 1)
         )
-
-
-@given(st.binary(max_size=4000))
-def test_seconds_of_audio_come_from_its_length(pcm: bytes):
-    delta = base64.b64encode(pcm).decode()
-    data = message("response.output_audio.delta", response_id="r", delta=delta)
-    assert dialect("openai").classify(data) == Audio("r", None, len(pcm), NOTHING, delta)

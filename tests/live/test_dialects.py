@@ -87,19 +87,8 @@ def test_appended_audio_is_the_audio(name: str, pcm: bytes):
     assert base64.b64decode(event["audio"]) == pcm
 
 
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("openai", ["input_audio_buffer.commit", "response.create"]),
-        ("rehearsal", ["input_audio_buffer.commit", "response.create"]),
-        ("vllm_omni", ["input_audio_buffer.commit"]),
-        ("vllm", ["input_audio_buffer.commit"]),
-    ],
-)
-def test_the_end_of_a_turn(name: str, kinds: list[str]):
-    messages = said(dialect(name).end_of_turn(TURN))
-    assert [event["type"] for event in messages] == kinds
-    if name != "vllm":
+def test_a_server_that_listens_by_itself_is_not_told_where_a_turn_ends():
+    for name in REALTIME:
         assert dialect(name, turn_detection="server").end_of_turn(TURN) == []
 
 
@@ -188,6 +177,10 @@ def test_what_a_dialect_cannot_do_is_said():
     assert "typed" in (dialect("vllm").cannot(typed=True) or "")
     assert dialect("vllm").cannot(typed=False) is None
     assert all(dialect(name).cannot(typed=True) is None for name in REALTIME)
+    for name in ("sglang_omni", "rtvi"):
+        said = dialect(name, turn_detection="client").cannot(typed=False) or ""
+        assert "find the ends of turns themselves; take turn_detection=server" in said
+    assert "voice is the bot's own; leave it out" in (dialect("rtvi", voice="v").cannot(typed=False) or "")
 
 
 def test_urls():

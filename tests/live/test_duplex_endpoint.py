@@ -7,18 +7,12 @@ import pytest
 from harness.endpoints.dialects import dialect_of
 from harness.endpoints.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
-from workloads.errors import UserError
 
 URL = "ws://127.0.0.1:9/v1/realtime"
 
 
 async def silent(agent: Agent) -> None:
     """Says nothing."""
-
-
-def test_a_server_that_does_not_listen_is_refused(monkeypatch: Any) -> None:
-    with pytest.raises(UserError, match="dialect vllm: its servers do not detect the ends of turns"):
-        play(monkeypatch, open_call({}), silent, dialect="vllm", model="m")
 
 
 def test_a_server_that_never_answers_fails_the_turn_and_the_call_ends(monkeypatch: Any) -> None:

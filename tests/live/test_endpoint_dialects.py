@@ -18,7 +18,6 @@ from tests.live.scripted import (
     table,
     typed,
 )
-from workloads.errors import UserError
 from workloads.generators.content import pcm_for
 
 
@@ -93,11 +92,6 @@ def test_a_call_with_sglang_omni():
     assert table(out)["status"].tolist() == ["completed"] * 2
     [call] = out.calls
     assert set(call.kinds) == {"session.update", "input_audio_buffer.append"}, "it knows nothing else"
-
-
-def test_a_session_that_waits_for_commits_is_no_sglang_omni():
-    with pytest.raises(UserError, match="its servers find the ends of turns themselves; take turn_detection"):
-        play(spoken(), sglang_omni, dialect="sglang_omni", turn_detection="client")
 
 
 SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {

@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engines.endpoint.metrics import LAG_S
 from engines.endpoint.server_stats import Histogram
@@ -31,18 +29,6 @@ def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
             for le, count in zip((*map(str, LAG_S), "+Inf"), counts, strict=True)
         ]
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
-
-
-@given(st.lists(st.floats(0, 0.999), min_size=1), st.floats(0.01, 1))
-def test_a_quantile_is_within_the_bucket_of_the_true_one(lags_s: list[float], q: float):
-    histogram = Histogram(LAG_S)
-    for lag_s in lags_s:
-        histogram.add(lag_s)
-    found = quantile(LAG_S, histogram.counts, q)
-    true = float(np.quantile(lags_s, q, method="inverted_cdf"))
-    edges = (0.0, *LAG_S)
-    at = next(i for i, edge in enumerate(edges[1:], start=1) if true <= edge)
-    assert found is not None and edges[at - 1] <= found <= edges[at] + 1e-12
 
 
 def test_a_quantile_of_nothing_is_none_and_beyond_the_last_bound_it_is_that():

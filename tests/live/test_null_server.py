@@ -212,15 +212,6 @@ def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
     assert row["read_s"] >= before
 
 
-def test_it_refuses_what_it_does_not_know():
-    wrong = subprocess.run(
-        [sys.executable, "-m", "harness.null_server.null_server", "music"],
-        capture_output=True,
-        text=True,
-    )
-    assert wrong.returncode == 2 and "music" in wrong.stderr
-
-
 def test_a_server_that_cannot_start_says_so(tmp_path, capfd):
     with pytest.raises(RuntimeError, match="status 2"):
         NullServer("voice", tmp_path, "--packets", "many")

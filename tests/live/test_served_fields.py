@@ -96,11 +96,6 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
             ("beta form", "leave it out"),
         ),
         (
-            {"turn_detection": {"silence_duration_ms": 1e308}},
-            "session.turn_detection",
-            ("set session.audio.input.turn_detection",),
-        ),
-        (
             {"audio": {"input": {"transcription": {"model": "whisper-1"}}}},
             "session.audio.input.transcription",
             ("is not served", "format, turn_detection"),

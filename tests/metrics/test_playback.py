@@ -116,18 +116,6 @@ def test_heard_never_falls_and_never_exceeds_received(packets, pauses):
     assert player.played(player.end_s) == received
 
 
-@given(replies(), st.sampled_from([0.25, 0.5, 2.0, 8.0]))
-def test_scaling_time_scales_gaps(packets, factor):
-    _, gaps = play(packets)
-    _, scaled = play([(t * factor, audio_s * factor) for t, audio_s in packets])
-    assert scaled == [gap * factor for gap in gaps]
-
-
-@given(replies(), ticks)
-def test_shifting_time_changes_no_gap(packets, offset_s):
-    assert play(packets)[1] == play([(t + offset_s, audio_s) for t, audio_s in packets])[1]
-
-
 @given(replies(), st.data())
 def test_splitting_a_packet_at_its_instant_changes_nothing(packets, data):
     index = data.draw(st.integers(0, len(packets) - 1))

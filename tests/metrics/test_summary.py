@@ -44,38 +44,6 @@ def test_every_metric_is_defined_in_order_with_its_unit():
         assert type(metric.n) is int and type(metric.missing) is int
 
 
-def test_names_that_others_rely_on():
-    latencies = [
-        f"{name}_{p}" for name in ("audio_ttfp", "ttft") for p in ("p50", "p90", "p95", "p99", "mean")
-    ]
-    bodies = [
-        f"{name}_{p}"
-        for name in ("tbt", "e2e", "rtf", "rtf_gen", "max_gap", "queueing_entry", "queueing_vocoder")
-        for p in ("p50", "p90")
-    ]
-    others = [
-        "continuity",
-        "continuity_fixed_timeline",
-        "wasted_token_ratio",
-        "wasted_token_ratio_entry",
-        "wasted_token_ratio_talker",
-        "generated_tokens",
-        "heard_tokens",
-        "completed_rps",
-        "completed_outside_window",
-        "effective_rps",
-        "failed",
-        "unfinished",
-        "barge_in_rate",
-        "barge_in_missed_rate",
-        "kv_occupancy_entry_mean",
-        "kv_occupancy_talker_peak",
-        "preemptions",
-        "turn_send_delay_p99",
-    ]
-    assert {*latencies, *bodies, *others} <= DEFINITIONS.keys()
-
-
 def test_pacing_makes_rtf_neither_better_nor_worse():
     assert DEFINITIONS["rtf_p50"].better is None and DEFINITIONS["continuity"].better == "higher"
 

@@ -323,15 +323,6 @@ def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path
     assert isinstance(left_out, LeftOut) and "never answered" in left_out.reason
 
 
-def test_a_table_that_is_damaged_is_told_in_one_sentence(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
-    manifest = next((copy / "points").iterdir()) / "manifest.json"
-    manifest.write_text("{")
-    with pytest.raises(UserError, match="not a readable record"):
-        load_run(copy)
-
-
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
 
 
@@ -431,13 +422,6 @@ def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -
     capacity = found_in(searched)
     (searched / SEARCH).unlink()
     assert found_in(searched).steps == capacity.steps and found_in(searched).answer == capacity.answer
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
-    (searched / SEARCH).write_text('{"targets": [')
-    with pytest.raises(UserError, match=r"search\.json is damaged; delete it"):
-        write_report(searched)
 
 
 @pytest.mark.usefixtures("unrendered")
