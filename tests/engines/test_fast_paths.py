@@ -460,7 +460,7 @@ def test_most_steps_of_a_long_reply_repeat_the_step_before(count: Counter[str]):
 
 def test_a_full_pool_preempts_the_same():
     """Preempted: the rows of that round are vLLM's to choose, all of them."""
-    workload = spoken(sessions=16, rate=20.0, reply_tokens=300)
+    workload = spoken(rate=20.0, reply_tokens=150)
     crowded = Replayed("vllm_omni", {"kv_pool_blocks": 64}, workload, seed=3)
     with_it, without = crowded.replay(fast=True), crowded.replay(fast=False)
     assert_same(with_it, without)

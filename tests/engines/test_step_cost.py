@@ -1,16 +1,23 @@
 """What a stage learns of the cost of its own steps."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.step_cost import REFIT, StepCost, StepWork
 
-WORKS = st.lists(
-    st.lists(st.tuples(st.integers(1, 512), st.integers(0, 8000)), min_size=1, max_size=24),
-    min_size=120,
-    max_size=200,
-)
+
+def steps_of(seed: int) -> list[list[tuple[int, int]]]:
+    """Steps of 1 to 24 requests: (new tokens, context) of each."""
+    rng = Random(seed)
+    return [
+        [(rng.randint(1, 512), rng.randint(0, 8000)) for _ in range(rng.randint(1, 24))] for _ in range(160)
+    ]
+
+
+WORKS = st.integers(0, 2**32).map(steps_of)
 
 
 def learnt(requests: list[list[tuple[int, int]]], seconds) -> StepCost:

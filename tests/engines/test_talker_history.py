@@ -16,7 +16,7 @@ def spoken(replayed) -> int:
 
 
 def test_a_turn_computes_what_is_new_and_at_most_a_block_of_what_was_heard():
-    trace = voice_trace(p=0.0)
+    trace = voice_trace(sessions=5, p=0.0)
     anew, history = run(trace), run(trace, server={"talker_history": True})
     assert spoken(anew) == spoken(history)
     turns = sum(len(session.turns) for session in trace.sessions)
@@ -25,15 +25,15 @@ def test_a_turn_computes_what_is_new_and_at_most_a_block_of_what_was_heard():
 
 def test_what_was_not_heard_is_not_kept():
     """Blocks beyond an interruption are let go; the next turn finds what was heard."""
-    trace = voice_trace(p=1.0)
+    trace = voice_trace(sessions=5, p=1.0)
     history = run(trace, server={"talker_history": True})
     assert history.counters["talker.truncated_blocks"] > 0
     assert run(trace).counters.get("talker.truncated_blocks", 0) == 0
 
 
 def test_its_pool_overflows_to_the_host_and_what_is_needed_next_comes_back_early():
-    trace = voice_trace(sessions=16, turns=4.0, p=0.0)
-    server = {"talker_history": True, "talker_pool_blocks": 320}
+    trace = voice_trace(sessions=8, turns=3.0, p=0.0)
+    server = {"talker_history": True, "talker_pool_blocks": 160}
     counters = run(trace, "liveserve", server=server).counters
     assert counters["talker.evict_blocks"] > 0
     assert counters["talker.preload_issued"] > 0
