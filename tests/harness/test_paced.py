@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.metrics.request_table import request_table
@@ -37,11 +36,6 @@ def served(device: str) -> tuple[Replay, pd.DataFrame, float]:
     run = replay("vllm_omni", {}, {}, {"turn_send_delay_limit_s": 60}, calls(), 7, device)
     table = request_table(run.events.to_pandas(), pd.DataFrame(calls().columns()))
     return run, table, monotonic() - begun
-
-
-def test_the_devices_on_the_wall_clock_are_paced_and_the_real_ones():
-    assert set(DEVICES) == {"virtual", *WALL_DEVICES}
-    assert set(WALL_DEVICES) == {"paced", *SOCKET_DEVICES, *REAL_DEVICES}
 
 
 def test_turns_are_the_same_ones_on_both_clocks():

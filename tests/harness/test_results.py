@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiments.point import Point
-from harness.records.record import Damaged, load_record, write_record
+from harness.records.record import Damaged, write_record
 from harness.records.results import (
     Collection,
     Panel,
@@ -247,11 +247,3 @@ def test_a_file_of_that_name_that_is_somebody_elses_is_left_alone(tmp_path: Path
     (tmp_path / "experiment.json").write_text("{precious")
     refused(tmp_path, "is damaged")
     assert [path.name for path in tmp_path.iterdir()] == ["experiment.json"]
-
-
-def test_rows_are_those_of_the_records(tmp_path: Path) -> None:
-    points = measured(tmp_path, 2)
-    _, rows = read_results(tmp_path)
-    assert [row["metrics"] for row in rows] == [
-        load_record(tmp_path / "points" / point.id).metrics for point in points
-    ]

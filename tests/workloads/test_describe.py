@@ -14,15 +14,6 @@ from workloads.statistics.describe import statistics
 from workloads.trace import Trace
 
 
-def test_poisson_is_the_measure_of_all() -> None:
-    times = np.cumsum(stream(4, "arrivals").exponential(0.1, 40_000))
-    assert arrivals.rate(times) == pytest.approx(10, rel=0.02)
-    assert arrivals.gap_cv(times) == pytest.approx(1, abs=0.02)
-    assert arrivals.lag_1(times) == pytest.approx(0, abs=0.02)
-    for window in (1, 10):
-        assert arrivals.dispersion(times, window) == pytest.approx(1, abs=0.25)
-
-
 def test_a_constant_rate_and_bursts_are_told_apart() -> None:
     even = np.arange(1000) * 0.5
     assert arrivals.gap_cv(even) == 0

@@ -220,18 +220,6 @@ def test_mooncake_shares_nothing_with_a_context_that_is_not_the_sessions_own(tmp
     assert [line["hash_ids"] for line in lines] == [[0, 1], [0, 2], [3, 4], [3, 5]]
 
 
-def test_mooncake_of_a_workload_has_a_block_per_512_tokens_in_order_of_time(tmp_path: Path) -> None:
-    trace = make_trace("voice", {"sessions": 30, "turns": 6, "p": 0.5}, 0)
-    FORMATS["mooncake"](trace, tmp_path / "m.jsonl")
-    lines = read_lines(tmp_path / "m.jsonl")
-    assert len(lines) == len(trace.columns()["turn"])
-    assert all(len(line["hash_ids"]) == -(-line["input_length"] // BLOCK_TOKENS) for line in lines)
-    times = [line["timestamp"] for line in lines]
-    assert times == sorted(times)
-    ids = [id for line in lines for id in line["hash_ids"]]
-    assert list(dict.fromkeys(ids)) == list(range(len(set(ids))))  # by first appearance, as in Mooncake's own
-
-
 def test_our_loader_reads_mooncake_back_and_finds_the_conversations(tmp_path: Path) -> None:
     trace = make_trace("voice", {"sessions": 12, "turns": 12, "reply_tokens": 400}, 0)
     FORMATS["mooncake"](trace, tmp_path / "m.jsonl")

@@ -12,7 +12,7 @@ from tests.workloads.test_trace import turns_of_a_trace
 from workloads.columns.classes import CLASS_COLUMNS
 from workloads.errors import UserError
 from workloads.registry import make_trace, serves
-from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.statistics.arrival_statistics import dispersion, gap_cv, rate
 from workloads.trace import Trace, Turn
 from workloads.transforms.shard import join, shard
 from workloads.transforms.transform import classify, cut, loop, merge, scale_time, thin
@@ -101,12 +101,6 @@ def test_what_serves_a_merged_trace_is_what_serves_its_parts() -> None:
     assert serves(Trace.from_columns(calls, generator="metronome+questions")) == "frames"
 
 
-def test_the_sum_of_two_poisson_processes_is_one() -> None:
-    times = starts(merge([BUSY, make_trace("poisson", {"requests": 20_000, "rate": 20}, 4)]))
-    assert rate(times) == pytest.approx(40, rel=0.05)
-    assert gap_cv(times) == pytest.approx(1, abs=0.03)
-
-
 def test_looping_repeats_the_sessions_at_the_same_rate() -> None:
     thrice = loop(BUSY, 3)
     assert len(thrice) == 3 * len(BUSY)
@@ -146,20 +140,7 @@ def test_what_no_command_asks_for_is_refused() -> None:
         loop(TALK, 2, 0.0)
 
 
-ARRIVALS = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)
 VOICES = make_trace("voice", {"sessions": 25, "p": 0.5}, 3)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 10])
-def test_merged_arrivals_are_those_of_the_whole(workers: int) -> None:
-    parts = shard(ARRIVALS, workers)
-    assert len(parts) == workers
-    merged = np.sort(np.concatenate([part.columns()["arrival_s"] for part in parts]))
-    assert np.array_equal(merged, ARRIVALS.columns()["arrival_s"])
-    assert gap_cv(merged) == pytest.approx(1, abs=0.03)
-    assert abs(lag_1(merged) or 0) < 4 / np.sqrt(len(merged))
-    assert dispersion(merged, 5.0) == pytest.approx(1, abs=4 * np.sqrt(2 / (merged[-1] / 5)))
-    assert len(np.unique(np.diff(merged))) > 0.9 * len(merged)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 10])

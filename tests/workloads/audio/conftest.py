@@ -20,14 +20,6 @@ def recordings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return SHARED_AUDIO if request.param == "real" else write_recordings(tmp_path_factory.mktemp("audio"))
 
 
-@pytest.fixture(scope="session")
-def real_speech() -> Path:
-    """The folder of real recordings, for figures of them; skips the test where it is not at hand."""
-    if not SHARED_AUDIO.exists():
-        pytest.skip("figures of real data that is not at hand: shared/data/audio")
-    return SHARED_AUDIO
-
-
 def write_recordings(folder: Path) -> Path:
     """24 recordings of synthetic speech, after and before a quiet noise of 0.2 to 0.8 s, and two silent ones."""
     import soundfile

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.workloads.audio.conftest import Record
-from workloads.audio import vad
 from workloads.audio.decode import BadRecording
 from workloads.audio.library import Library
 from workloads.audio.synth import SyntheticClip
@@ -88,14 +87,3 @@ def test_silero_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_bound_of_the_energy_truth_matters_little(
-    recordings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clips = Library.scan(recordings, skip_bad=True).clips
-    detected = np.array([segments(clip)[0].start_s for clip in clips])
-    for bound_db in (20, 30, 35):
-        monkeypatch.setattr(vad, "BELOW_SPEECH_DB", bound_db)
-        truth = np.array([segments(clip, "energy")[0].start_s for clip in clips])
-        assert np.mean(np.abs(detected - truth) <= 0.1) >= 0.9

@@ -57,12 +57,6 @@ def test_turns_last_as_long_as_the_utterances_in_recordings(recordings: Path) ->
         assert first <= Counter(one.seconds for one in said)
 
 
-def test_figures_of_the_real_recordings(real_speech: Path) -> None:
-    notes = make_trace("speech", {"path": str(real_speech), "skip_bad": True}, 0).header.notes
-    assert notes[0].endswith(" utterances, 193 s, from 36 recordings")
-    assert "1 of 36 recordings: 2 channels mixed to one" in notes
-
-
 def test_p_and_policy_change_only_the_barge_ins() -> None:
     def column(name: str, **params: object) -> np.ndarray:
         return make_trace("speech", {"sessions": 400, **params}, 1).columns()[name]
