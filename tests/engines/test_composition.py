@@ -1,27 +1,20 @@
 """Systems as compositions: what can be chosen, what cannot go together, and how that is said."""
 
-import inspect
-import pickle
-from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 
-from engines.composition import COMPONENTS, Composition, NoParams, Scheduler, component, register
+from engines.composition import Composition, NoParams, Scheduler, component, register
 from engines.core.policy import StageView
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from engines.turns.library import SPEAKING
-from harness.experiments.expand import expand
-from harness.experiments.experiment import Experiment
 from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay
-from harness.worker.replay import replay as play
 from tests.engines.frames import frames
 from tests.engines.replays import replay, run, voice_trace
-from workloads.deferred import Deferred
 from workloads.errors import UserError
 
 
@@ -129,38 +122,6 @@ def test_a_name_is_given_once(discovered: dict, install):
         install(SimpleNamespace(SYSTEMS=(COPY,)))
 
 
-class Counted(BaseModel):
-    patience_s: float = Field(1.0, description="how long it waits")
-
-    @field_validator("patience_s")
-    @classmethod
-    def _count(cls, value: float) -> float:
-        READ.append(value)
-        return value
-
-
-READ: list[float] = []
-MADE: list[BaseModel] = []
-
-
-def _counted(stage: str, params: Counted) -> None:
-    MADE.append(params)
-
-
-def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(discovered: dict):
-    register(Scheduler("counted", "an order that counts", Counted, policy=_counted))
-    settings = {"sessions": 1, "scheduler": "counted", "patience_s": 3}
-    READ.clear(), MADE.clear()
-    [point] = expand(
-        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
-    )
-    came = pickle.loads(pickle.dumps(point))  # as to a worker
-    play(came, came.trace())
-    assert READ == [3.0]
-    assert len(MADE) >= 2 and {type(params) for params in MADE} == {Counted}
-    assert MADE[0] == Counted(patience_s=3)
-
-
 class Lists:
     """A policy that returns the order alone instead of a plan."""
 
@@ -170,36 +131,10 @@ class Lists:
 
 def test_a_policy_that_returns_no_plan_is_named(discovered: dict):
     register(Scheduler("listed", "the order alone", NoParams, policy=lambda stage, params: Lists()))
-    settings = {"sessions": 1, "scheduler": "listed"}
-    [point] = expand(
-        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
-    )
     with pytest.raises(
         TypeError, match=r"^Lists\.plan returned \['0.0.thinker'\] at thinker, but a policy returns a Plan$"
     ):
-        play(point, point.trace())
-
-
-MAKERS = ("policy", "loop", "manager", "make", "stage", "rule", "experts_s")
-
-
-def test_what_makes_a_component_takes_a_model_of_its_own():
-    """Not any model that would do today: what a policy reads is told by its type."""
-    told = 0
-    for each in (each for known in COMPONENTS.values() for each in known.values()):
-        own = {model.__name__ for model in (each.reads or each.Params).__mro__}
-        for name in MAKERS:
-            made = getattr(each, name, None)
-            while isinstance(made, partial):
-                made = made.func
-            made = made.load() if isinstance(made, Deferred) else made
-            params = inspect.signature(made).parameters.get("params") if callable(made) else None
-            if params is None or params.annotation is inspect.Parameter.empty:
-                continue  # the default of its kind, which reads nothing
-            taken = params.annotation
-            assert (taken if isinstance(taken, str) else taken.__name__) in own - {"BaseModel"}, (each, name)
-            told += 1
-    assert told > 15
+        replay("vllm_omni_wo", {"scheduler": "listed"}, {}, {}, voice_trace(sessions=1), 0)
 
 
 def test_a_component_is_given_its_own_parameters_and_those_that_it_names():

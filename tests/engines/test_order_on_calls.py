@@ -88,15 +88,3 @@ def test_the_order_decides_and_holds_nobody_for_good(runs):
     assert counters["thinker.u0"] > 0
     answered = run.kind("frame_out").groupby("session")["value"].sum()
     assert (answered >= 5 * 38).all()
-
-
-def test_the_same_seed_gives_the_same_calls(runs):
-    again = serve(
-        frames(24, 40, outputs=5),
-        "liveserve_on_calls",
-        formula=False,
-        server={"kv_pool_blocks": 2500},
-        window=512,
-        telemetry_timeout_s=4.0,
-    )
-    assert again.events.equals(runs["liveserve_on_calls", 512].events)

@@ -9,7 +9,6 @@ import vllm.v1.core.kv_cache_metrics as metrics_module
 import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
 import vllm.v1.request as request_module
-from vllm.v1.core.sched.scheduler import Scheduler
 
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
@@ -34,27 +33,6 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
     assert index.depth(hashes) == len(index) == 1, "told at the end of a step, in order: cleared, then stored"
 
 
-def test_running_is_a_plain_list_served_from_the_front():
-    scheduler = make_scheduler(Scheduler, max_num_batched_tokens=16)
-    for name in "abc":
-        add(scheduler, name, prompt=8)
-    step(scheduler)
-    assert [request.request_id for request in scheduler.running] == ["a", "b"]
-    assert isinstance(scheduler.running, list)
-
-
-def test_both_waiting_queues_can_be_cleared_refilled_and_thinned():
-    scheduler = make_scheduler(Scheduler)
-    requests = [add(scheduler, name) for name in "abc"]
-    scheduler.waiting.remove_requests([requests[1]])
-    assert [r.request_id for r in scheduler.waiting] == ["a", "c"]
-    scheduler.waiting.clear()
-    scheduler.waiting.extend(reversed(requests))
-    assert [r.request_id for r in scheduler.waiting] == ["c", "b", "a"]
-    scheduler.kv_holding_waiting.clear()
-    assert len(scheduler.kv_holding_waiting) == 0
-
-
 def test_counters_are_advanced_by_schedule_so_rows_know_who_samples():
     scheduler = make_scheduler(max_num_batched_tokens=40)
     add(scheduler, "a", prompt=32)
@@ -63,39 +41,6 @@ def test_counters_are_advanced_by_schedule_so_rows_know_who_samples():
     rows = {row.request_id: row for row in vllm.rows_of(scheduler, output)}
     assert (rows["a"].tokens, rows["a"].context, rows["a"].samples) == (32, 0, True)
     assert (rows["b"].tokens, rows["b"].context, rows["b"].samples) == (8, 0, False)
-
-
-def test_blocks_are_counted_as_vllm_counts_them():
-    scheduler = make_scheduler(blocks=100)
-    add(scheduler, "a", prompt=33)
-    assert scheduler.free_blocks == scheduler.allocatable_blocks == 99
-    assert scheduler.blocks_held("a") == 0
-    step(scheduler)
-    assert scheduler.blocks_held("a") == 3
-    assert scheduler.free_blocks == 96
-    assert scheduler.kv_cache_manager.usage == pytest.approx(3 / 99)
-
-
-def test_abort_returns_blocks_at_once_and_ignores_the_step_in_flight():
-    scheduler = make_scheduler(blocks=100)
-    add(scheduler, "a")
-    output = scheduler.schedule()
-    rows = vllm.rows_of(scheduler, output)
-    scheduler.abort(["a"])
-    assert scheduler.free_blocks == 99
-    assert vllm.finish_step(scheduler, output, rows, [[7]]) == []
-    assert not scheduler.has_unfinished_requests()
-
-
-def test_prefix_cache_is_cold_at_first_and_hits_equal_content_later():
-    scheduler = make_scheduler(prefix_caching=True)
-    assert scheduler.cached_blocks == 0
-    add(scheduler, "a", prompt=64, output=1, hashed=True)
-    step(scheduler)
-    assert scheduler.cached_blocks == 4
-    add(scheduler, "b", prompt=80, output=1, hashed=True)
-    [row] = vllm.rows_of(scheduler, scheduler.schedule())
-    assert (row.context, row.tokens) == (64, 16)
 
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module, metrics_module)
@@ -230,15 +175,6 @@ def test_caps_limit_one_request_s_tokens():
     add(scheduler, "long", prompt=500)
     output = scheduler.schedule_with(Plan(caps={"long": 100}))
     assert output.num_scheduled_tokens == {"long": 100}
-
-
-def test_waiting_request_displaces_a_held_one_when_blocks_bind():
-    scheduler = make_scheduler(blocks=11)
-    add(scheduler, "old", prompt=128, output=400)
-    step(scheduler)
-    add(scheduler, "urgent", prompt=32, output=5)
-    assert step(scheduler, Plan(order=["urgent"], held=frozenset(["old"]))) == {"urgent"}
-    assert scheduler.blocks_held("old") == 8
 
 
 def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes_the_place_of_the_last_token():
