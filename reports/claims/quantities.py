@@ -56,6 +56,11 @@ Quantity = str | Callable[[Measured], float | None]
 """A metric's name (`harness.metrics.definitions`, `frame_definitions`), or what to read off a finished point."""
 
 
+def counter(name: str) -> Quantity:
+    """A counter of the engine's; None where it has none of that name."""
+    return lambda point: point.record.counters.get(name)
+
+
 def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
     """The quantity at a setting; None for a failed point."""
     return over_points(quantity, setting.points(panels))

@@ -19,6 +19,7 @@ from reports.claims.quantities import (
     Values,
     average,
     change,
+    counter,
     difference,
     each,
     largest,

@@ -219,11 +219,6 @@ def kept(which: str, slo: tuple[float, float], scale: float) -> Quantity:
     return lambda point: tbt_attainment(point.kinds("first_text", "text"), point.requests, "online", tbt_s)
 
 
-def counted(name: str) -> Quantity:
-    """A counter of the engine's; None where it has none of that name."""
-    return lambda point: point.record.counters.get(name) if point.error is None else None
-
-
 def online_requests(point: Measured) -> Any:
     """The rows of the request table without the batch."""
     return point.requests.loc[point.requests["request_class"] == "online"]

@@ -28,7 +28,7 @@ def bytes_per_token(point: Measured) -> float | None:
     trace = point.record.table("trace")
     prompts = int(trace.loc[trace["request_class"] == "online", "input_tokens"].to_numpy().sum())
     online = int(online_requests(point)["generated_entry"].sum()) + prompts
-    documents = int(point.record.table("steps")["tokens"].sum()) - online
+    documents = int(point.record.table("steps")["tokens"].to_numpy().sum()) - online
     return copied / documents if copied and documents > 0 else None
 
 

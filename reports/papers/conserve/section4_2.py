@@ -12,7 +12,7 @@ CLAIMS = {
     "section4-2-error": claim(
         "the fit's relative error on steps it has not seen is below 4 % on average",
         level((0.0, 0.04), "%", within=0.005),
-        each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
+        each(value(counter("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
         "{percent:.1f} %: measured steps bend between the regimes of reading weights and of "
         "arithmetic, and the five terms do not",
     )

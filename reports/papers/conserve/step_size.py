@@ -104,7 +104,7 @@ CLAIMS = {
     "step-size-2048-interrupted": claim(
         "(ours) and documents leave a running step for arrivals (number of such arrivals)",
         level((1.0, 240.0), words="some"),
-        value(counted("thinker.interrupted"), at(_NAMES[2048], OURS)),
+        value(counter("thinker.interrupted"), at(_NAMES[2048], OURS)),
         "{ours:.0f}: the rest of such a short step is never too long",
     ),
 }

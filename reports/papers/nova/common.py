@@ -43,11 +43,12 @@ ALONE_ONLY = {ALONE: gui(ALONE, [OURS], [0.001], requests=20)}
 """Requests that are alone in the system: times of stages by themselves, and the model of two concurrent stages."""
 EVERYBODY = {SERVED: gui("served", [*BASELINES, OURS])}
 """Figs. 10 to 12 and Table V: four systems at six rates."""
+BY_ITSELF = of(ALONE, OURS)
 
 
-def at(rate: float, engine: str = OURS) -> Setting:
+def at(rate: float, engine: str = OURS, panel: str = SERVED) -> Setting:
     """A system at a rate."""
-    return of(SERVED, engine, rate=rate)
+    return of(panel, engine, rate=rate)
 
 
 def steps(point: Measured, *stages: str) -> pd.DataFrame:
@@ -113,14 +114,19 @@ def decode_batch(point: Measured) -> float | None:
     return float(decoding[decoding > 0].mean())
 
 
-def over(quantity: Quantity, rate: float, engine: str) -> Measure:
+def over(quantity: Quantity, rate: float, engine: str, panel: str = SERVED) -> Measure:
     """A system's quantity over Nova's, at one rate."""
-    return quotient(value(quantity, at(rate, engine)), value(quantity, at(rate)))
+    return ratio(quantity, at(rate, engine, panel), to=at(rate, OURS, panel))
 
 
-def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measure:
+def best(quantity: Quantity, rate: float, panel: str = SERVED) -> Measure:
+    """The best baseline's over Nova's."""
+    return smallest(*(over(quantity, rate, engine, panel) for engine in BASELINES))
+
+
+def fixed(compute: Callable[[], float]) -> Measure:
     """Return a measure of the modelled device without requests, the same for each seed."""
-    return lambda panels: {point.seed: compute() for point in of(panel, engine).points(panels)}
+    return lambda panels: {point.seed: compute() for point in BY_ITSELF.points(panels)}
 
 
 @cache

@@ -13,11 +13,6 @@ OVERLOAD = (
 )
 
 
-def best(quantity: Quantity, rate: float) -> Measure:
-    """The best baseline's latency over Nova's."""
-    return smallest(*(over(quantity, rate, engine) for engine in BASELINES))
-
-
 def _saved(quantity: Quantity) -> Measure:
     """The largest saving over the best baseline, of all rates."""
     return largest(*(each(best(quantity, rate), lambda found: 1 - 1 / found) for rate in RATES))

@@ -17,20 +17,15 @@ EXPERIMENTS = {ADAPTIVE: gui("adaptive", [OURS], RATES)} | {
 QUICK = {"requests": "120"}
 
 
-def _at(panel: str, rate: float) -> Setting:
-    return of(panel, OURS, rate=rate)
-
-
-def _best(rate: float) -> Measure:
-    ours = value(E2E, _at(ADAPTIVE, rate))
-    return smallest(*(quotient(value(E2E, _at(f"{v}, {p}", rate)), ours) for v, p in FIXED))
+def _over(panel: str, rate: float) -> Measure:
+    return ratio(E2E, at(rate, panel=panel), to=at(rate, panel=ADAPTIVE))
 
 
 CLAIMS = {
     f"fig13-{rate:g}": claim(
         f"at {rate:g} requests/s no fixed shares have a lower mean latency (best over adaptive)",
         times((1.001, 10.0), words="the lowest"),
-        _best(rate),
+        smallest(*(_over(f"{v}, {p}", rate) for v, p in FIXED)),
         "× {ours:.2f}: hardly any request waits, so fixed shares of (18, 18) do as well",
     )
     for rate in RATES
@@ -41,7 +36,7 @@ draw = figure(
     TITLE,
     lines(
         E2E,
-        {name: {rate: _at(panel, rate) for rate in RATES} for name, panel in _NAMES.items()},
+        {name: {rate: at(rate, panel=panel) for rate in RATES} for name, panel in _NAMES.items()},
         xlabel="requests per second",
         ylabel="mean latency, s",
     ),

@@ -25,18 +25,16 @@ def together_s(decode_sms: int | None) -> float:
     from harness.clocks.clock import run
 
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
-    each_s = DECODE["seconds"] / DECODE["times"]
-    decode = Part(memory_s=each_s, blocks=int(DECODE["blocks"]))
-    each_s = VISION["seconds"] / VISION["times"]
-    vision = Part(each_s, each_s * VISION["bytes/s"] / gpu.bandwidth, blocks=int(VISION["blocks"]))
+    decode_s, vision_s = (own["seconds"] / own["times"] for own in (DECODE, VISION))
+    decode = Part(memory_s=decode_s, blocks=int(DECODE["blocks"]))
+    vision = Part(vision_s, vision_s * VISION["bytes/s"] / gpu.bandwidth, blocks=int(VISION["blocks"]))
 
     async def main() -> float:
         compute = SharedCompute(gpu)
         shares = (None, None) if decode_sms is None else (decode_sms, gpu.sms - decode_sms)
-        kernels = ((decode, int(DECODE["times"])), (vision, int(VISION["times"])))
+        kernels = ((decode, DECODE, shares[0]), (vision, VISION, shares[1]))
         for execution in [
-            compute.submit(SharedStep((), (part,), times, ()), sms)
-            for (part, times), sms in zip(kernels, shares, strict=True)
+            compute.submit(SharedStep((), (part,), int(own["times"]), ()), sms) for part, own, sms in kernels
         ]:
             await execution
         return asyncio.get_running_loop().time()
@@ -53,19 +51,19 @@ CLAIMS = {
     "table4-streams": claim(
         "on streams both take 1,241.8 ms, in turn 1,288.1 ms",
         level(1.2418, "ms", within=0.01),
-        fixed(lambda: together_s(None), ALONE),
+        fixed(lambda: together_s(None)),
         calibrated="the share of each on streams was fitted to the two times of this table",
     ),
     "fig4-lowest": claim(
         "both are done sooner than in turn from 18 SMs of decode on",
         level(18, within=2),
-        fixed(lambda: float(min(_window())), ALONE),
+        fixed(lambda: float(min(_window()))),
         "{ours:.0f}",
     ),
     "fig4-highest": claim(
         "up to 36",
         level(36, within=2),
-        fixed(lambda: float(max(_window())), ALONE),
+        fixed(lambda: float(max(_window()))),
         "{ours:.0f}: the model has no caches, where two kernels also interfere (section III-B)",
     ),
 }

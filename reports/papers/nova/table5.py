@@ -30,7 +30,7 @@ CLAIMS = {
     "table5-falls": claim(
         "that rises and then falls, as shares follow the load: at 0.8 by 6 % below 0.4",
         times(1.35 / 1.44, within=0.03),
-        quotient(value(processing_s, at(0.8)), value(processing_s, at(0.4))),
+        ratio(processing_s, at(0.8), to=at(0.4)),
         "× {ours:.2f}",
     ),
     "table5-waiting": claim(
@@ -76,6 +76,6 @@ draw = figure(
         ylabel="waiting for vision, s",
         **_AXES,
     ),
-    points=lambda panels: [point for own in _OURS.values() for point in own.points(panels)],
+    points=behind(_OURS.values()),
     caption="Above capacity the queue has no theory.",
 )

@@ -6,12 +6,7 @@ TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 
 SLOTS = (2, 3, 4, 5)
 RAW, SLOTTED, SLOWER = "raw", "offloaded", "slower copies"
-LINKS = {
-    8.0: "pcie_bandwidth=0.32",
-    9.5: "pcie_bandwidth=0.38",
-    11.75: "pcie_bandwidth=0.47",
-    15.0: "pcie_bandwidth=0.6",
-}
+LINKS = {gb_s: f"pcie_bandwidth={gb_s / 25:g}" for gb_s in (8.0, 9.5, 11.75, 15.0)}
 """GB/s of the link to the host -> the factor on the deployment's 25 GB/s."""
 EXPERIMENTS = ALONE_ONLY | {
     "alone, slots": gui("slots", [OURS], [0.001], requests=20, vision_slots=[*SLOTS]),
@@ -31,8 +26,14 @@ PAPER = {
 ADDED = {slots: seconds - PAPER["pass"][0] for slots, seconds in zip(SLOTS, PAPER["pass"][1:], strict=True)}
 """K -> additional seconds of a pass, compared with all weights on the GPU."""
 
-_ALONE = of(ALONE, OURS)
 _PASS = mean_pass_s("vision")
+_ALONE = {slots: of("alone, slots", OURS, vision_slots=slots) for slots in SLOTS}
+_LONGER = {slots: difference(_PASS, setting, less=BY_ITSELF) for slots, setting in _ALONE.items()}
+_OVER_LINKS = {
+    slots: {gb_s: of(SLOWER, OURS, vision_slots=slots, scale=scale) for gb_s, scale in LINKS.items()}
+    | {25.0: _ALONE[slots]}
+    for slots in (2, 5)
+}
 
 
 def encoder() -> Any:
@@ -43,29 +44,12 @@ def encoder() -> Any:
     return found
 
 
-def mebibytes(slots: int | None) -> float:
-    """Returns the MiB of weights that the vision encoder keeps on the GPU."""
-    return encoder().weight_bytes(slots) / 2**20
-
-
 def least_gb_s(pass_s: float) -> float:
     """Return the least bandwidth in GB/s by equation (8), for two slots and a vision pass of `pass_s`."""
     from engines.systems.nova.vision import least_bandwidth
 
     own = encoder()
     return least_bandwidth(own.layers * own.layer_bytes, pass_s, own.layers, 2) / 1e9
-
-
-def _slots(slots: int) -> Setting:
-    return of("alone, slots", OURS, vision_slots=slots)
-
-
-def _slower(slots: int, gb_s: float) -> Setting:
-    return of(SLOWER, OURS, vision_slots=slots, scale=LINKS[gb_s])
-
-
-def _added(setting: Setting) -> Measure:
-    return minus(value(_PASS, setting), value(_PASS, _ALONE))
 
 
 def _served(quantity: Quantity) -> Measure:
@@ -77,14 +61,13 @@ _EVENTS = (
     "{ms:.1f} ms: each layer waits for K events, so every further slot costs the same in our model, "
     "while the paper's steps are 3.6, 2.6 and 1.0 ms"
 )
-_SCHEDULE = "equation (8) is arithmetic of the schedule of loads and layers that the model runs"
 
 CLAIMS = {
     **{
         f"table6-memory-{slots or 'raw'}": claim(
             f"{'all layers' if slots is None else f'K = {slots}'}: {mib:,.1f} MB on the GPU (MiB, by their steps)",
             level(mib, within=0.005 * mib),
-            fixed(lambda slots=slots: mebibytes(slots), ALONE),
+            fixed(lambda slots=slots: encoder().weight_bytes(slots) / 2**20),
             check="arithmetic of the released configuration: 63 layers, an adapter and tables of positions",
         )
         for slots, mib in zip((None, *SLOTS), PAPER["MiB"], strict=True)
@@ -92,7 +75,7 @@ CLAIMS = {
     "table6-pass": claim(
         "a vision pass takes 797.2 ms with all weights on the GPU",
         level(0.7972, "ms", within=0.025),
-        value(_PASS, _ALONE),
+        value(_PASS, BY_ITSELF),
         calibrated="it is the pass of Table I, to which arithmetic was fitted",
         remark="the paper's Table I has 806.8 ms for the same pass",
     ),
@@ -100,7 +83,7 @@ CLAIMS = {
         f"table6-pass-{slots}": claim(
             f"K = {slots}: a pass takes {1000 * added:.1f} ms longer",
             level(added, "ms", within=0.5 * added, neutral=0),
-            _added(_slots(slots)),
+            _LONGER[slots],
             _EVENTS,
             calibrated="the time of an event was fitted to it" if slots == SLOTS[-1] else "",
         )
@@ -114,19 +97,17 @@ CLAIMS = {
     ),
     **{
         f"table6-served-{name}": claim(
-            f"K = 2 to 5 change the {word} end-to-end latency by {100 * (ratio - 1):.1f} % on average",
-            times(ratio, within=0.008),
+            f"K = 2 to 5 change the {word} end-to-end latency by {100 * (paper - 1):.1f} % on average",
+            times(paper, within=0.008),
             _served(quantity),
             "× {ours:.3f}: the longer pass, multiplied by its queue",
         )
-        for name, word, ratio, quantity in (("mean", "mean", 1.016, E2E), ("max", "largest", 1.017, E2E_MAX))
+        for name, word, paper, quantity in (("mean", "mean", 1.016, E2E), ("max", "largest", 1.017, E2E_MAX))
     },
     "eq8-least": claim(
         "equation (8): no more than 16 GB/s are needed (8 GB in 500 ms at the quickest)",
         level((0.0, 16.0), words="at most 16 GB/s"),
-        lambda panels: {
-            seed: found and least_gb_s(found) for seed, found in value(_PASS, _ALONE)(panels).items()
-        },
+        each(value(_PASS, BY_ITSELF), least_gb_s),
         check="M / T of the released weights and of the pass of Table I, which was fitted",
     ),
     **{
@@ -134,8 +115,8 @@ CLAIMS = {
             f"K = {slots}: at {gb_s:g} GB/s, {'above' if enough else 'below'} the M / T of 10.6, layers "
             f"{'never wait' if enough else 'wait'} (pass over that at 25 GB/s)",
             level(1.0, "×", within=0.002, words="no wait") if enough else times((1.05, 1.2), words="longer"),
-            quotient(value(_PASS, _slower(slots, gb_s)), value(_PASS, _slots(slots))),
-            check=_SCHEDULE,
+            ratio(_PASS, _OVER_LINKS[slots][gb_s], to=_ALONE[slots]),
+            check="equation (8) is arithmetic of the schedule of loads and layers that the model runs",
         )
         for gb_s, enough in ((9.5, False), (11.75, True))
         for slots in (2, 5)
@@ -143,36 +124,28 @@ CLAIMS = {
 }
 
 
-def _over_bandwidth(slots: int) -> dict[float, Setting]:
-    return {gb_s: _slower(slots, gb_s) for gb_s in LINKS} | {25.0: _slots(slots)}
-
-
 def _least(axes: Any, panels: Panels) -> None:
     """Equation (8) of the pass that was measured."""
-    for pass_s in [spread(_ALONE.points(panels), _PASS).median]:
-        if pass_s is not None:
-            axes.axvline(least_gb_s(pass_s), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
+    pass_s = spread(BY_ITSELF.points(panels), _PASS).median
+    if pass_s is not None:
+        axes.axvline(least_gb_s(pass_s), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
 
 
 draw = figure(
     TITLE,
     bars(
         None,
-        {"nova": {f"K = {slots}": _added(_slots(slots)) for slots in SLOTS}},
+        {"nova": {f"K = {slots}": longer for slots, longer in _LONGER.items()}},
         marks={"nova": {f"K = {slots}": seconds for slots, seconds in ADDED.items()}},
         ylabel="additional time of a vision pass, ms",
     ),
     lines(
         _PASS,
-        {f"K = {slots}": _over_bandwidth(slots) for slots in (2, 5)},
+        {f"K = {slots}": over_links for slots, over_links in _OVER_LINKS.items()},
         extra=_least,
         xlabel="link to the host, GB/s",
         ylabel="a vision pass, s",
     ),
-    points=lambda panels: [
-        point
-        for own in (_ALONE, *_over_bandwidth(2).values(), *_over_bandwidth(5).values())
-        for point in own.points(panels)
-    ],
+    points=behind([BY_ITSELF, *_OVER_LINKS[2].values(), *_OVER_LINKS[5].values()]),
     caption="",
 )
