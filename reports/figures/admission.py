@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from reports.figures.dashboard import busiest
+from reports.figures.dashboard import Series, busiest
 from reports.figures.drawing import legend, sheet, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes
 from reports.figures.picture import LeftOut, Picture, made_from
-from reports.figures.style import BROKEN, INK, MUTED, Look, looks
+from reports.figures.style import BROKEN, INK, MUTED, Look
 from reports.runs.measured import Measured, Run
-from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,11 +25,7 @@ def draw(run: Run) -> Picture | LeftOut:
     title = "Admission: admitted sessions, and the latency that decided it"
     if not any(controlled(point) for point in finished(run.points)):
         return LeftOut(NAME, title, "no session was rejected and no controller was on")
-    where = busiest(run)
-    series = {
-        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
-    }
-    return ramps(f"{title}, {setting(where)}" if where else title, series)
+    return ramps(*busiest(run, title))
 
 
 def controlled(point: Measured) -> bool:
@@ -40,30 +35,22 @@ def controlled(point: Measured) -> bool:
 
 def ramps(
     title: str,
-    series: Mapping[str, tuple[Sequence[Measured], Look]],
+    series: Series,
     paper: Mapping[str, float] | None = None,
 ) -> Picture | LeftOut:
     """A column for each policy: sessions above, latency below; of the first finished run of each.
 
     `paper`: label -> sessions at which the paper's run settled.
     """
-    first = {
-        label: (finished(points)[0], look) for label, (points, look) in series.items() if finished(points)
-    }
+    first = {label: (own[0], look) for label, (points, look) in series.items() if (own := finished(points))}
     if not first:
         return LeftOut(NAME, title, "no point of it is finished")
     figure, axes = sheet(2 * len(first), title, 2.7, len(first), sharex=True, sharey="row")
     above, below = axes[: len(first)], axes[len(first) :]
     for (label, (point, look)), upper, lower in zip(first.items(), above, below, strict=True):
         sessions(upper, point, look)
-        if label in (paper or {}):
-            upper.axhline(
-                (paper or {})[label],
-                color=MUTED,
-                lw=1,
-                ls=(0, (5, 2)),
-                label=f"paper: {(paper or {})[label]:g}",
-            )
+        if (settled := (paper or {}).get(label)) is not None:
+            upper.axhline(settled, color=MUTED, lw=1, ls=(0, (5, 2)), label=f"paper: {settled:g}")
         latency_of_ticks(lower, point, look)
         upper.set_title(label, color=look.colour, weight="bold", fontsize=9)
         lower.set(xlabel="elapsed time, s", xlim=(0, point.params["duration_s"]))

@@ -4,15 +4,15 @@ The paper's silent collapse in one picture: the upper panel stays green while th
 Figures 1 and 4b).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.experiments.experiment import Experiment
-from reports.claims.quantities import Panels, of
+from reports.claims.quantities import Panels, Setting, of
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.forms import Draw
 from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
-from reports.figures.picture import LeftOut, Picture, at, made_from
-from reports.figures.style import Look, engine_looks, looks
+from reports.figures.picture import LeftOut, Picture, at, labelled, made_from
+from reports.figures.style import Look, engine_looks
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
 
@@ -21,21 +21,22 @@ TITLE = "The dashboard's view and the user's view"
 
 Series = Mapping[str, tuple[Sequence[Measured], Look]]
 """Label -> the runs of one policy, and how it is drawn."""
+Pick = Callable[[list[Measured]], list[Measured]]
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    where = busiest(run)
-    series = {
-        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
-    }
-    title = f"{TITLE}, {setting(where)}" if where else TITLE
+    title, series = busiest(run, TITLE)
     return both_views(title, {"": series})
 
 
-def busiest(run: Run) -> dict[str, object]:
-    """The cell with the most sessions, and of other axes the first values."""
+def busiest(run: Run, title: str) -> tuple[str, Series]:
+    """The runs of each variant with the most sessions, and of other axes with the first values; and the title with
+    these."""
     varied = any(axis == "sessions" for cell in run.cells for axis, _ in cell)
-    return at(run, (), sessions=run.values("sessions")[-1] if varied else None)
+    where = at(run, (), sessions=run.values("sessions")[-1] if varied else None)
+    looks = labelled(run)
+    series = {variant.label: (run.at(variant, **where), looks[variant.label]) for variant in run.variants}
+    return f"{title}, {setting(where)}" if where else title, series
 
 
 def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Picture | LeftOut:
@@ -76,16 +77,34 @@ def views_by_engine(
     title: str, experiments: Mapping[str, Experiment], engines: Sequence[str], note: str = ""
 ) -> Draw:
     """A card's figure: `both_views` of each panel, a line for each of its engines."""
+    columns = {
+        panel: {e: [of(panel, e)] for e in engines if e in experiment.engines}
+        for panel, experiment in experiments.items()
+    }
+    return views(title, columns, engine_looks(*engines), note)
 
-    def draw(panels: Panels) -> Picture | LeftOut:
-        looks = engine_looks(*engines)
-        columns = {
-            panel: {e: (of(panel, e).points(panels), looks[e]) for e in engines if e in experiment.engines}
-            for panel, experiment in experiments.items()
-        }
-        return both_views(title, columns, note)
 
-    return draw
+def views(
+    title: str,
+    columns: Mapping[str, Mapping[str, Sequence[Setting]]],
+    style: Mapping[str, Look],
+    note: str = "",
+    pick: Pick = list,
+) -> Draw:
+    """A card's figure: `both_views` of columns of settings, see `runs_of`."""
+    return lambda panels: both_views(
+        title, {name: runs_of(panels, settings, style, pick) for name, settings in columns.items()}, note
+    )
+
+
+def runs_of(
+    panels: Panels, settings: Mapping[str, Sequence[Setting]], style: Mapping[str, Look], pick: Pick = list
+) -> Series:
+    """The points of these settings by label, or those that `pick` chooses of them."""
+    return {
+        label: (pick([point for at in own for point in at.points(panels)]), style[label])
+        for label, own in settings.items()
+    }
 
 
 def bold(points: Sequence[Measured]) -> str:

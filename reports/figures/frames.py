@@ -68,10 +68,14 @@ def waiting(point: Measured) -> pd.Series:
     """Return the requests that wait for the engine after the last step before each second, without requests that wait
     for users."""
     steps = point.record.table("steps")
-    ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()
     times = np.arange(0.0, point.params["duration_s"] + 0.5)
-    index = np.searchsorted(ends_s, times, side="right") - 1
-    return pd.Series(np.where(index >= 0, steps["waiting"].to_numpy()[np.maximum(index, 0)], 0), times)
+    return pd.Series(after_steps(steps, "waiting", times), times)
+
+
+def after_steps(steps: pd.DataFrame, column: str, times: np.ndarray) -> np.ndarray:
+    """A column of the step table at these times: what the last step before each has left; 0 before the first."""
+    ended = np.searchsorted(steps["t_s"] + steps["dt_s"], times, side="right")
+    return np.append(0, steps[column])[ended]
 
 
 def finished(points: Sequence[Measured]) -> list[Measured]:

@@ -9,9 +9,8 @@ from reports.figures.dashboard import Series, bold, busiest
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
 from reports.figures.picture import LeftOut, Picture, made_from
-from reports.figures.style import INK, MUTED, Look, looks
+from reports.figures.style import INK, MUTED, Look
 from reports.runs.measured import Measured, Run
-from reports.tables.labels import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,12 +21,7 @@ NAME = "kv_pool"
 def draw(run: Run) -> Picture | LeftOut:
     if run.live:
         return LeftOut(NAME, "KV pool over time", "over sockets a server's pool is unknown")
-    where = busiest(run)
-    series = {
-        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
-    }
-    title = "KV pool over time" + (f", {setting(where)}" if where else "")
-    return pool_and_queue(title, series)
+    return pool_and_queue(*busiest(run, "KV pool over time"))
 
 
 def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:

@@ -35,7 +35,7 @@ from reports.claims.quantities import (
 )
 from reports.claims.sensitivity import varied
 from reports.claims.stated import Number, claim, level, merged, moves, runs, times
-from reports.figures.dashboard import both_views, views_by_engine
+from reports.figures.dashboard import runs_of, views, views_by_engine
 from reports.figures.drawing import in_per_cent
 from reports.figures.forms import (
     Draw,

@@ -144,13 +144,3 @@ def worst_bucket(point: Measured) -> float | None:
 def any_misses(point: Measured) -> float | None:
     """Return whether a run had a deadline miss."""
     return None if (found := point.value("deadline_misses")) is None else float(found > 0)
-
-
-def median_runs(
-    panels: Panels, settings: Mapping[str, Setting], looks: Iterable[Look]
-) -> dict[str, tuple[list[Measured], Look]]:
-    """The median run of each setting with its look, for `both_views`."""
-    return {
-        label: (median_run(setting.points(panels)), look)
-        for (label, setting), look in zip(settings.items(), looks, strict=True)
-    }

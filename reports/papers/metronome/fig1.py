@@ -90,14 +90,15 @@ CLAIMS = {
     ),
 }
 
-
-def draw(panels: Panels) -> Picture | LeftOut:
-    """Left the median run of each policy; right the median unbounded run of each split: latency, and speech."""
-    series = median_runs(
-        panels, {engine: of(_PANEL, engine) for engine in PAIR}, engine_looks(*PAIR).values()
-    )
-    settings = {"7 of 55 said": of(_PANEL, BASELINE)} | {p: of(p, BASELINE) for p in SPLITS.values()}
-    own = looks([Variant(BASELINE, (("said", label),)) for label in settings])
-    splits = median_runs(panels, settings, own.values())
-    note = "Each line is the run with the median share of frames with speech among its seeds."
-    return both_views(TITLE, {"7 of 55 said": series, "unbounded, by what is said": splits}, note)
+_SAID = {"7 of 55 said": [_UNBOUNDED], **{panel: [of(panel, BASELINE)] for panel in SPLITS.values()}}
+_LOOKS = dict(zip(_SAID, engine_looks(BASELINE, *SPLITS.values()).values(), strict=True))
+draw = views(
+    TITLE,
+    {
+        "7 of 55 said": {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]},
+        "unbounded, by what is said": _SAID,
+    },
+    engine_looks(*PAIR) | _LOOKS,
+    "Each line is the run with the median share of frames with speech among its seeds.",
+    pick=median_run,
+)

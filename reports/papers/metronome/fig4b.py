@@ -127,14 +127,8 @@ CLAIMS = {
     ),
 }
 
-
-def draw(panels: Panels) -> Picture | LeftOut:
-    """A column for each N, both days pooled: latency of every run above, frames with speech below."""
-    columns = {
-        f"N = {n}": {
-            engine: ([point for day in DAYS for point in _at(day, n, engine).points(panels)], look)
-            for engine, look in engine_looks(*PAIR).items()
-        }
-        for n in NS
-    }
-    return both_views(TITLE, columns)
+draw = views(
+    TITLE,
+    {f"N = {n}": {engine: [_at(day, n, engine) for day in DAYS] for engine in PAIR} for n in NS},
+    engine_looks(*PAIR),
+)

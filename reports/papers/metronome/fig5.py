@@ -61,5 +61,5 @@ CLAIMS = {
 
 def draw(panels: Panels) -> Picture | LeftOut:
     """The median run of each policy."""
-    settings = {engine: of(_PANEL, engine) for engine in PAIR}
-    return pool_and_queue(TITLE, median_runs(panels, settings, engine_looks(*PAIR).values()))
+    settings = {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]}
+    return pool_and_queue(TITLE, runs_of(panels, settings, engine_looks(*PAIR), median_run))

@@ -44,8 +44,4 @@ CLAIMS = {
     ),
 }
 
-
-def draw(panels: Panels) -> Picture | LeftOut:
-    """Latency and speech over ten minutes."""
-    looks = engine_looks(*PAIR)
-    return both_views(TITLE, {"": {e: (of(_PANEL, e).points(panels), look) for e, look in looks.items()}})
+draw = views(TITLE, {"": {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]}}, engine_looks(*PAIR))
