@@ -14,7 +14,7 @@ stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reports.claims.claim import Claim, Unit
 from reports.claims.quantities import Measure, Tally
@@ -28,10 +28,10 @@ class Number:
     """A paper's number and the check for ours; the fields are those of `Claim`."""
 
     paper: Paper
-    within: float
+    tolerance: float
     unit: Unit
     neutral: float | None
-    words: str
+    paper_text: str
     count: tuple[int, int] | None = None
 
 
@@ -62,31 +62,11 @@ def claim(
     number: Number,
     ours: Measure | Tally,
     why: str | Callable[[float], str] = "",
-    *,
-    calibrated: str = "",
-    chosen: str = "",
-    derived: str = "",
-    check: str = "",
-    remark: str = "",
+    **reasons: Any,
 ) -> Claim:
-    """One claim of a card, without its id; see `Claim` for what its parts mean."""
-    return Claim(
-        id="",
-        text=text,
-        paper=number.paper,
-        measure=ours,
-        tolerance=number.within,
-        unit=number.unit,
-        neutral=number.neutral,
-        count=number.count,
-        paper_text=number.words,
-        calibrated=calibrated,
-        chosen=chosen,
-        derived=derived,
-        check=check,
-        explanation=_filled(why) if isinstance(why, str) and "{" in why else why,
-        remark=remark,
-    )
+    """One claim of a card, without its id; `reasons`: calibrated, chosen, derived, check and remark of `Claim`."""
+    explanation = _filled(why) if isinstance(why, str) and "{" in why else why
+    return Claim(id="", text=text, measure=ours, explanation=explanation, **vars(number), **reasons)
 
 
 def named(claims: Mapping[str, Claim]) -> list[Claim]:
