@@ -26,7 +26,8 @@ class Setting:
     """Points of a card that differ in their seed only."""
 
     panel: str
-    engine: str
+    engine: str | None
+    """None in a panel with one engine."""
     params: Mapping[str, Any]
 
     def points(self, panels: Panels) -> list[Measured]:
@@ -35,11 +36,12 @@ class Setting:
         found = [] if run is None else [
             point
             for point in run.points
-            if point.point.engine == self.engine
+            if self.engine in (None, point.point.engine)
             and all(point.params.get(name) == value for name, value in self.params.items())
         ]  # fmt: skip
         if len({point.seed for point in found}) < len(found):
-            setting = " ".join([self.engine, *(f"{name}={value}" for name, value in self.params.items())])
+            varied = [f"{name}={value}" for name, value in self.params.items()]
+            setting = " ".join([self.engine or "its engine", *varied])
             raise UserError(
                 f"panel {self.panel!r} has several points for {setting} and one seed, so its claims have no single "
                 "value; give each --set one value."
@@ -47,8 +49,8 @@ class Setting:
         return found
 
 
-def of(panel: str, engine: str, **params: Any) -> Setting:
-    """The points of an engine in a panel where these parameters have these values."""
+def of(panel: str, engine: str | None = None, **params: Any) -> Setting:
+    """The points of an engine in a panel, or of its only one, where these parameters have these values."""
     return Setting(panel, engine, params)
 
 

@@ -46,8 +46,7 @@ BASE, FULL = "vllm_omni (offload, LRU)", "+ eviction"
 
 
 def _at(step: str, **params: Any) -> Setting:
-    context = SPOKEN if params else CONTEXT
-    return of(_panel(context, step), STEPS[step][0], **params)
+    return of(_panel(SPOKEN if params else CONTEXT, step), **params)
 
 
 def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Claim]:

@@ -13,7 +13,7 @@ EXPERIMENTS = {
 
 PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is complete, s
 
-_BASELINE, _OURS = (of(f"one reply, {engine}", engine) for engine in PAIR)
+_BASELINE, _OURS = (of(f"one reply, {engine}") for engine in PAIR)
 
 
 def _scaled(point: Measured) -> float | None:

@@ -19,22 +19,18 @@ _LOW, _HIGH = POOLS
 _SERVER = {**INTERACTIVE, "sessions": 16, "rate": 0.5, "c": 16, "p": 0, "pacing": "always"}
 
 
-def _panel(pool: str, variant: str) -> str:
-    return f"{pool}, {variant}"
+def _at(pool: str, variant: str) -> Setting:
+    return of(f"{pool}, {variant}")
 
 
 EXPERIMENTS = {
-    _panel(pool, variant): experiment(
+    _at(pool, variant).panel: experiment(
         "fig17", ["liveserve"], "interactive", {**_SERVER, "kv_pool_blocks": blocks, **switches}
     )
     for pool, blocks in POOLS.items()
     for variant, switches in VARIANTS.items()
 }
 QUICK = {"sessions": "8"}
-
-
-def _at(pool: str, variant: str) -> Any:
-    return of(_panel(pool, variant), "liveserve")
 
 
 _PACED = (

@@ -10,7 +10,7 @@ TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_
 
 EXPERIMENTS = {"one reply": experiment("fig4", ["vllm_omni"], "sharegpt", LONG_REPLY, timeout_s=300)}
 
-_REPLY = of("one reply", "vllm_omni")
+_REPLY = of("one reply")
 
 
 def _last_stage(point: Measured) -> float | None:

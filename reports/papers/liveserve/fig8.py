@@ -79,7 +79,7 @@ def footprint(point: Measured) -> float | None:
     return float((turns.lasts_s * turns.blocks).sum() / (turns.finish_s.max() - turns.start_s.min()))
 
 
-_BASE, _OURS = of(NO_POLICY, "vllm_omni"), of(URGENCY, "liveserve")
+_BASE, _OURS = of(NO_POLICY), of(URGENCY)
 _WHY = (
     "our thinker has slots and tokens for all, so U0 work never keeps a U2 request out of a step; "
     "only the gate on its lead over playback defers it"

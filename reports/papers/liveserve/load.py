@@ -53,7 +53,7 @@ METRICS: dict[str, dict[str, Any]] = {
 
 
 def _at(variant: str, rate: float, p: float) -> Setting:
-    return of(_panel(variant, p), VARIANTS[variant][0], rate=rate)
+    return of(_panel(variant, p), rate=rate)
 
 
 def _least_gain(variant: str) -> Measure:

@@ -61,7 +61,7 @@ def idle_blocks(point: Measured) -> float | None:
     return float(idle.mean()) if idle.size else None
 
 
-_SETTINGS = {row: of(row, engine) for row, (engine, _) in ROWS.items()}
+_SETTINGS = {row: of(row) for row in ROWS}
 _INDEX, _SCAN = _SETTINGS[INDEX], _SETTINGS[SCAN]
 _MEAN, _P90 = (ratio(quantity, _SCAN, to=_INDEX) for quantity in (mean_s, p90_s))
 _SCALE = (

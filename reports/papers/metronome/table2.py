@@ -44,11 +44,6 @@ EXPERIMENTS = {
 }
 QUICK = {"duration_s": "90"}
 
-
-def _at(row: str) -> Setting:
-    return of(row, BASELINE if PAPER[row][0] is None else OURS)
-
-
 _BLOCKS = "arithmetic of blocks of 16 tokens: W, the frame's own tokens, and S rounded up, over the pool"
 
 
@@ -58,13 +53,13 @@ def _claim(row: str) -> Claim:
         return claim(
             "unbounded: the pool after 300 s, still filling",
             level(share, "%", within=0.1),
-            value("pool_end", _at(row)),
+            value("pool_end", of(row)),
             calibrated="the tokens of a free-running frame were derived from this share",
         )
     return claim(
         f"(W, S) = ({row}): plateau of the pool",
         level(share, "%", within=0.002),
-        value("pool_plateau", _at(row)),
+        value("pool_plateau", of(row)),
         "blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
         check="" if row == "1024, 0" else _BLOCKS,
         calibrated="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
@@ -79,13 +74,13 @@ CLAIMS = {
     "table2-latency": claim(
         "per-frame P99 of at most 3 ms throughout (largest over the rows)",
         level((0.0, 0.003), "ms", words="at most 3 ms"),
-        largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
+        largest(*(value("frame_latency_p99", of(row)) for row in PAPER)),
         calibrated=STEP_CALL,
     ),
     "table2-silent": claim(
         "and zero errors (silent sessions at the end, largest over the rows)",
         level(0.0),
-        largest(*(value("silent_sessions_end", _at(row)) for row in PAPER)),
+        largest(*(value("silent_sessions_end", of(row)) for row in PAPER)),
         "a session has outlived its run",
         check="32 sessions do not fill the pool within the run",
     ),
@@ -98,7 +93,7 @@ def _bars(rows: Iterable[str], **axes: Any) -> Plot:
     for row in rows:
         unbounded, name = PAPER[row][0] is None, row.replace(" (", "\n(")
         engine = BASELINE if unbounded else OURS
-        series[engine][name] = value("pool_end" if unbounded else "pool_plateau", _at(row))
+        series[engine][name] = value("pool_end" if unbounded else "pool_plateau", of(row))
         marks[engine][name] = PAPER[row][1]
     shown = {engine: by_row for engine, by_row in series.items() if by_row}
     return bars(

@@ -41,10 +41,6 @@ EXPERIMENTS = {
 QUICK = {"sessions": "4", "segments": "5", "segment_s": "10"}
 
 
-def _at(row: str) -> Setting:
-    return of(row, BASELINE if row == UNBOUNDED else OURS)
-
-
 def _claims(row: str) -> dict[str, Claim]:
     _, mid, fresh = PAPER[row]
     key = row.replace(", ", "-")
@@ -54,12 +50,12 @@ def _claims(row: str) -> dict[str, Claim]:
         f"table2-quality-mid-{key}": claim(
             f"{said}: {playing}{end if row in DECAYS else ''}",
             level(mid, "%", within=0.05),
-            value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
+            value("answered_mid_end" if row in DECAYS else "answered_mid_call", of(row)),
         ),
         f"table2-quality-fresh-{key}": claim(
             f"{said}: sessions that answer the fresh question at 240 to 270 s",
             level(fresh, "%", within=0.05),
-            value("answered_fresh", _at(row)),
+            value("answered_fresh", of(row)),
         ),
     }
 
@@ -75,21 +71,21 @@ def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _points(panels: Panels) -> list[Measured]:
-    return [point for row in DRAWN for point in _at(row).points(panels) if finished(_at(row).points(panels))]
+    return [point for row in DRAWN for point in of(row).points(panels) if finished(of(row).points(panels))]
 
 
 @picture(TITLE, 2, points=_points, paper="paper", bars=True)
 def draw(panels: Panels, left: Any, right: Any) -> str:
     """Left: the question playing, by session age. Right: the fresh question and the recall."""
-    rows = [row for row in DRAWN if finished(_at(row).points(panels))]
+    rows = [row for row in DRAWN if finished(of(row).points(panels))]
     for row, look in engine_looks(*rows).items():
-        aged = [by_age(point) for point in finished(_at(row).points(panels))]
+        aged = [by_age(point) for point in finished(of(row).points(panels))]
         share = np.mean([found for _, found in aged], axis=0)
         left.plot(aged[0][0], share, **look.stroke, marker=look.marker, label=row)
     left.set(xlabel="session age, s", ylabel="sessions that answer the question playing")
     in_per_cent(left)
     asked = {"fresh question": "answered_fresh", "recall": "answered_recall"}
-    series = {row: {name: value(metric, _at(row)) for name, metric in asked.items()} for row in rows}
+    series = {row: {name: value(metric, of(row)) for name, metric in asked.items()} for row in rows}
     marks = {row: {"fresh question": PAPER[row][2]} for row in rows}
     bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels)
     return (
