@@ -10,6 +10,8 @@ this length was chosen with the baseline's median TTFP in view (card `liveserve-
 fitted to the paper.
 """
 
+import pandas as pd
+
 from harness.metrics.turns import effective_rps
 from reports.figures.shared_turns import TurnLog
 from reports.papers.prelude import *
@@ -153,11 +155,24 @@ def over_limits(
     return lines(None, series, marks=marks, xlabel="limit of the TTFP, s", **axes)
 
 
-def second_turn(point: Measured, session: int, column: str) -> float | None:
-    """A column of the request table at the turn with which this session comes back; None where it is missing."""
+def at_thinker(point: Measured) -> pd.DataFrame:
+    """By session and turn: when its request came to the thinker (arrive), and its first step and its last there (start,
+    finish), s."""
+    events = point.record.table("events")
+    own = events.loc[(events["stage"] == "thinker") & events["kind"].isin(["arrive", "start", "finish"])]
+    return own.set_index(["session", "turn", "kind"])["t"].unstack()
+
+
+def second_turn(point: Measured, session: int) -> dict[str, Any]:
+    """What is known in the request table of the turn with which this session comes back."""
     requests = point.requests
-    found = requests.loc[(requests["session"] == session) & (requests["turn"] == 1), column]
-    return float(found.iloc[0]) if len(found) and found.notna().all() else None
+    found = requests.loc[(requests["session"] == session) & (requests["turn"] == 1)]
+    return found.iloc[0].dropna().to_dict() if len(found) else {}
+
+
+def coming_back(session: int, column: str) -> Quantity:
+    """A column of the request table at that turn."""
+    return lambda point: second_turn(point, session).get(column)
 
 
 def returning(column: str, percentile: float) -> Quantity:

@@ -63,21 +63,15 @@ PARTS = {
 """Parts of a TTFT, with colours."""
 
 
-def part(name: str, session: int) -> Any:
+def part(name: str, session: int) -> Quantity:
     """One part of the TTFT of a session's second turn, s; the four make it up."""
 
     def quantity(point: Measured) -> float | None:
-        ttft, waited, reload = (
-            second_turn(point, session, c) for c in ("ttft_s", "queueing_entry_s", "reload_s")
-        )
-        if ttft is None or waited is None or reload is None:
+        turn = second_turn(point, session)
+        if not turn.keys() >= {"ttft_s", "queueing_entry_s", "reload_s"}:
             return None
-        events = point.events(session)
-        own = events[(events["turn"] == 1) & (events["stage"] == "thinker")]
-        arrived_s = float(own.loc[own["kind"] == "arrive", "t"].iloc[0])
-        ended_s = second_turn(point, session, "turn_end_s")
-        assert ended_s is not None
-        before = arrived_s - ended_s
+        ttft, waited, reload = turn["ttft_s"], turn["queueing_entry_s"], turn["reload_s"]
+        before = at_thinker(point).loc[(session, 1), "arrive"] - turn["turn_end_s"]
         return {
             "preprocessing and hops": before,
             "queueing": waited - reload,
@@ -88,10 +82,7 @@ def part(name: str, session: int) -> Any:
     return quantity
 
 
-def ttft_s(point: Measured) -> float | None:
-    return second_turn(point, TARGET, "ttft_s")
-
-
+ttft_s = coming_back(TARGET, "ttft_s")
 _BASE, _HIT, _WHOLE = (of(name, engine) for name, (engine, _) in BREAKDOWN.items())
 _RELOAD = part("KV reload", TARGET)
 _SIZED = "the context is 36,000 tokens because their transfer takes 71 ms over the modelled link"

@@ -1,5 +1,6 @@
 """Fig. 17: what counting KV pressure in the utility of U2 does to the KV that the thinkers hold."""
 
+from reports.figures.frames import after_steps
 from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
@@ -42,10 +43,8 @@ _PRESSED = "requests with a large share of a full pool continue instead of waiti
 
 def resident_s(point: Measured) -> float | None:
     """Return the mean time from a request's first step at the thinker to its last, s, during which it holds KV."""
-    events = point.record.table("events")
-    own = events[events["stage"] == "thinker"].set_index(["session", "turn"])
-    lasts_s = own.loc[own["kind"] == "finish", "t"] - own.loc[own["kind"] == "start", "t"]
-    return float(lasts_s.mean()) if len(lasts_s) else None
+    at = at_thinker(point)
+    return float((at["finish"] - at["start"]).mean()) if len(at) else None
 
 
 def _smaller(what: str, quantity: Quantity, pool: str, why: str) -> Claim:
@@ -96,13 +95,9 @@ def held(point: Measured) -> tuple[np.ndarray, np.ndarray]:
     """Middle of each 2 s of the run, and the mean of the blocks that the thinker held meanwhile."""
     steps = point.record.table("steps")
     steps = steps.loc[steps["stage"] == "thinker"]
-    ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()
-    times = np.arange(0, max(ends_s), 0.05)
-    # What a step leaves held stays held until the next one has ended.
-    index = np.searchsorted(ends_s, times, side="right") - 1
-    sampled = np.where(index >= 0, steps["kv_used"].to_numpy()[np.maximum(index, 0)], 0)
+    times = np.arange(0, (steps["t_s"] + steps["dt_s"]).max(), 0.05)
     bins = (times // 2).astype(int)
-    means = np.bincount(bins, sampled) / np.bincount(bins)
+    means = np.bincount(bins, after_steps(steps, "kv_used", times)) / np.bincount(bins)
     return 2 * np.arange(len(means)) + 1, means
 
 

@@ -1,7 +1,5 @@
 """Fig. 18: playback continuity over time under bursts, c = 32, 12 requests a second; curves without numbers."""
 
-import pandas as pd
-
 from harness.metrics.playback import Playback, is_continuous
 from harness.metrics.request_table import BARGED_IN
 from reports.papers.liveserve.common import *

@@ -21,11 +21,7 @@ QUICK = {"history_tokens": "2000,36000"}
 _SMALL, _LARGE = (of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in (TOKENS[0], TOKENS[-1]))
 
 
-def _target(column: str) -> Quantity:
-    return lambda point: second_turn(point, 0, column)
-
-
-reload_s = _target("reload_s")
+reload_s = coming_back(0, "reload_s")
 """Time that the target's returning turn waited for its KV, s."""
 
 _GROWTH = ratio(reload_s, _LARGE, to=_SMALL)
@@ -61,7 +57,7 @@ def _sizes(panels: Panels) -> dict[str, dict[float, Setting]]:
     """Return the settings by the GB brought back: median over the seeds."""
     block_gb = resolve(ServerParams.model_validate(SERVER)).stages["thinker"].block_bytes / 1e9
     settings = [of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in TOKENS]
-    blocks = [spread(at.points(panels), _target("reload_blocks")).median for at in settings]
+    blocks = [spread(at.points(panels), coming_back(0, "reload_blocks")).median for at in settings]
     return {
         "vllm_omni: wait of the returning turn": {
             n * block_gb: at for n, at in zip(blocks, settings, strict=True) if n

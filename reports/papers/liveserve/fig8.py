@@ -1,7 +1,5 @@
 """Fig. 8: why the urgency order needs a KV term: a long context stays resident while its request is put off."""
 
-from dataclasses import dataclass
-
 from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
@@ -30,53 +28,31 @@ EXPERIMENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Held:
-    """The KV that one session's running requests hold on the GPU, in order; arrays of shape (turns,).
+def held(point: Measured) -> pd.DataFrame:
+    """The KV that requests of the target, the session with the most turns, held on the GPU, by turn: start, finish, s,
+    lasts_s; the blocks of the turn's history, prompt and reply in full; output_tokens, those of the reply.
 
-    KV between turns is idle and not counted. `blocks` are those of the turn's history, prompt and reply in full.
+    KV between turns is idle and not counted.
     """
-
-    start_s: np.ndarray
-    finish_s: np.ndarray
-    blocks: np.ndarray
-    reply_tokens: np.ndarray
-
-    @property
-    def lasts_s(self) -> np.ndarray:
-        return self.finish_s - self.start_s
-
-
-def held(point: Measured) -> Held:
-    """Returns the KV held of the target, the session with the most turns."""
-    trace = point.record.trace().columns()
-    session = int(np.bincount(trace["session"]).argmax())
-    own = trace["session"] == session  # rows of a session are in the order of its turns
-    replies = trace["output_tokens"][own]
-    blocks = np.ceil(np.cumsum(trace["input_tokens"][own] + replies) / BLOCK)
-    times = {kind: np.full(len(blocks), np.nan) for kind in ("start", "finish")}
-    events = point.events(session)
-    for at_s, kind, turn, stage in zip(
-        events["t"], events["kind"], events["turn"], events["stage"], strict=True
-    ):
-        if stage == "thinker" and kind in times:
-            times[kind][turn] = at_s
-    done = ~np.isnan(times["start"]) & ~np.isnan(times["finish"])
-    return Held(times["start"][done], times["finish"][done], blocks[done], replies[done])
+    trace = pd.DataFrame(point.record.trace().columns())
+    own = trace.loc[trace["session"] == trace["session"].mode()[0]].set_index(["session", "turn"])
+    blocks = np.ceil((own["input_tokens"] + own["output_tokens"]).cumsum() / BLOCK)
+    turns = own.assign(blocks=blocks).join(at_thinker(point))
+    return turns.assign(lasts_s=turns["finish"] - turns["start"]).dropna(subset="lasts_s")
 
 
 def resident_s(point: Measured) -> float | None:
     """Seconds for which a request of the target held KV."""
     turns = held(point)
-    return float(turns.lasts_s.sum()) if turns.lasts_s.size else None
+    return float(turns["lasts_s"].sum()) if len(turns) else None
 
 
 def footprint(point: Measured) -> float | None:
     """Blocks that the target's requests held, on average over the dialogue: first start to last finish."""
     turns = held(point)
-    if not turns.lasts_s.size:
+    if not len(turns):
         return None
-    return float((turns.lasts_s * turns.blocks).sum() / (turns.finish_s.max() - turns.start_s.min()))
+    return float((turns["lasts_s"] * turns["blocks"]).sum() / (turns["finish"].max() - turns["start"].min()))
 
 
 _BASE, _OURS = of(NO_POLICY), of(URGENCY)
@@ -119,13 +95,13 @@ def _longest(axes: Any, panels: Panels) -> None:
     for (name, setting), look in zip(_SIDES.items(), _STYLE.values(), strict=True):
         for point in finished(setting.points(panels))[:1]:
             turns = held(point)
-            longest = int(turns.reply_tokens.argmax())
-            lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
+            longest = turns.loc[turns["output_tokens"].idxmax()]
+            lasts_s, blocks = longest["lasts_s"], longest["blocks"]
             times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
             axes.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
             axes.plot(times, heights, **look.stroke, label=f"{name}, {lasts_s:.1f} s")
-            tokens = int(turns.reply_tokens[longest])
-            axes.set_title(f"one request, an answer of {tokens} tokens, seed {point.seed}")
+            tokens = longest["output_tokens"]
+            axes.set_title(f"one request, an answer of {tokens:.0f} tokens, seed {point.seed}")
 
 
 draw = figure(
