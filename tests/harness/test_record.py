@@ -108,8 +108,7 @@ def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) ->
     measurement = fakes.measure(point)
     now = measurement.requests.assign(generated_entry=4, heard_entry=3, queueing_entry_s=0.5)
     before = now.rename(columns=lambda name: name.replace("_entry", "_thinker"))
-    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
-    metrics = {"queueing_thinker_p50": values, "busy_thinker": values, "ttft_p50": values}
+    metrics = {"queueing_thinker_p50": VALUES, "busy_thinker": VALUES, "ttft_p50": VALUES}
     measurement = replace(measurement, requests=before, metrics=metrics)
     write_record(tmp_path, point, measurement, {"pid": 1}, environment(), datetime.now(UTC))
     found = load_record(tmp_path)
@@ -117,19 +116,26 @@ def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) ->
     assert {*found.table("requests")} == {*now} != {*before}
 
 
-def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> None:
+VALUES = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
+
+
+def of_the_version_before(made: Point) -> Point:
+    """The same point with the former names of settings."""
     former = {new: old for old, new in SETTINGS.items()}
-    (made,) = fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5])[:1]
     params = {former.get(name, name): value for name, value in made.client_params.items()}
     axes = tuple(former.get(name, name) for name in made.axes)
-    before = Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
+    return Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
+
+
+def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> None:
+    made, _ = fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5])
+    before = of_the_version_before(made)
     assert before.params["send_lag_limit_s"] == 0.05 and before.id != made.id
-    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
     measurement = fakes.measure(made)
     measurement = replace(
         measurement,
         requests=measurement.requests.assign(send_lag_s=0.25),
-        metrics={"send_lag_p99": values, "send_slip_p99": values},
+        metrics={"send_lag_p99": VALUES, "send_slip_p99": VALUES},
         more={"sends": pa.table({"slip_s": [0.125]})},
         cost={"floor": {"kind": "voice", "slip_p99_s": 0.001}},
     )
@@ -144,30 +150,16 @@ def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> 
 
 
 def test_results_of_the_version_before_are_read(tmp_path: Path) -> None:
-    former = {new: old for old, new in SETTINGS.items()}
-    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
     rows = []
     for made in fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5]):
-        params = {former.get(name, name): value for name, value in made.client_params.items()}
-        axes = tuple(former.get(name, name) for name in made.axes)
-        before = Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
-        measurement = replace(fakes.measure(made), metrics={"send_lag_p99": values})
+        before = of_the_version_before(made)
+        measurement = replace(fakes.measure(made), metrics={"send_lag_p99": VALUES})
         (tmp_path / "points" / before.id).mkdir(parents=True)
         write_record(
             tmp_path / "points" / before.id, before, measurement, {}, environment(), datetime.now(UTC)
         )
-        row = {
-            "point": before.id,
-            "engine": before.engine,
-            "device": before.device,
-            "workload": before.workload,
-        }
-        row |= {
-            "params": before.params,
-            "seed": before.seed,
-            "status": "ok",
-            "metrics": {"send_lag_p99": values},
-        }
+        row = {name: getattr(before, name) for name in ("engine", "device", "workload", "params", "seed")}
+        row |= {"point": before.id, "status": "ok", "metrics": {"send_lag_p99": VALUES}}
         rows.append(row)
     stored = fakes.experiment(1).model_dump(mode="json")
     stored |= {"schema_version": 1, "grid": {"send_lag_limit_s": [0.05, 0.5]}}
