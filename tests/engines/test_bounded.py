@@ -319,20 +319,10 @@ def test_128_sessions_with_a_window_of_1024_hold_a_quarter_of_the_pool():
 
 @pytest.mark.parametrize(
     ("window", "sinks", "percent"),
-    [
-        (512, 0, 3.3),
-        (1024, 0, 6.4),
-        (2048, 0, 12.7),
-        (1024, 16, 6.5),
-        (1024, 32, 6.5),
-        (1024, 42, 6.6),
-        (1024, 58, 6.8),
-        (512, 32, 3.5),
-        (2048, 32, 12.8),
-    ],
+    [(512, 32, 3.5), (1024, 58, 6.8), (2048, 0, 12.7)],
 )
 def test_pool_column_of_table_2(window: int, sinks: int, percent: float):
-    """To the published decimal. Left out is (1024, 64), to which the paper gives less (6.6) than to (1024, 58), though
+    """Three of its rows, to the published decimal. To (1024, 64) the paper gives less (6.6) than to (1024, 58), though
     both pin four blocks."""
     share = 100 * occupancy(32, window, sinks, answer=53, frames=4)
     assert share == pytest.approx(percent, abs=0.11)

@@ -39,6 +39,7 @@ def test_stock_order_gives_the_tokens_of_llm_generate():
     stock_order("llama_tiny")
 
 
+@pytest.mark.slow
 def test_an_engine_can_be_made_after_sound_was_degraded():
     """librosa loads llvmlite, over whose functions vLLM's search for kernels falls."""
     ffi = import_module(UNREADABLE)

@@ -93,8 +93,9 @@ def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: 
     assert engine.answered == answered
 
 
-@pytest.mark.parametrize("caching", [True, False])
-@pytest.mark.parametrize("chunk", [{"fed": 80, "answer": 4}, {"fed": 28, "answer": 27}])
+@pytest.mark.parametrize(
+    ("caching", "chunk"), [(True, {"fed": 80, "answer": 4}), (False, {"fed": 28, "answer": 27})]
+)
 def test_with_waiting_sessions_preemptible_every_frame_is_answered(caching: bool, chunk: dict[str, int]):
     engine = Engine(1000, rescue=True, caching=caching)
     engine.frames(40, **chunk)

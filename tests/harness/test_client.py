@@ -8,7 +8,7 @@ from typing import Literal
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.session import Client
@@ -245,6 +245,7 @@ def test_a_cut_or_failed_request_gives_its_place_back():
         assert times(events[events["session"] == 1], "turn_start") == [over]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 3),

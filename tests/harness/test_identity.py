@@ -209,6 +209,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_a_replay_loads_nothing_that_does_not_count() -> None:
     """But for what the registries import, and what says which points there are."""
     turns = {"workload": "voice", "set": {"deployment": "speech_tiny", "sessions": 1}}

@@ -28,7 +28,7 @@ SMALL = 100
 def point(**settings: object) -> Point:
     (one,) = expand(
         Experiment(
-            name="one", engines=["liveserve"], workload="voice", set={"sessions": 6, "p": 0.5, **settings}
+            name="one", engines=["liveserve"], workload="voice", set={"sessions": 3, "p": 0.5, **settings}
         )
     )
     return one

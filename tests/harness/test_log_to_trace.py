@@ -43,9 +43,9 @@ def schedule(events: pd.DataFrame) -> pd.Series:
     return events[events["kind"].isin(SCHEDULE)].set_index([*KEYS, "kind"])["t"].sort_index()
 
 
-@pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
-@pytest.mark.parametrize("c", [None, 4])
-@pytest.mark.parametrize("arrivals", ["absolute", "relative"])
+@pytest.mark.parametrize(
+    ("engine", "c", "arrivals"), [("vllm_omni", None, "absolute"), ("liveserve", 4, "relative")]
+)
 def test_a_recorded_run_replays_to_the_microsecond(engine: str, c: int | None, arrivals: Any) -> None:
     first = first_run(engine, c)
     again = play(recorded(users(), first, arrivals), engine)

@@ -34,7 +34,7 @@ def joined(found: Log, rule: Rule) -> list[int]:
     return follow(found, rule).conversation.tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     system_blocks=st.integers(1, 6),
     asked=st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 300)), min_size=2, max_size=12),
@@ -47,7 +47,7 @@ def test_strangers_under_one_system_prompt_are_never_joined(
     assert joined(log(requests, system), "strict") == list(range(len(requests)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     system_blocks=st.integers(1, 4),
     users=st.lists(

@@ -27,7 +27,7 @@ def brute_force(model: LatencyModel, left_s: float, context: int, need: int) -> 
     return max(fitting, default=0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(MODELS, st.floats(-0.01, 0.5), st.integers(0, 40_960), st.integers(1, 600))
 def test_the_closed_form_is_the_brute_force(model: LatencyModel, left_s: float, context: int, need: int):
     assert model.most(left_s, context, need) == brute_force(model, left_s, context, need)

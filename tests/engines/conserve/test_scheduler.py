@@ -69,7 +69,7 @@ def assert_given_out_once(plan: Plan, made: list[RequestView], free: int) -> Non
     assert plan.order == [id for id in plan.order if id in plan.caps]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000), st.booleans())
 def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, free: int, slo_scheduler: bool):
     assert_given_out_once(policy(slo_scheduler=slo_scheduler).plan(view(made, free)), made, free)
@@ -80,7 +80,7 @@ COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
 """Two wait, and the KV of a third one fills the pool."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @example(COME_BACK, 0, True)
 @given(requests(), st.integers(0, 3), st.booleans())
 def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
@@ -90,7 +90,7 @@ def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
     assert computing(policy(slo_scheduler=slo_scheduler).plan(view(made, free)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(made, free: int):
     plan = policy().plan(view(made, free))

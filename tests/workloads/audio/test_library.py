@@ -297,7 +297,7 @@ SPHERE = b"NIST_1A\n   1024\nchannel_count -i 1\nsample_rate -i 8000\nsample_cod
 STARTS = (b"", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"fLaC", b"OggS", SPHERE)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=st.sampled_from(SUFFIXES), content=st.binary(max_size=400), start=st.integers(0, 4))
 def test_random_bytes_are_refused_or_read_but_never_crash(
     tmp_path: Path, suffix: str, content: bytes, start: int
@@ -307,7 +307,7 @@ def test_random_bytes_are_refused_or_read_but_never_crash(
     read_or_counted(path)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     suffix=st.sampled_from([".wav", ".flac", ".ogg", ".mp3", ".aiff", ".au", ".sph"]),
     changes=st.lists(
