@@ -40,11 +40,6 @@ def test_model_facts_give_the_published_sizes():
     assert load_model("llama_3_1_8b").stages["thinker"].weight_bytes == pytest.approx(8.03e9 * 2, rel=0.01)
 
 
-def test_thinker_pool_is_what_h200_leaves():
-    blocks = resolve(ServerParams()).stages["thinker"].kv_blocks
-    assert blocks * 16 == pytest.approx(620_000, rel=0.05)  # 141 GB x 0.9 - 61 GB - 4 GB over 96 KiB a token
-
-
 def test_no_request_may_be_longer_than_the_pool():
     stage = resolve(ServerParams(kv_pool_blocks=101)).stages["thinker"]
     assert (stage.kv_blocks, stage.max_model_len) == (101, 1600)
@@ -199,12 +194,6 @@ def test_every_one_loads_and_can_be_chosen() -> None:
         gpu = load_gpu(name)
         assert 0 < gpu.pcie_bandwidth < gpu.bandwidth and gpu.flops / gpu.bandwidth > 1, name
         assert (f" {name}," in told or f" {name};" in told) == (name not in NO_GPUS)
-
-
-def test_a_new_generation_is_faster() -> None:
-    for older, newer in (("a100", "h100"), ("h100", "b200"), ("b200", "gb200"), ("a6000", "l40s")):
-        assert load_gpu(older).flops < load_gpu(newer).flops
-        assert load_gpu(older).bandwidth < load_gpu(newer).bandwidth
 
 
 @pytest.mark.parametrize(

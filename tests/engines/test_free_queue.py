@@ -128,15 +128,6 @@ def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left(
     stage.check()
 
 
-def test_blocks_of_sessions_about_which_nothing_is_known_go_in_lru_order():
-    stage = Stage()
-    for session in (1, 2):
-        stage.say(session, 15 * SIZE)
-    stage.say(3, 15 * SIZE)
-    assert (stage.cached(1), stage.cached(2)) == (10, 15)
-    assert stage.queue.counters["lru_fallback_blocks"] == 5
-
-
 def test_log_only_decides_as_lru_and_counts_what_the_index_would_have_kept():
     stage = Stage("log_only")
     for session, next_use_s in ((1, 3.0), (2, 60.0)):

@@ -173,12 +173,6 @@ def test_two_layouts_in_one_file(csv_file: Write) -> None:
     ]
 
 
-def test_row_numbers_stay_those_of_the_file(csv_file: Write) -> None:
-    path = csv_file(HEADER + GOOD + "\n" + GOOD + "1,C,x,1,2,l\n")
-    with pytest.raises(UserError, match="row 5, column 'Request tokens': 'x' is not a number"):
-        make_trace("burstgpt", {"path": str(path)}, 0)
-
-
 def test_nothing_left(csv_file: Write) -> None:
     path = csv_file(HEADER + "x,C,1,1,2,l\n" + "1,C,1,1,2,l,9\n")
     with pytest.raises(

@@ -70,25 +70,6 @@ def test_rate_moves_arrivals_only(name: str) -> None:
             assert np.array_equal(values, other, equal_nan=values.dtype == float)
 
 
-def test_poisson_speaks_by_default() -> None:
-    trace = make_trace("poisson", {}, 0)
-    columns = trace.columns()
-    assert len(trace.sessions) == len(columns["turn"]) == 200
-    assert set(columns["modality"]) == {"audio"}
-    assert np.array_equal(columns["input_tokens"], np.ceil(13 * columns["audio_s"]))
-    assert (columns["reply_audio_s"] > 0).all()
-    assert columns["output_tokens"].max() <= 512
-    assert np.isnan(columns["history_tokens"]).all()
-
-
-def test_typed_prompts_and_text_replies_take_no_audio() -> None:
-    columns = make_trace("poisson", {"modality": "text", "reply": "text", "requests": 1000}, 0).columns()
-    assert set(columns["modality"]) == {"text"}
-    assert np.isnan(columns["audio_s"]).all()
-    assert np.isnan(columns["reply_audio_s"]).all()
-    assert np.median(columns["output_tokens"]) == pytest.approx(300, rel=0.1)
-
-
 def test_length_parameters_reach_the_trace_and_its_notes() -> None:
     params = {
         "modality": "text",

@@ -135,16 +135,6 @@ def test_a_trace_without_classes_has_the_hash_and_the_bytes_from_before_them(
     assert pq.read_schema(tmp_path / "t.parquet").names == [n for n in SCHEMA.names if n not in UNWRITTEN]
 
 
-def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Path) -> None:
-    trace = Trace.from_turns([TURN.changed(priority=3), TURN.changed(session=1)])
-    trace.save(tmp_path / "t.parquet")
-    assert pq.read_schema(tmp_path / "t.parquet").names[-2:] == ["content", "priority"]
-    assert [session.turns[0].request.priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [
-        3,
-        None,
-    ]
-
-
 @pytest.mark.parametrize(
     ("backlogs", "told"),
     [
@@ -169,14 +159,6 @@ def test_a_file_with_the_former_name_of_the_backlog_is_read_with_its_hash(tmp_pa
     before = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
     pq.write_table(before, tmp_path / "before.parquet")
     assert "pool" in names and Trace.load(tmp_path / "before.parquet") == trace
-
-
-def test_the_hash_tells_classes_apart() -> None:
-    two = [TURN.changed(request_class="a"), TURN.changed(session=1, request_class="b")]
-    changed = [*two[:1], two[1].changed(request_class="a")], [t.changed(request_class="c") for t in two]
-    swapped = [two[0].changed(request_class="b"), two[1].changed(request_class="a")]
-    hashes = {Trace.from_turns(turns).header.hash for turns in (two, *changed, swapped)}
-    assert len(hashes) == 4
 
 
 def test_the_most_urgent_class_comes_first() -> None:
@@ -361,8 +343,3 @@ def test_load_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert "do not match the hash" in refused()
     rewrite(path, good)
     assert Trace.load(path) == Trace.from_turns([TURN])
-
-
-def test_save_names_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere/t.parquet cannot be written: No such file"):
-        Trace.from_turns([TURN]).save(tmp_path / "nowhere" / "t.parquet")

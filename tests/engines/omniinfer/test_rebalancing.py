@@ -45,9 +45,7 @@ def test_a_line_through_the_readings_is_followed_one_interval_further():
     assert np.array_equal(forecast(readings, readings[0], "last"), readings[-1])
 
 
-def test_expert_bytes_of_deepseek_r1_are_the_published_ones():
-    """44.0 MB in INT8: three matrices of 7168 x 2048; a round takes as long as its largest transfer."""
-    assert pytest.approx(44.0, abs=0.05) == 3 * 7168 * 2048 / 1e6
+def test_a_round_takes_as_long_as_its_largest_transfer():
     rounds = [[(0, 1, (3,)), (2, 3, (4, 5))], [(0, 2, (3,))]]
     assert round_s(rounds, BYTES, LINK) == pytest.approx(3 * BYTES / LINK)
 
