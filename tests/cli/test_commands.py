@@ -294,7 +294,7 @@ def test_a_shell_completes_what_can_be_named(
     assert rehearse()[1].split() == completed
 
 
-def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
+def test_our_warnings_are_shown_and_those_of_libraries_only_to_who_asks_for_them() -> None:
     program = """
 import logging, warnings
 from reports import cli
@@ -303,12 +303,13 @@ from reports import cli
 def noisy():
     warnings.warn("a library is old", FutureWarning)
     logging.getLogger("library").warning("a backend is missing")
+    logging.getLogger("harness.records.results").warning("a record is damaged")
     logging.getLogger("library").error("it is broken")
 
 cli.main()
 """
     done = subprocess.run([sys.executable, "-c", program, "noisy"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "it is broken\n")
+    assert (done.returncode, done.stderr) == (0, "a record is damaged\nit is broken\n")
     done = subprocess.run([sys.executable, "-Wd", "-c", program, "noisy"], capture_output=True, text=True)
     assert "FutureWarning: a library is old" in done.stderr
 

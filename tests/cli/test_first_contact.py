@@ -86,21 +86,3 @@ def test_it_answers_before_anything_is_loaded_that_a_run_needs(
         assert (status, without & set(packages)) == (ends, set()), (command, said)
         assert said and ours < MOST, command
     assert done.stderr == ""
-
-
-WARNINGS = """
-import logging, sys
-from reports.cli import main
-
-sys.argv = ["rehearse", "--version"]
-try:
-    main()
-except SystemExit:
-    logging.getLogger("harness.records.results").warning("a record is damaged")
-    logging.getLogger("urllib3").warning("noise")
-"""
-
-
-def test_our_own_warnings_are_shown_and_those_of_libraries_are_not() -> None:
-    done = subprocess.run([sys.executable, "-c", WARNINGS], capture_output=True, text=True, check=True)
-    assert done.stderr == "a record is damaged\n"

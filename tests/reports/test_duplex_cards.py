@@ -52,10 +52,3 @@ def test_it_is_drawn(measured: Group, card):
         assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
         empty = [axes.get_ylabel() for axes in picture.figure.axes if not axes.lines]
         assert set(empty) <= {"wasted tokens", "P90 TTFP, ms", ""}  # scripted calls generate nothing
-
-
-def test_a_gate_and_the_murmur_rate_are_all_that_backchannels_vary():
-    (experiment,) = backchannels.EXPERIMENTS.values()
-    others = ("p", "hesitations", "corrections", "side_speech", "background_speech", "noise")
-    assert set(experiment.grid) == {"backchannels", "min_duration_s"}
-    assert all(experiment.set[name] == 0 for name in others)

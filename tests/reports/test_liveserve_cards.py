@@ -11,7 +11,7 @@ from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import Group, load_group
 from reports.claims.quantities import of
-from reports.papers.liveserve import common, fig15_right, fig18, tuning
+from reports.papers.liveserve import fig15_right, fig18
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
@@ -116,9 +116,3 @@ def test_the_pair_that_sessions_have_is_a_part_of_the_papers_server_in_its_propo
     assert len({len(whole[name].gpus) / len(stages[name].gpus) for name in stages}) == 1
     for name, stage in stages.items():
         assert replace(stage, gpus=whole[name].gpus) == whole[name]
-
-
-def test_the_weights_are_tuned_on_the_server_that_the_figures_have() -> None:
-    assert tuning.SETTINGS["deployment"] == common.PAIR_OF_QWEN == common.INTERACTIVE["deployment"]
-    for name in common.SERVED.keys() - {"deployment"}:
-        assert tuning.SETTINGS[name] == common.SERVED[name]

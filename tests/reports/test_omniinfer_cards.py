@@ -5,7 +5,7 @@ import pytest
 
 from engines.devices.extensions import StatedSteps
 from reports.figures.style import style
-from reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
+from reports.papers.omniinfer import attention_memory, placement, prefill
 from reports.papers.omniinfer.cluster import FILL_RATE
 
 
@@ -50,15 +50,6 @@ def test_the_pictures_are_drawn(brief):
             assert all(
                 np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines
             )
-
-
-def test_rows_of_table_1_have_as_many_in_flight_as_the_paper_and_share_one_with_table_2():
-    assert [row.in_flight for row in table1.PAPER] == [1536, 1920, 2048, 2560, 2816, 2944, 3072, 3072]
-    assert table1.EXPERIMENTS[table2.FULL] == table2.EXPERIMENTS[table2.FULL]
-    for less in (table2.PLACEMENT, table2.ATTENTION, table2.PROXY, table2.BARE):
-        whole, without = (table2.EXPERIMENTS[name].set for name in (table2.FULL, less))
-        changed = {name for name in whole if whole[name] != without[name]}
-        assert changed == set(table2.WITHOUT[less])
 
 
 def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():

@@ -1,4 +1,4 @@
-"""The theory of one queue, beside textbook cases, a paper's table and a simulator of queues by others."""
+"""The theory of one queue, beside textbook cases and a paper's table."""
 
 import numpy as np
 import pytest
@@ -45,21 +45,3 @@ def test_no_service_is_no_queue():
     for wrong in ([], [1.0, np.nan], [-1.0]):
         with pytest.raises(ValueError, match="times of service"):
             mg1(0.5, wrong)
-
-
-@pytest.mark.parametrize(("law", "arguments"), [("Gamma", (50.0, 0.028)), ("Exponential", (1 / 1.4,))])
-@pytest.mark.parametrize("rate", [0.3, 0.5])
-def test_a_simulated_queue_waits_as_long(law: str, arguments: tuple[float, ...], rate: float):
-    """Services of Nova's length: nearly equal ones, and ones that vary as much as their mean."""
-    ciw = pytest.importorskip("ciw")
-    network = ciw.create_network(
-        arrival_distributions=[ciw.dists.Exponential(rate)],
-        service_distributions=[getattr(ciw.dists, law)(*arguments)],
-        number_of_servers=[1],
-    )
-    ciw.seed(1)
-    simulation = ciw.Simulation(network)
-    simulation.simulate_until_max_customers(12_000, method="Finish")
-    records = simulation.get_all_records(only=["service"])
-    theory = mg1(rate, [record.service_time for record in records])
-    assert theory.wait_s == pytest.approx(np.mean([record.waiting_time for record in records]), rel=0.1)

@@ -4,7 +4,7 @@
 
 A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
 `tests.selftest.fault_clients` and their bursts of connections. In between all calls end and others begin: a call that
-goes on remembers more and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1
+goes on remembers more and more, and that is no leak. Prints a table and writes churn.json. Exit status 1
 when a healthy turn failed, somebody was not answered as he should be, or something was left behind.
 """
 
@@ -355,32 +355,6 @@ def _told(answers: dict[str, int]) -> str:
     return ", ".join(f"{answer}: {count}" for answer, count in sorted(answers.items()))
 
 
-def draw(seen: Churn, path: Path) -> None:
-    """The server's resident memory over time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
-    minutes = [each.t_s / 60 for each in seen.samples]
-    first = seen.samples[0].rss_kib
-    axes.plot(
-        minutes, [(each.rss_kib - first) / 1024 for each in seen.samples], lw=1.2, label="resident memory"
-    )
-    for number, (begin_s, end_s, answers) in enumerate(seen.bursts):
-        label = f"burst of {sum(answers.values())}" if not number else None
-        axes.axvspan(begin_s / 60, end_s / 60, alpha=0.3, color="tab:orange", lw=0, label=label)
-    axes.axvspan(0, seen.calm_s / 60, alpha=0.15, color="tab:green", lw=0, label="healthy sessions alone")
-    line = memory(seen)
-    axes.set_title(f"{line.kib_per_min:+.0f} KiB/min after warming up (R² {line.r_squared:.2f})", fontsize=9)
-    axes.set(xlabel="minutes", ylabel=f"MiB above {first / 1024:.0f}", xlim=(0, max(minutes)))
-    axes.set_ylim(0, max(10.0, 1.4 * axes.get_ylim()[1]))
-    axes.legend(loc="upper left", fontsize=8, ncols=3, frameon=False)
-    figure.savefig(path)
-    plt.close(figure)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -412,9 +386,8 @@ def main() -> None:
         "server_said": said,
     }
     (asked.out / "churn.json").write_text(json.dumps(facts, indent=1) + "\n")
-    draw(seen, asked.out / "memory.svg")
     show(seen)
-    print(f"{asked.out}/churn.json, {asked.out}/memory.svg")
+    print(f"{asked.out}/churn.json")
     sys.exit(1 if wrong(seen) else 0)
 
 
