@@ -7,41 +7,24 @@ pool is invisible, but the effect of a full one on latency and speech is not.
 The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
 """
 
-from reports.papers.live.parity import SOCKETS, VIRTUAL
+from reports.papers.live.parity import SOCKETS, VIRTUAL, WHY, both_sides
 from reports.papers.prelude import *
 
 TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
 
 ENGINES = ["vllm_realtime", "metronome"]
-
-
-def _experiment(device: str) -> Experiment:
-    return Experiment(
-        name="calls",
-        engines=ENGINES,
-        workload="metronome",
-        device=device,
-        set={
-            "deployment": "qwen3_omni_pro6000",
-            "sessions": 16,
-            "duration_s": 80,
-            "template_tokens": 21,
-            "run_cv": 0,
-            "network_ms": 0,
-            "kv_pool_blocks": 1300,  # 20,800 tokens, which 16 calls at 55 a frame fill in 47 s
-        },
-        seeds=[0, 1, 2],
-        timeout_s=600,
-    )
-
-
-EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
+SETTINGS: dict[str, Any] = {
+    "deployment": "qwen3_omni_pro6000",
+    "sessions": 16,
+    "duration_s": 80,
+    "template_tokens": 21,
+    "run_cv": 0,
+    "network_ms": 0,
+    "kv_pool_blocks": 1300,  # 20,800 tokens, which 16 calls at 55 a frame fill in 47 s
+}
+EXPERIMENTS = both_sides("calls", ENGINES, "metronome", SETTINGS)
 QUICK = {"duration_s": "60"}
 
-_WHY = (
-    "messages wait for the event loops of server and clients, which share this machine's cores; each "
-    "point also shows the load generator's own send delay"
-)
 _SAID: dict[str, tuple[str, Number]] = {
     "frame_latency_p50": ("median frame latency", level(0.0, "ms", within=0.005, words="the same")),
     "frames_with_speech": ("frames with speech", level(1.0, "×", within=0.1)),
@@ -57,7 +40,7 @@ def _same(metric: str, engine: str) -> Claim:
         f"{text} of {engine}, over sockets {'less' if less else '/'} in virtual time",
         number,
         difference(metric, sides[0], less=sides[1]) if less else ratio(metric, sides[0], to=sides[1]),
-        _WHY,
+        WHY,
     )
 
 

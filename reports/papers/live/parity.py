@@ -14,30 +14,27 @@ TITLE = "Parity: the same calls with barge-in, in virtual time and over real soc
 
 ENGINES = ["vllm_omni", "liveserve"]
 VIRTUAL, SOCKETS = "virtual time", "real sockets"
+SETTINGS: dict[str, Any] = {
+    "deployment": "qwen3_omni_8gpu",
+    "sessions": 64,
+    "rate": 8.0,  # all connected within ten seconds [chosen]
+    "turns": 8,  # no session ends before the minute is over [chosen]
+    "p": 0.5,
+    "max_reply_tokens": 128,  # as `rehearse live` asks for: about 36 s [chosen]
+    "network_ms": 0,
+    "stop_after_s": 60,
+}
 
 
-def _experiment(device: str) -> Experiment:
-    return Experiment(
-        name="parity",
-        engines=ENGINES,
-        workload="speech",
-        device=device,
-        set={
-            "deployment": "qwen3_omni_8gpu",
-            "sessions": 64,
-            "rate": 8.0,  # all connected within ten seconds [chosen]
-            "turns": 8,  # no session ends before the minute is over [chosen]
-            "p": 0.5,
-            "max_reply_tokens": 128,  # as `rehearse live` asks for: about 36 s [chosen]
-            "network_ms": 0,
-            "stop_after_s": 60,
-        },
-        seeds=[0, 1, 2],
-        timeout_s=600,
-    )
+def both_sides(*what: Any) -> dict[str, Experiment]:
+    """The same experiment in virtual time and over sockets."""
+    return {
+        side: experiment(*what, timeout_s=600, device=device)
+        for side, device in ((VIRTUAL, "virtual"), (SOCKETS, "sockets"))
+    }
 
 
-EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
+EXPERIMENTS = both_sides("parity", ENGINES, "speech", SETTINGS)
 QUICK = {"sessions": "16", "stop_after_s": "20"}
 
 _TOLERANCE = 0.1
@@ -46,7 +43,7 @@ _SAID = {
     "audio_ttfp_p90": "P90 TTFP",
     "wasted_token_ratio": "share of wasted tokens",
 }
-_WHY = (
+WHY = (
     "messages wait for the event loops of server and clients, which share this machine's cores; each "
     "point also shows the load generator's own send delay"
 )
@@ -57,7 +54,7 @@ def _same(metric: str, engine: str) -> Claim:
         f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
         level(1.0, "×", within=_TOLERANCE),
         ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
-        _WHY,
+        WHY,
     )
 
 
