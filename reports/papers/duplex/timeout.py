@@ -79,30 +79,26 @@ _SERIES = {
 }
 _PAIR = list(looks([Variant("vllm_omni"), Variant("liveserve")]).values())
 _STYLE = dict(zip(_SERIES, [*_PAIR, *(replace(look, marker="*", line=":") for look in _PAIR)], strict=True))
-_LONG: dict[str, Any] = {
-    "xscale": "log",
-    "xlim": (None, None),
-}
+_DELAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (LATE, {"xlabel": "end-of-turn delay, median, ms"}),
+    (
+        "end_of_turn_delay_p95",
+        {"xlabel": "end-of-turn delay, P95, ms", "xscale": "log", "xlim": (None, None)},
+    ),
+)
 draw = figure(
     TITLE,
-    lines(
-        EARLY,
-        _SERIES,
-        against=LATE,
-        style=_STYLE,
-        beside=str,
-        xlabel="end-of-turn delay, median, ms",
-        ylabel="takeovers, of turns with a hesitation",
-    ),
-    lines(
-        EARLY,
-        _SERIES,
-        against="end_of_turn_delay_p95",
-        style=_STYLE,
-        beside=str,
-        xlabel="end-of-turn delay, P95, ms",
-        ylabel="",
-        **_LONG,
+    *(
+        lines(
+            EARLY,
+            _SERIES,
+            against=delay,
+            style=_STYLE,
+            beside=str,
+            ylabel="takeovers, of turns with a hesitation",
+            **axes,
+        )
+        for delay, axes in _DELAYS
     ),
     height_in=3.4,
     sharey=True,
