@@ -1,5 +1,7 @@
 """Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
 
+from itertools import takewhile
+
 from reports.papers.metronome.common import *
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
@@ -40,17 +42,11 @@ def capacity(points: Sequence[Measured]) -> tuple[int, bool] | None:
 
     None where none was tried, or a point failed: a crash is not a capacity.
     """
-    if any(point.error is not None for point in points):
+    if not points or any(point.error is not None for point in points):
         return None
     by_n = {point.params["sessions"]: carried(point) for point in points}
-    if not by_n:
-        return None
-    largest = 0
-    for n in sorted(by_n):
-        if not by_n[n]:
-            return largest, False
-        largest = n
-    return largest, True
+    held = list(takewhile(by_n.get, sorted(by_n)))
+    return max(held, default=0), len(held) == len(by_n)
 
 
 def capacities(panels: Panels, model: str) -> dict[int, tuple[int, bool] | None]:

@@ -27,10 +27,6 @@ PAPER: dict[str, tuple[Row, float]] = {  # row -> bound, share of the pool
 }
 
 
-def _set(bound: Row) -> dict[str, Any]:
-    return {} if bound is None else {"window": bound[0], "sinks": bound[1]}
-
-
 EXPERIMENTS = {
     row: calls(
         "table2",
@@ -38,7 +34,7 @@ EXPERIMENTS = {
         sessions=32,
         seeds=SEEDS[:3],
         **FREE_RUNNING,
-        **_set(bound),
+        **({} if bound is None else {"window": bound[0], "sinks": bound[1]}),
     )
     for row, (bound, _) in PAPER.items()
 }
@@ -87,20 +83,13 @@ CLAIMS = {
 }
 
 
-def _bars(rows: Iterable[str], **axes: Any) -> Plot:
-    series: dict[str, dict[str, Measure]] = {BASELINE: {}, OURS: {}}
-    marks: dict[str, dict[str, float]] = {BASELINE: {}, OURS: {}}
-    for row in rows:
-        unbounded, name = PAPER[row][0] is None, row.replace(" (", "\n(")
-        engine = BASELINE if unbounded else OURS
-        series[engine][name] = value("pool_end" if unbounded else "pool_plateau", of(row))
-        marks[engine][name] = PAPER[row][1]
-    shown = {engine: by_row for engine, by_row in series.items() if by_row}
+def _bars(engine: str, rows: Iterable[str], quantity: str, **axes: Any) -> Plot:
+    names = {row: row.replace(" (", "\n(") for row in rows}
     return bars(
         None,
-        shown,
+        {engine: {name: value(quantity, of(row)) for row, name in names.items()}},
         style=engine_looks(BASELINE, OURS),
-        marks=marks,
+        marks={engine: {name: PAPER[row][1] for row, name in names.items()}},
         tilted=True,
         ylabel="KV pool in use, %",
         **axes,
@@ -109,8 +98,8 @@ def _bars(rows: Iterable[str], **axes: Any) -> Plot:
 
 draw = figure(
     TITLE,
-    _bars(list(PAPER)[:1]),
-    _bars(list(PAPER)[1:], xlabel="W, S in tokens"),
+    _bars(BASELINE, list(PAPER)[:1], "pool_end"),
+    _bars(OURS, list(PAPER)[1:], "pool_plateau", xlabel="W, S in tokens"),
     height_in=3.3,
     width_ratios=[1, 9],
     caption="Share of the KV pool: at the end of the run for the unbounded row, which is still filling, else the mean "
