@@ -128,6 +128,16 @@ def reply_log(point: Measured) -> ReplyLog | None:
     return ReplyLog(TurnLog(point.events(row["session"]), row["turn_end_s"]), row)
 
 
+def of_reply(read: Callable[[ReplyLog], float]) -> Quantity:
+    """A number of that reply."""
+
+    def quantity(point: Measured) -> float | None:
+        log = reply_log(point)
+        return None if log is None else float(read(log))
+
+    return quantity
+
+
 def effective_within(ttfp_s: float) -> Callable[[Measured], float | None]:
     """`effective_rps` of the turns that began within `ttfp_s` seconds, 1/s."""
 

@@ -16,17 +16,10 @@ PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is 
 _BASELINE, _OURS = (of(f"one reply, {engine}") for engine in PAIR)
 
 
-def _scaled(point: Measured) -> float | None:
-    """Seconds until generation is complete, for a reply as long as the paper's at the same speed."""
-    log = reply_log(point)
-    return log and PAPER["playback"] * log.generated_by_s / float(log.delivered[1][-1])
-
-
-def _lead(point: Measured) -> float | None:
-    """Return the seconds by which generation ends before playback."""
-    log = reply_log(point)
-    return log and log.heard_by_s - log.generated_by_s
-
+_scaled = of_reply(lambda log: PAPER["playback"] * log.generated_by_s / log.delivered[1][-1])
+"""Seconds until generation is complete, for a reply as long as the paper's at the same speed."""
+_lead = of_reply(lambda log: log.heard_by_s - log.generated_by_s)
+"""Seconds by which generation ends before playback."""
 
 CLAIMS = {
     "fig15-right-baseline": claim(

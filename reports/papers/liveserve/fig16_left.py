@@ -124,21 +124,19 @@ CLAIMS = {
 ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 """The experiments that the last claim alone needs."""
 
-_AT_CAP = {cap: of(_CAP, "liveserve", lead_cap_s=cap) for cap in CAPS}
 _LOOK = engine_looks(*PAIR)["liveserve"]
 
 
-def _caps(panels: Panels) -> dict[str, dict[float, Measure]]:
-    """Waste over the lead cap, by which tokens count."""
-    return {
-        label: {cap: value(f"{_METRIC}{part}", at) for cap, at in _AT_CAP.items()}
-        for label, part in PARTS.items()
-    }
+_CAPS = {
+    label: {cap: value(f"{_METRIC}{part}", of(_CAP, lead_cap_s=cap)) for cap in CAPS}
+    for label, part in PARTS.items()
+}
+"""Waste over the lead cap, by which tokens count."""
 
 
 def _crossing(panels: Panels, label: str) -> str:
     """Return the place of the paper's waste on the straight line between two measured caps, as text."""
-    wanted, waste = PAPER["liveserve"], _caps(panels)[label]
+    wanted, waste = PAPER["liveserve"], _CAPS[label]
     medians = {cap: across_seeds(measure(panels)).median for cap, measure in waste.items()}
     found = [(cap, median) for cap, median in medians.items() if median is not None]
     for (low, less), (high, more) in pairwise(found):
@@ -170,7 +168,7 @@ draw = figure(
     ),
     lines(
         _METRIC,
-        _caps,
+        _CAPS,
         style={label: replace(_LOOK, line=line) for label, line in zip(PARTS, ("-", "--", ":"), strict=True)},
         across={PAPER["liveserve"]: "paper's LiveServe, 12.38 %"},
         percent=(0, 0.5),

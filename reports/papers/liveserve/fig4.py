@@ -13,33 +13,23 @@ EXPERIMENTS = {"one reply": experiment("fig4", ["vllm_omni"], "sharegpt", LONG_R
 _REPLY = of("one reply")
 
 
-def _last_stage(point: Measured) -> float | None:
-    """Return the end of the slowest stage over the end of playback."""
-    log = reply_log(point)
-    return log and float(log.decoded_s[-1]) / log.heard_by_s
-
-
-def _thinker(point: Measured) -> float | None:
-    """Return the end of the text over the end of playback."""
-    log = reply_log(point)
-    return log and float(log.thinker[0][-1]) / log.heard_by_s
-
-
 CLAIMS = {
-    "fig4-ahead": claim(
-        "every stage is complete long before playback (end of the last stage over end of playback)",
+    f"fig4-{name}": claim(
+        f"{what} is complete long before playback ({how})",
         times((0.0, 0.5), words="long before"),
-        value(_last_stage, _REPLY),
+        value(of_reply(over_playback), _REPLY),
         "ours at {percent:.0f} % of the time of playback",
         check="stages run several times faster than playback, by the constants of the deployment",
-    ),
-    "fig4-thinker": claim(
-        "the text is complete long before playback (the same for the thinker)",
-        times((0.0, 0.5), words="long before"),
-        value(_thinker, _REPLY),
-        "ours at {percent:.0f} % of the time of playback",
-        check="stages run several times faster than playback, by the constants of the deployment",
-    ),
+    )
+    for name, what, how, over_playback in (
+        (
+            "ahead",
+            "every stage",
+            "end of the last stage over end of playback",
+            lambda log: log.decoded_s[-1] / log.heard_by_s,
+        ),
+        ("thinker", "the text", "the same for the thinker", lambda log: log.thinker[0][-1] / log.heard_by_s),
+    )
 }
 
 

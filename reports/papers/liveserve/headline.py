@@ -1,6 +1,5 @@
 """Sections 1 and 7.1: the load that each system sustains at the same TTFP, in an open loop of arrivals."""
 
-from reports.claims.quantities import by_seed
 from reports.papers.liveserve.common import *
 
 TITLE = "Sections 1 and 7.1: sustained load at the same TTFP (open loop, ShareGPT)"
@@ -23,42 +22,33 @@ def _sustained(engine: str, target_s: float) -> Measure:
     Missing where the smallest rate is too much already, or the largest still is not.
     """
 
+    def used(rate: float) -> Measure:
+        """The larger of the shares that are used of both targets."""
+        at = of("open loop", engine, rate=rate)
+        ttfp = each(value("audio_ttfp_p90", at), lambda ttfp_s: ttfp_s / target_s)
+        broken = each(value("continuity", at), lambda share: (1 - share) / (1 - CONTINUITY))
+        return largest(ttfp, broken)
+
     def measure(panels: Panels) -> Values:
-        ttfp = {rate: by_seed("audio_ttfp_p90", of("open loop", engine, rate=rate), panels) for rate in RATES}
-        whole = {rate: by_seed("continuity", of("open loop", engine, rate=rate), panels) for rate in RATES}
-        seeds = sorted({seed for values in ttfp.values() for seed in values})
-        return {seed: _crossing(ttfp, whole, seed, target_s) for seed in seeds}
+        found = {rate: used(rate)(panels) for rate in RATES}
+        seeds = sorted({seed for values in found.values() for seed in values})
+        return {seed: _crossing({rate: found[rate].get(seed) for rate in RATES}) for seed in seeds}
 
     return measure
 
 
-def _crossing(
-    ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed: int, target_s: float
-) -> float | None:
-    """First rate at which the worse of the two shares of its target reaches 1."""
-    rates, used = [], []
-    for rate in RATES:
-        ttfp_s, share = ttfp[rate].get(seed), whole[rate].get(seed)
-        if ttfp_s is not None and share is not None:
-            rates.append(rate)
-            used.append(max(ttfp_s / target_s, (1 - share) / (1 - CONTINUITY)))
-    over = next((i for i, value in enumerate(used) if value > 1), None)
-    if not over:
-        return None
-    return float(np.interp(1, used[over - 1 : over + 1], rates[over - 1 : over + 1]))
+def _crossing(used: Mapping[float, float | None]) -> float | None:
+    """Return the first rate at which the larger share reaches 1."""
+    known = [(rate, share) for rate, share in used.items() if share is not None]
+    over = next((i for i, (_, share) in enumerate(known) if share > 1), None)
+    rates, shares = zip(*known[over - 1 : over + 1], strict=True) if over else ((), ())
+    return float(np.interp(1, shares, rates)) if over else None
 
 
-def _capacity(panels: Panels) -> Values:
-    """Return the highest rate of replies that the talker completes under any load, regardless of TTFP and playback."""
-    return largest(
-        *(value("completed_rps", of("open loop", engine, rate=rate)) for engine in PAIR for rate in RATES)
-    )(panels)
-
-
-def _bound(panels: Panels, target_s: float) -> float | None:
-    """Return the bound of every policy at this target: capacity over the baseline's sustained load."""
-    return across_seeds(quotient(_capacity, _sustained("vllm_omni", target_s))(panels)).median
-
+_CAPACITY = largest(
+    *(value("completed_rps", of("open loop", engine, rate=rate)) for engine in PAIR for rate in RATES)
+)
+"""The highest rate of replies that the talker completes under any load, regardless of TTFP and playback."""
 
 CLAIMS = {
     f"headline-sustained{'' if whose.startswith('Live') else '-baseline'}": claim(
@@ -76,8 +66,9 @@ CLAIMS = {
 
 
 def _caption(panels: Panels) -> str:
-    bounds = {target_s: _bound(panels, target_s) for target_s in TARGETS_S.values()}
-    told = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in bounds.items() if bound is not None)
+    bounds = {s: quotient(_CAPACITY, _sustained("vllm_omni", s))(panels) for s in TARGETS_S.values()}
+    medians = {target_s: across_seeds(bound).median for target_s, bound in bounds.items()}
+    told = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in medians.items() if bound is not None)
     return (
         "Dotted: the targets of a sustained load; right: over the target of the P90 TTFP, where loads "
         "below and above it were measured. No policy can gain more than the line over the baseline: "
@@ -88,7 +79,7 @@ def _caption(panels: Panels) -> str:
 
 _OVER_RATE = grid("open loop", PAIR, rate=RATES)
 _LIMITS = {engine: {limit_s: _sustained(engine, limit_s) for limit_s in SHOWN_S} for engine in PAIR}
-_MOST: dict[float, Measure] = {0.0: _capacity, SHOWN_S[0]: _capacity, SHOWN_S[-1]: _capacity}
+_MOST = dict.fromkeys((0.0, SHOWN_S[0], SHOWN_S[-1]), _CAPACITY)
 draw = figure(
     TITLE,
     lines("audio_ttfp_p90", _OVER_RATE, across={1000 * s: "" for s in TARGETS_S.values()}, ylim=(0, 6000)),

@@ -9,13 +9,11 @@ from reports.papers.liveserve.common import *
 
 TITLE = "Load from idle to saturation and beyond (open loop, ShareGPT)"
 
-BASELINE, LETTER, SHARING, KEPT_UP, DEFAULT = (
-    "vllm_omni", "Algorithm 1 alone", "share rule", "keep_up", "liveserve",
-)  # fmt: skip
+BASELINE, KEPT_UP, DEFAULT = "vllm_omni", "keep_up", "liveserve"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     BASELINE: ("vllm_omni", {}),
-    LETTER: ("liveserve", {"u2_mode": "work_conserving", "pacing": "never"}),
-    SHARING: ("liveserve", {"u2_mode": "yielding"}),
+    "Algorithm 1 alone": ("liveserve", {"u2_mode": "work_conserving", "pacing": "never"}),
+    "share rule": ("liveserve", {"u2_mode": "yielding"}),
     KEPT_UP: ("liveserve", {"keep_up": True}),
     DEFAULT: ("liveserve", {}),
 }
@@ -86,13 +84,12 @@ def _longest(p: float) -> Measure:
         useful = [
             rate
             for rate in RATES[p]
-            if (share := spread(_at(BASELINE, rate, p).points(panels), "continuity").median) is not None
-            and share >= USEFUL
+            if (spread(_at(BASELINE, rate, p).points(panels), "continuity").median or 0) >= USEFUL
         ]
-        ratios = [
+        ratios = (
             ratio("audio_ttfp_p90", _at(DEFAULT, rate, p), to=_at(BASELINE, rate, p)) for rate in useful
-        ]
-        return largest(*ratios)(panels) if ratios else {}
+        )
+        return largest(*ratios)(panels)
 
     return measure
 
