@@ -82,7 +82,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
     counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
     sensitivity = group.sensitivity
     return render(
-        "group.html.j2",
+        "pages/group.html.j2",
         name=group.name,
         title=_title(group),
         against=group.cards[0].figure.against,

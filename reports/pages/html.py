@@ -195,7 +195,7 @@ def _render(
     results, classes = sections.headline(run, columns), sections.classes(run)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
-        "template.html.j2",
+        "pages/template.html.j2",
         title=run.experiment.title or run.experiment.name,
         answer=_sentence(answer, searches),
         verdict=_verdict(run),

@@ -40,7 +40,9 @@ def write_index(folder: Path, rows: list[Listed]) -> Path:
     target = folder / "index.html"
     try:
         with replacing(target) as file:
-            file.write(render("index.html.j2", title=f"Runs in {folder.resolve().name}", rows=rows).encode())
+            file.write(
+                render("pages/index.html.j2", title=f"Runs in {folder.resolve().name}", rows=rows).encode()
+            )
     except OSError as error:
         raise cannot_write(target, error) from None
     return target

@@ -113,17 +113,17 @@ def _picture(profile: Profile, stage: str, samples: pd.DataFrame, path: Path) ->
 
 
 def _render(profile: Profile, pictures: list[dict[str, Any]], path: Path) -> str:
-    origin = [
-        ("Measured", profile.origin),
-        ("Packages", ", ".join(f"{name} {version}" for name, version in profile.packages.items())),
-        ("Date", f"{profile.date}, in {profile.duration_s:.0f} s"),
-        ("Python", str(profile.machine.get("python"))),
-    ]
+    origin = {
+        "Measured": profile.origin,
+        "Packages": ", ".join(f"{name} {version}" for name, version in profile.packages.items()),
+        "Date": f"{profile.date}, in {profile.duration_s:.0f} s",
+        "Python": profile.machine.get("python"),
+    }
     return render(
-        "profile.html.j2",
+        "pages/profile.html.j2",
         title=f"Step times of {profile.model} on {profile.device}",
         file=path.name,
-        origin=origin,
+        origin=[{"label": name, "value": value} for name, value in origin.items()],
         tables=[*tables(profile), *coefficients(profile)],
         pictures=pictures,
     )

@@ -1,4 +1,4 @@
-"""Pages from the templates in this folder."""
+"""Pages from the templates of the folders of `reports`."""
 
 from importlib.resources import files
 from typing import Any
@@ -7,14 +7,14 @@ import jinja2
 from markupsafe import Markup
 
 
-def render(template: str, package: str = "reports.pages", /, **values: Any) -> str:
-    """A page from one of the templates of a package, with the style sheet of all pages as `css`."""
+def render(template: str, /, **values: Any) -> str:
+    """A page from a template, such as pages/index.html.j2, with the style sheet of all pages as `css`."""
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        loader=jinja2.PackageLoader(package, "."),
+        loader=jinja2.PackageLoader("reports", "."),
     )
     css = Markup((files("reports.pages") / "report.css").read_text())
     return environment.get_template(template).render(css=css, **values)

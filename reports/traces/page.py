@@ -57,7 +57,7 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
         for picture in left_out:  # of an earlier page
             for suffix in ("svg", "pdf", "png"):
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
-        page = render(f"{name}.html.j2", "reports.traces", **values, pictures=pictures, left_out=left_out)
+        page = render(f"traces/{name}.html.j2", **values, pictures=pictures, left_out=left_out)
         with replacing(target) as file:
             file.write(page.encode())
     except OSError as error:
