@@ -1,13 +1,6 @@
 """Section 4.2: what attention over first and last tokens in half of the layers does to memory, and its search."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from reports.papers.omniinfer.common import *
-
-if TYPE_CHECKING:
-    from engines.systems.omniinfer.attention_pattern import AttentionPattern
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 
@@ -27,18 +20,16 @@ TOY = {"layers": 16, "tokens": 64, "hidden": 32, "heads": 2}
 """[chosen] a decoder of random weights that is quick to ask."""
 
 
-def shipped(sinks: int = 128, recent: int = 384) -> AttentionPattern:
+def shipped() -> Any:
     """30 of 61 layers; which ones does not matter to memory."""
     from engines.systems.omniinfer.attention_pattern import AttentionPattern
 
-    return AttentionPattern.of("01" * 30 + "0", 61, sinks, recent)
+    return AttentionPattern.of("01" * 30 + "0", 61)
 
 
 @cache
 def held(tokens: int, compressed: bool) -> int:
     """Return the requests of this length that vLLM's KV manager has room for, by its own block tables."""
-    from dataclasses import replace
-
     from engines.core import vllm_adapter as vllm
     from engines.core.stage import Stage
     from engines.models import Decoder
@@ -95,17 +86,10 @@ def known(layers: int, count: int) -> list[tuple[bool, ...]]:
     return [*runs, tuple(spread.tolist())]
 
 
-class Compressed(NamedTuple):
-    """Most layers of a pattern above the threshold: of the search, of as many random patterns, of known ones."""
-
-    searched: int
-    random: int
-    known: int
-
-
 @cache
-def compressed(seed: int) -> Compressed | None:
-    """Return the pattern found; None without pymoo."""
+def searched_over(seed: int) -> dict[str, float]:
+    """Return the layers that the search compresses above the threshold over the most of as many random patterns and of
+    known ones; nothing without pymoo."""
     from engines.systems.omniinfer.attention_error import RandomDecoder
     from engines.systems.omniinfer.pattern_search import Search, search
     from workloads.errors import UserError
@@ -118,23 +102,14 @@ def compressed(seed: int) -> Compressed | None:
     try:
         found = search(kept, layers, THRESHOLD, seed, Search(population=24, generations=20))
     except UserError:
-        return None
+        return {}
     rng = np.random.default_rng(seed)
     tried = [tuple(bool(each) for each in row) for row in rng.random((found.scored, layers)) < 0.5]
     by_hand = [pattern for count in range(layers + 1) for pattern in known(layers, count)]
-    best, best_known = (
-        max((sum(each) for each in patterns if kept(each) >= THRESHOLD), default=0)
-        for patterns in (tried, by_hand)
-    )
-    return Compressed(sum(found.pattern), best, best_known)
-
-
-def _searched_over(other: str) -> Callable[[int], float | None]:
-    def ratio(seed: int) -> float | None:
-        found = compressed(seed)
-        return None if found is None else found.searched / max(1, getattr(found, other))
-
-    return ratio
+    return {
+        name: sum(found.pattern) / max(1, *(sum(each) for each in patterns if kept(each) >= THRESHOLD))
+        for name, patterns in (("random", tried), ("known", by_hand))
+    }
 
 
 CLAIMS = {
@@ -159,14 +134,14 @@ CLAIMS = {
     "attention-searched": claim(
         "(ours) the genetic algorithm finds better patterns than chance (layers compressed; random weights, error)",
         times((1.05, 3.0), words="efficiently"),
-        seeded(_searched_over("random")),
+        seeded(lambda seed: searched_over(seed).get("random")),
         "× {ours:.2f}",
         remark="an error of attention on random weights, and no accuracy of a model",
     ),
     "attention-searched-known": claim(
         "(ours) and better than runs of layers and evenly spread layers, which it does not know",
         times((1.05, 3.0), words="(ours) more layers"),
-        seeded(_searched_over("known")),
+        seeded(lambda seed: searched_over(seed).get("known")),
         "× {ours:.2f}",
         remark="an error of attention on random weights, and no accuracy of a model",
     ),
@@ -177,12 +152,11 @@ _AXES: dict[str, Any] = {"doubling": LENGTHS, "xlabel": "tokens of a request"}
 
 
 def _held(panels: Panels) -> dict[str, dict[int, float]]:
-    ways: dict[str, Callable[[int], float]] = {
-        "full attention": lambda tokens: held(tokens, False),
-        "OmniAttn, one pool": lambda tokens: held(tokens, True),
-        "OmniAttn, pool divided by β = 0.2": divided,
+    return {
+        "full attention": {tokens: held(tokens, False) for tokens in LENGTHS},
+        "OmniAttn, one pool": {tokens: held(tokens, True) for tokens in LENGTHS},
+        "OmniAttn, pool divided by β = 0.2": {tokens: divided(tokens) for tokens in LENGTHS},
     }
-    return {way: {tokens: ask(tokens) for tokens in LENGTHS} for way, ask in ways.items()}
 
 
 draw = figure(

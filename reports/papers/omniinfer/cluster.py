@@ -133,16 +133,40 @@ LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by 
 Columns = Mapping[str, tuple[str, Quantity, Unit, float]]
 """Columns by name: the paper's name, ours, the unit, and the allowed relative distance. [chosen]"""
 
+Rows = Mapping[str, tuple[str, Sequence[float]]]
+"""Rows by name: the panel of the card, and the paper's numbers in the order of the columns."""
 
-def table(
-    title: str,
-    shape: tuple[int, int, float],
-    rows: Mapping[str, tuple[str, Sequence[float]]],
+
+def rows_stated(
+    card: str,
+    rows: Rows,
     columns: Columns,
-    caption: str,
-) -> Draw:
-    """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: rows and columns
-    of panels, and their height in inches; `rows`: name -> its panel of the card, and the paper's numbers."""
+    why: Mapping[str, str],
+    calibrated: Callable[[str, str], str],
+    others: Callable[[str, str], Sequence[float]],
+    counted: str = "",
+) -> dict[str, Claim]:
+    """A claim for each value of a table, by panel and column. It may lie as far from the paper's as its column allows,
+    and at most half-way to any of the `others` that it has to be distinguished from. `counted` ends the row's name."""
+    return {
+        f"{card}-{panel}-{column}": claim(
+            f"{row}{counted}: {name}",
+            level(
+                paper, unit, min([near * paper, *(abs(each - paper) / 2 for each in others(panel, column))])
+            ),
+            value(quantity, at(panel)),
+            why[column],
+            calibrated=calibrated(panel, column),
+            derived=LITTLE if column in ("qpm", "e2e") else "",
+        )
+        for row, (panel, published) in rows.items()
+        for (column, (name, quantity, unit, near)), paper in zip(columns.items(), published, strict=True)
+    }
+
+
+def table(title: str, shape: tuple[int, float], rows: Rows, columns: Columns, caption: str) -> Draw:
+    """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: columns of
+    panels, and their height in inches."""
 
     def plot(index: int, name: str, quantity: Quantity, unit: str) -> Plot:
         return bars(
@@ -155,7 +179,7 @@ def table(
         )
 
     plots = [plot(index, *column[:3]) for index, column in enumerate(columns.values())]
-    return figure(title, *plots, columns=shape[1], height_in=shape[2], sharey=True, caption=caption)
+    return figure(title, *plots, columns=shape[0], height_in=shape[1], sharey=True, caption=caption)
 
 
 def cluster(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
@@ -203,9 +227,36 @@ def qpm(point: Measured) -> float | None:
     return None if found is None else found.per_two_nodes(nodes(point))
 
 
+def total_tps(point: Measured) -> float | None:
+    """Prompt and output tokens a second: every request of the steady part brings a mean prompt."""
+    found = steady(point)
+    if found is None:
+        return None
+    prompts = point.record.trace().columns()["input_tokens"]
+    return found.output_tps + found.qpm / 60 * float(prompts.mean())
+
+
 def nodes(point: Measured) -> int:
     """Ascend nodes of 16 dies that the point's deployment is made of."""
     from engines.deployments import load_deployment
 
     groups = load_deployment(point.params["deployment"]).gpu_groups
     return sum(len(group) for group in groups) // 16
+
+
+COLUMNS: Columns = {
+    "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
+    "ttft-p99": ("p99 TTFT", measured("ttft_p99_s"), "s", 0.2),
+    "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
+    "tpot-p99": ("p99 TPOT", measured("tpot_p99_s"), "ms", 0.1),
+    "qpm": ("QPM", qpm, "", 0.1),
+    "e2e": ("E2E", measured("e2e_mean_s"), "s", 0.1),
+    "e2e-p99": ("p99 E2E", measured("e2e_p99_s"), "s", 0.1),
+    "ott": ("output tokens/s", measured("output_tps"), "", 0.1),
+    "ttt": ("all tokens/s", total_tps, "", 0.1),
+}
+
+
+def over(column: str, panel: str, base: str) -> Measure:
+    """A column of one panel over that of another."""
+    return ratio(COLUMNS[column][1], at(panel), to=at(base))

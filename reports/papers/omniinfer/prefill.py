@@ -94,11 +94,6 @@ CLAIMS = {
 }
 
 
-def _over_rates(panel: str) -> dict[float, Setting]:
-    """Return the series over requests a second per instance."""
-    return {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
-
-
 def _paper(axes: Any, panels: Panels) -> None:
     """The paper's rows, and the curve through them."""
     limit, wait = fitted()
@@ -115,7 +110,10 @@ draw = figure(
     TITLE,
     lines(
         ttft_s,
-        {name: _over_rates(panel) for name, panel in _SERIES.items()},
+        {
+            name: {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
+            for name, panel in _SERIES.items()
+        },
         extra=_paper,
         xlabel="requests/s an instance",
         ylabel="mean TTFT, s",

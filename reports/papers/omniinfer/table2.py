@@ -27,28 +27,6 @@ NAMES = {
     BARE: "w/o all",
 }
 
-
-def total_tps(point: Measured) -> float | None:
-    """Prompt and output tokens a second: every request of the steady part brings a mean prompt."""
-    found = steady(point)
-    if found is None:
-        return None
-    prompts = point.record.trace().columns()["input_tokens"]
-    return found.output_tps + found.qpm / 60 * float(prompts.mean())
-
-
-COLUMNS: Columns = {
-    "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
-    "ttft-p99": ("p99 TTFT", measured("ttft_p99_s"), "s", 0.2),
-    "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
-    "tpot-p99": ("p99 TPOT", measured("tpot_p99_s"), "ms", 0.1),
-    "qpm": ("QPM", qpm, "", 0.1),
-    "e2e": ("E2E", measured("e2e_mean_s"), "s", 0.1),
-    "e2e-p99": ("p99 E2E", measured("e2e_p99_s"), "s", 0.1),
-    "ott": ("output tokens/s", measured("output_tps"), "", 0.1),
-    "ttt": ("all tokens/s", total_tps, "", 0.1),
-}
-
 PAPER: dict[str, tuple[float, ...]] = {
     FULL: (2.292, 4.198, 0.048, 0.050, 616, 59.206, 148.364, 60_575, 225_546),
     PLACEMENT: (1.342, 2.419, 0.065, 0.068, 463, 78.025, 196.226, 45_372, 169_083),
@@ -69,10 +47,7 @@ EXPERIMENTS = {
 }
 
 _FROM_TPOT = "follows from the time per token"
-_LENGTHS = (
-    "set by the longest replies: follows from the time per token and from lengths; only their mean is known"
-)
-WHY = {
+_WHY = {
     "ttft": ONE_QUEUE,
     "ttft-p99": "{ours:.2f} s: see the mean",
     "tpot": "{ms:.0f} ms: Table 1 has 52 ms for the system whose row here has 48, and ours follows Table 1",
@@ -80,20 +55,16 @@ WHY = {
     "wait for a place on a die that has 48 requests",
     "qpm": _FROM_TPOT,
     "e2e": _FROM_TPOT,
-    "e2e-p99": _LENGTHS,
+    "e2e-p99": "set by the longest replies: follows from the time per token and from lengths; only their mean is known",
     "ott": _FROM_TPOT,
     "ttt": _FROM_TPOT,
 }
 
 
-def off_the_law(panel: str) -> Measure:
+def off_the_law(point: Measured) -> float | None:
     """Return the relative deviation of the requests in flight from throughput times mean time."""
-
-    def quantity(point: Measured) -> float | None:
-        found = steady(point)
-        return None if found is None else abs(found.littles_law / found.in_flight - 1)
-
-    return value(quantity, at(panel))
+    found = steady(point)
+    return None if found is None else abs(found.littles_law / found.in_flight - 1)
 
 
 def _by_paper(row: tuple[float, ...]) -> Measure:
@@ -101,11 +72,6 @@ def _by_paper(row: tuple[float, ...]) -> Measure:
     columns = dict(zip(COLUMNS, row, strict=True))
     share = columns["qpm"] * 10 / 2 / 60 * columns["e2e"] / IN_FLIGHT
     return value(lambda point: share, at(FULL))
-
-
-def _over(column: str, panel: str, base: str) -> Measure:
-    quantity = COLUMNS[column][1]
-    return quotient(value(quantity, at(panel)), value(quantity, at(base)))
 
 
 _FITTED = (
@@ -127,95 +93,81 @@ def _calibrated(panel: str, column: str) -> str:
     return _SIZED if column in ("ott", "ttt", "e2e-p99") else ""
 
 
-def _near(panel: str, column: str) -> float:
-    """Return the allowed distance: a share of the paper's value, and at most half of the difference between this row
-    and the whole system's, or between the whole system's and the nearest other and Table 1's."""
-    i = list(COLUMNS).index(column)
-    own = PAPER[panel][i]
-    others = [PAPER[name][i] for name in PAPER if name != FULL] if panel == FULL else [PAPER[FULL][i]]
-    if panel == FULL:
-        others += TWICE.get(column, ())[:1]
-    return min([COLUMNS[column][3] * own, *(abs(other - own) / 2 for other in others)])
+def _others(panel: str, column: str) -> Sequence[float]:
+    """A row is distinguished from the whole system's, and that one from all other rows and from its row in Table 1."""
+    values = {name: row[list(COLUMNS).index(column)] for name, row in PAPER.items()}
+    whole = values.pop(FULL)
+    return [*values.values(), *TWICE.get(column, ())[:1]] if panel == FULL else [whole]
 
 
+_ROWS: Rows = {name: (panel, PAPER[panel]) for panel, name in NAMES.items()}
 CLAIMS = {
-    **{
-        f"table2-{panel}-{column}": claim(
-            f"{NAMES[panel]}: {name}",
-            level(paper, unit, within=_near(panel, column)),
-            value(quantity, at(panel)),
-            WHY[column],
-            calibrated=_calibrated(panel, column),
-            derived=LITTLE if column in ("qpm", "e2e") else "",
-        )
-        for panel in NAMES
-        for (column, (name, quantity, unit, _)), paper in zip(COLUMNS.items(), PAPER[panel], strict=True)
-    },
+    **rows_stated("table2", _ROWS, COLUMNS, _WHY, _calibrated, _others),
     "table2-gains": claim(
         "all parts together serve 52 % more (QPM over that without all)",
         times(1.52, within=0.1),
-        _over("qpm", FULL, BARE),
+        over("qpm", FULL, BARE),
         "× {ours:.2f}: the time per token and the routers' part in it",
     ),
     "table2-tpot-falls": claim(
         "and take 36 % less time per token",
         times(0.64, within=0.05),
-        _over("tpot", FULL, BARE),
+        over("tpot", FULL, BARE),
         "× {ours:.2f}: experts are balanced and less KV is read; what else a step costs is the same",
     ),
     "table2-attention-gains": claim(
         "OmniAttn serves 11 % more",
         times(616 / 554, within=0.05),
-        _over("qpm", FULL, ATTENTION),
+        over("qpm", FULL, ATTENTION),
         "× {ours:.2f}: by the KV that half of the layers do not read",
     ),
     "table2-proxy-gains": claim(
         "OmniProxy serves 616 QPM where nginx's round robin serves 575",
         times(616 / 575, within=0.035),
-        _over("qpm", FULL, PROXY),
+        over("qpm", FULL, PROXY),
         "× {ours:.2f}, all of it by decode: the fullest die, which sets the step, has fewer tokens",
     ),
     "table2-proxy-less-ttft": claim(
         "and takes 38 % off TTFT",
         times(2.292 / 3.683, within=0.15),
-        _over("ttft", FULL, PROXY),
+        over("ttft", FULL, PROXY),
         "× {ours:.2f}: one queue in front of six instances instead of six, less what OmniProxy's faster decode "
         "brings them in requests",
     ),
     "table2-proxy-less-ttft-p99": claim(
         "and 61 % off its p99",
         times(4.198 / 10.711, within=0.15),
-        _over("ttft-p99", FULL, PROXY),
+        over("ttft-p99", FULL, PROXY),
         "× {ours:.2f}: nobody comes to an instance behind a queue while another has none",
     ),
     "table2-proxy-less-tpot-p99": claim(
         "and 18 % off the p99 of TPOT",
         times(50 / 61, within=0.08),
-        _over("tpot-p99", FULL, PROXY),
+        over("tpot-p99", FULL, PROXY),
         "× {ours:.2f}: by round robin requests wait for a place on a full die",
     ),
     "table2-coupled": claim(
         "TTFT is lower without OmniPlacement: slower decode sends fewer requests to the prefill instances",
         times(1.342 / 2.292, within=0.2),
-        _over("ttft", PLACEMENT, FULL),
+        over("ttft", PLACEMENT, FULL),
         "× {ours:.2f}: a smaller load shortens waiting less where one queue serves all instances",
     ),
     "table2-coupled-attention": claim(
         "and without OmniAttn",
         times(1.237 / 2.292, within=0.2),
-        _over("ttft", ATTENTION, FULL),
+        over("ttft", ATTENTION, FULL),
         "× {ours:.2f}: a smaller load shortens waiting less where one queue serves all instances",
     ),
     "table2-drift": claim(
         "(ours) while experts change their ranks, Algorithm 2 saves time per token (over the first layout's)",
         times((0.5, 0.99), words="saves"),
-        _over("tpot", DRIFT, STILL),
+        over("tpot", DRIFT, STILL),
         "× {ours:.2f}",
     ),
     "table2-drift-cost": claim(
         "(ours) and holds what a token takes without drift",
         level(1.0, "×", within=0.05),
-        _over("tpot", DRIFT, FULL),
+        over("tpot", DRIFT, FULL),
         "× {ours:.2f}: between two rearrangements the load goes on",
     ),
     "table2-drift-moves": claim(
@@ -233,7 +185,7 @@ CLAIMS = {
     "table2-law": claim(
         "(ours) throughput times mean time is what is in flight (Little's law; how far a row misses it, at most)",
         level((0.0, 0.05), "%", words="(ours) 0"),
-        largest(*(off_the_law(panel) for panel in NAMES)),
+        largest(*(value(off_the_law, at(panel)) for panel in NAMES)),
         check="a law of any steady system: were it missed, the window would not be steady",
     ),
     "table2-law-paper": claim(
@@ -245,8 +197,8 @@ CLAIMS = {
 }  # fmt: skip
 draw = table(
     TITLE,
-    (3, 3, 2.2),
-    {NAMES[panel]: (panel, PAPER[panel]) for panel in NAMES},
+    (3, 2.2),
+    _ROWS,
     COLUMNS,
     "Modelled: DeepSeek-R1 INT8 on 160 dies of Ascend 910C, 3,072 requests in flight, between ramp and drain. "
     "Outlined: the paper. QPM is of two nodes, as its columns multiply to. Zipf's exponent of the experts is fitted to "
