@@ -266,29 +266,3 @@ def test_the_picture_is_drawn_from_the_answers(measured: Path):
     with style():
         picture = free.figure.draw(free.panels)
     assert all(axes.has_data() for axes in picture.figure.axes)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("name", ["metronome-table2-quality", "metronome-turn-based"])
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "it needs the weights of Qwen3-Omni-30B-A3B"),
-        (("--set", "checkpoint=x", "--device", "cpu"), "recorded questions (--set questions=DIR)"),
-        (
-            ("--set", "checkpoint=x", "--set", "questions=y"),
-            "add --device cuda, or --device cpu for a tiny one",
-        ),
-        (
-            ("--set", "checkpoint=x", "--set", "questions=y", "--device", "cpu"),
-            "x has no readable config.json",
-        ),
-    ],
-)
-def test_without_what_it_needs_a_card_says_so(name, words, said, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "y", CARDS + LAST)
-    monkeypatch.setattr("sys.argv", ["rehearse", "run", name, *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    err = capsys.readouterr().err
-    assert end.value.code == 2 and said in err and err.count("\n") == 1
