@@ -20,7 +20,7 @@ from harness.live.run.floor import (
     voice_trace,
 )
 from harness.live.run.merge import FAILURES, SENDS, Merged
-from tests.selftest import quality, vllm_bench
+from tests.selftest import quality
 from workloads.generators.content import pcm_for
 
 pytestmark = pytest.mark.slow
@@ -149,10 +149,3 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
     one, two = found["text"]
     # The same schedule from one process and from two
     assert one["rate"] == pytest.approx(two["rate"], rel=0.1)
-
-
-def test_a_tokenizer_of_words_is_made_for_the_peer(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    vllm_bench.make_tokenizer(tmp_path)
-    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert tokenizer.encode("word3 word17").ids == [4, 18]

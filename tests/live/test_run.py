@@ -124,26 +124,6 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     ]
 
 
-def test_a_late_generator_makes_the_point_invalid_and_keeps_what_it_measured(
-    null_server: NullServer, tmp_path: Path
-) -> None:
-    (outcome,) = measure(
-        tmp_path / "points", points(null_server.url, duration_s=1, send_delay_limit_ms="0.000001")
-    )
-    assert outcome.status == "failed" and outcome.reason.startswith(
-        "INVALID: 100.0 % of the sends were later than "
-    )
-    assert "send_delay_limit_ms=1e-06" in outcome.reason and "--shards" in outcome.reason
-    record = load_record(outcome.folder)
-    assert record.manifest["status"] == "failed" and record.manifest["cost"]["floor"] == FLOOR
-    assert (
-        len(record.table("sends"))
-        == record.metrics["sends"]["value"]
-        == record.metrics["sends_late"]["value"]
-    )
-    assert len(record.table("requests")) >= 1
-
-
 def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
     null_server: NullServer, tmp_path: Path
 ) -> None:
@@ -242,14 +222,6 @@ def test_recordings_are_found_from_any_directory(
     )
     (outcome,) = measure(tmp_path / "points", expand(called))
     assert (outcome.status, outcome.reason) == ("ok", "")
-
-
-def test_what_the_server_says_no_to_is_told_by_the_first_point(tmp_path: Path) -> None:
-    with NullServer("text", tmp_path) as server:
-        wrong = points(server.url.replace("http://", "ws://"), dialect="auto")
-        with pytest.raises(UserError, match=r"url ws://"):
-            measure(tmp_path / "points", wrong)
-    wait_until(lambda: not _shards(), 10)
 
 
 def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(

@@ -170,12 +170,6 @@ def test_the_page_says_what_was_called_and_claims_nothing_about_its_inside(html:
     assert "over sockets the times of generation are unknown" in html
 
 
-def test_the_same_records_give_the_same_bytes(folder: Path) -> None:
-    before = {path: path.read_bytes() for path in [*folder.glob("figures/*"), folder / "report.html"]}
-    write_report(folder)
-    assert [path.name for path, data in before.items() if path.read_bytes() != data] == []
-
-
 @pytest.mark.usefixtures("unrendered")
 def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) -> None:
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [32, 64]}, seeds=[0]))
