@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.figures.dashboard import Series, busiest
-from reports.figures.drawing import legend, sheet, whole_numbers
+from reports.figures.drawing import legend, note, sheet, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.figures.style import BROKEN, INK, MUTED, Look
@@ -100,10 +100,7 @@ def latency_of_ticks(axes: Axes, point: Measured, look: Look) -> None:
     if "target_share" in point.params:
         target_ms = 1000 * point.params["target_share"] * point.params["frame_s"]
         axes.axhline(target_ms, color=BROKEN, lw=1, ls=(0, (4, 2)), zorder=1)
-        axes.annotate(
-            f"target {target_ms:g} ms", (0.99, target_ms), xycoords=("axes fraction", "data"), xytext=(0, -9),
-            textcoords="offset points", fontsize=8, color=MUTED, ha="right",
-        )  # fmt: skip
+        note(axes, f"target {target_ms:g} ms", target_ms, -9)
 
 
 def tick_latency(point: Measured) -> pd.Series:

@@ -87,6 +87,14 @@ def legend(figure: Figure, *more: Any, ncols: int = 4, **how: Any) -> None:
         figure.legend(named.values(), named.keys(), loc="outside lower left", ncols=ncols, **how)
 
 
+def note(axes: Axes, text: str, level: float, up: float, x: float = 0.99, colour: str = MUTED) -> None:
+    """Name a level of the y axis in small text, `up` points above it; `x`: a share of the width."""
+    axes.annotate(
+        text, (x, level), xycoords=("axes fraction", "data"), xytext=(0, up), textcoords="offset points",
+        fontsize=8, color=colour, ha="right" if x > 0.5 else "left",
+    )  # fmt: skip
+
+
 def whole_numbers(axis: Axis) -> None:
     """Put ticks at whole numbers only, for axes that count."""
     from matplotlib.ticker import MaxNLocator

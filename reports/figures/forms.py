@@ -224,7 +224,7 @@ def lines(
 
 def bars(
     quantity: Quantity | None,
-    series: Series | Callable[[Panels], Series],
+    series: Series,
     *,
     style: Styles | None = None,
     marks: Marks | None = None,
@@ -240,12 +240,11 @@ def bars(
     factor = _factor(axes, f"{side}label")
 
     def fill(on: Axes, panels: Panels) -> int:
-        given = series(panels) if callable(series) else series
-        looks, count = style or engine_looks(*given), 0
-        published = {label: by_group for label, by_group in (marks or {}).items() if label in given}
-        groups = list(dict.fromkeys(group for by in (*given.values(), *published.values()) for group in by))
+        looks, count = style or engine_looks(*series), 0
+        published = {label: by_group for label, by_group in (marks or {}).items() if label in series}
+        groups = list(dict.fromkeys(group for by in (*series.values(), *published.values()) for group in by))
         beside = {
-            group: [label for label in given if group in {**given[label], **published.get(label, {})}]
+            group: [label for label in series if group in {**series[label], **published.get(label, {})}]
             for group in groups
         }
         width = 0.8 / max(map(len, beside.values()), default=1)
@@ -255,7 +254,7 @@ def bars(
             labels = beside[group]
             return groups.index(group) + (labels.index(label) - (len(labels) - 1) / 2) * width
 
-        for label, by_group in given.items():
+        for label, by_group in series.items():
             name: str | None = label
             for group, at in by_group.items():
                 found = _spread(at, quantity, panels)

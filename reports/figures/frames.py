@@ -15,7 +15,7 @@ import pandas as pd
 from harness.metrics import kv_pool
 from harness.metrics.frame_table import DELIVERED
 from harness.metrics.wall import BUCKET_S, bucket_latencies
-from reports.figures.drawing import plain
+from reports.figures.drawing import note, plain
 from reports.figures.style import HEALTHY, INK, MUTED, Look
 from reports.runs.measured import Measured
 
@@ -120,10 +120,7 @@ def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
     for level, name, dashes, place in levels:
         axes.axhline(level, color=MUTED, lw=0.9, ls=(0, dashes), zorder=1)
         if named:
-            axes.annotate(
-                f"{name} {level:g} ms", (0.004, level), xycoords=("axes fraction", "data"), xytext=(0, place),
-                textcoords="offset points", fontsize=8, color=MUTED,
-            )  # fmt: skip
+            note(axes, f"{name} {level:g} ms", level, place, x=0.004)
     axes.set_ylim(LOWEST_MS, ABOVE * budget_ms)
     axes.set_ylabel("frame latency, ms")
 

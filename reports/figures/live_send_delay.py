@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.figures.drawing import few_loads, legend, load_colours, plain, sheet
+from reports.figures.drawing import few_loads, legend, load_colours, note, plain, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED
 from reports.live.live_record import (
@@ -82,10 +82,7 @@ def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
             f"INVALID if P99\nis beyond {1000 * limit_s:g} ms", (1000 * limit_s, 0.97), xytext=(5, 0),
             xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=8, color=BROKEN, va="top",
         )  # fmt: skip
-    axes.annotate(
-        "P99", (0.995, 0.01), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
-        fontsize=8, color=MUTED, ha="right",
-    )  # fmt: skip
+    note(axes, "P99", 0.01, 3, x=0.995)
     plain(axes.xaxis)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     axes.set(xlabel="send delay, ms (log scale)", ylabel="share of messages sent later")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.slo.targets import Target, name_of, scale
+from reports.figures.drawing import note
 from reports.figures.style import BROKEN
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
     missed = (bound, top) if target.op == "<=" else (bottom, bound)
     panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
     panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
-    panel.annotate(
-        f"target {target.asked}",
-        (0.99, bound), xycoords=("axes fraction", "data"), xytext=(0, 3 if target.op == "<=" else -10),
-        textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
-    )  # fmt: skip
+    note(panel, f"target {target.asked}", bound, 3 if target.op == "<=" else -10, colour=BROKEN)
     panel.set(ylim=(bottom, top), ylabel=f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
     return top - margin / 2
