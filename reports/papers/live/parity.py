@@ -49,16 +49,16 @@ WHY = (
 )
 
 
-def _same(metric: str, engine: str) -> Claim:
-    return claim(
-        f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
+CLAIMS = {
+    f"{engine}-{metric}": claim(
+        f"{said} of {engine}, over sockets / in virtual time",
         level(1.0, "×", within=_TOLERANCE),
         ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
         WHY,
     )
-
-
-CLAIMS = {f"{engine}-{metric}": _same(metric, engine) for metric in _SAID for engine in ENGINES}
+    for metric, said in _SAID.items()
+    for engine in ENGINES
+}
 
 _STYLE = {VIRTUAL: Look("#b9c3cf", "o", ":", 3), SOCKETS: Look("#4a5666", "s", "-", 1.4)}
 _BY_SIDE = {side: {engine: of(side, engine) for engine in ENGINES} for side in EXPERIMENTS}
