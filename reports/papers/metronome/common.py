@@ -4,17 +4,10 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 128 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from harness.metrics.frame_table import DELIVERED
 from harness.metrics.wall import BUCKET_S
 from reports.figures.frames import latency
 from reports.papers.prelude import *
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"
@@ -125,12 +118,6 @@ def speech_after_wall(point: Measured) -> float | None:
     return float(np.mean(found == DELIVERED)) if len(found) else None
 
 
-def with_newcomers(frames: pd.DataFrame) -> np.ndarray:
-    """Return the frames answered in a Step with the first frame of some session: such a Step waits for the model's
-    work, and so does every frame in it."""
-    return np.isin(frames["tick"], frames.loc[frames["first"], "tick"])
-
-
 def worst_bucket(point: Measured) -> float | None:
     """The highest 10 s bucket median of the frame latency in s, without the first bucket.
 
@@ -139,8 +126,3 @@ def worst_bucket(point: Measured) -> float | None:
     """
     found = latency(point).loc[BUCKET_S:].to_numpy()
     return float(found.max()) if len(found) else None
-
-
-def any_misses(point: Measured) -> float | None:
-    """Return whether a run had a deadline miss."""
-    return None if (found := point.value("deadline_misses")) is None else float(found > 0)

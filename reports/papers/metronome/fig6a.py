@@ -29,18 +29,18 @@ def _claims(panel: str) -> dict[str, Claim]:
     setting, short = of(panel, BASELINE), _SHORT[panel]
     error = abs(predicted_s - measured_s) / measured_s
     return {
-        f"fig6a-{short}-measured": claim(
-            f"{panel}: the pool is full at",
-            level(measured_s, "s", within=0.1 * measured_s),
-            value("saturation_measured_s", setting),
-            calibrated=_WHY_G[panel],
-        ),
-        f"fig6a-{short}-predicted": claim(
-            f"{panel}: as predicted from the early trace",
-            level(predicted_s, "s", within=0.1 * measured_s),
-            value("saturation_predicted_s", setting),
-            calibrated=_WHY_G[panel],
-        ),
+        **{
+            f"fig6a-{short}-{name}": claim(
+                f"{panel}: {text}",
+                level(paper_s, "s", within=0.1 * measured_s),
+                value(f"saturation_{name}_s", setting),
+                calibrated=_WHY_G[panel],
+            )
+            for name, text, paper_s in (
+                ("measured", "the pool is full at", measured_s),
+                ("predicted", "as predicted from the early trace", predicted_s),
+            )
+        },
         f"fig6a-{short}-error": claim(
             f"{panel}: error of the prediction",
             level(error, "%", within=0.03),

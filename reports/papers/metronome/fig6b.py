@@ -17,17 +17,15 @@ PAPER = {"slope": 0.002, "ceiling": 500}
 
 def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     """Slope and intercept of the plateau over N, by seed; a seed needs two N."""
-    plateaus: dict[int, list[tuple[int, float]]] = {}
+    plateaus: dict[int, dict[int, float]] = {}
     for point in finished(every(panels)):
-        plateau = point.value("pool_plateau")
-        if plateau is not None:
-            plateaus.setdefault(point.seed, []).append((point.params["sessions"], plateau))
-    lines = {}
-    for seed, each in plateaus.items():
-        if len(each) > 1:
-            slope, start = linear_regression([n for n, _ in each], [plateau for _, plateau in each])
-            lines[seed] = (slope, start)
-    return lines
+        if (plateau := point.value("pool_plateau")) is not None:
+            plateaus.setdefault(point.seed, {})[point.params["sessions"]] = plateau
+    return {
+        seed: linear_regression(list(by_n), list(by_n.values()))
+        for seed, by_n in plateaus.items()
+        if len(by_n) > 1
+    }
 
 
 def _slope(panels: Panels) -> Values:

@@ -25,7 +25,7 @@ QUICK = {"duration_s": "128", "kv_pool_blocks": "16250", "sessions": "896"}
 
 PAPER = {"N*": 209, "shed": 303, "steady p99": 0.012, "wall": 1.6}
 
-_WINDOWED, _UNBOUNDED = of(_ALL, OURS), of(_ALL, BASELINE)
+_WINDOWED = of(_ALL, OURS)
 _GOES_ON, _STALLS = of(_MORE, OURS), of(_MORE, BASELINE)
 _ALIKE = (
     "a first frame waits for its own encoding and prefill under either policy, so a signal of all "
@@ -49,10 +49,12 @@ def cap_at_end(point: Measured) -> float | None:
 
 
 def latency_with_newcomers(point: Measured) -> float | None:
-    """The median latency in s of calls in progress in Steps that hold a newcomer, of the last two thirds of the run."""
+    """The median latency in s of calls in progress in Steps that hold a newcomer, of the last two thirds of the run:
+    such a Step waits for the model's work, and so does every frame in it."""
     frames = point.requests
     late = frames["dispatch_s"] >= point.params["duration_s"] / 3
-    found = frames.loc[late & with_newcomers(frames) & ~frames["first"], "latency_s"].to_numpy()
+    joined = frames["tick"].isin(frames.loc[frames["first"], "tick"])
+    found = frames.loc[late & joined & ~frames["first"], "latency_s"].to_numpy()
     found = found[~np.isnan(found)]
     return float(np.median(found)) if len(found) else None
 
@@ -89,20 +91,16 @@ CLAIMS = {
         "the cap let in more calls than the pool has windows for",
         check=BELOW_THE_POOL,
     ),
-    "fig7-over-all": claim(
-        "unbounded admits past N* (admitted over the windowed arm's, all frames)",
-        times((1.1, 2.5), words="far past"),
-        ratio("admitted", _UNBOUNDED, to=_WINDOWED),
-        _ALIKE,
-        remark="the paper gives no number",
-    ),
-    "fig7-over-steady": claim(
-        "unbounded admits past N* (admitted over the windowed arm's, steady frames)",
-        times((1.1, 2.5), words="far past"),
-        ratio("admitted", of(_STEADY, BASELINE), to=of(_STEADY, OURS)),
-        _BLIND,
-        remark="the paper gives no number",
-    ),
+    **{
+        f"fig7-over-{short}": claim(
+            f"unbounded admits past N* (admitted over the windowed arm's, {short} frames)",
+            times((1.1, 2.5), words="far past"),
+            ratio("admitted", of(panel, BASELINE), to=of(panel, OURS)),
+            why,
+            remark="the paper gives no number",
+        )
+        for panel, short, why in ((_ALL, "all", _ALIKE), (_STEADY, "steady", _BLIND))
+    },
     **{
         f"fig7-wall-{short}": claim(
             f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
