@@ -60,9 +60,7 @@ requests for each pair of thinker and talker; the paper's percentages are multip
 OPEN_LOOP = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 """The same at a `rate` to be set, without slots to wait for."""
 
-BURSTS: dict[str, Any] = {
-    **{name: value for name, value in SHAREGPT.items() if name != "rate"},
-}
+BURSTS = {name: value for name, value in SHAREGPT.items() if name != "rate"}
 """The same users with BurstGPT arrivals, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit` with
 ShareGPT's prompts instead of its own."""
 

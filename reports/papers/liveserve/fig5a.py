@@ -21,7 +21,7 @@ def evicted(point: Measured) -> float | None:
     return float(point.record.counters.get("thinker.evict_blocks", 0))
 
 
-def _rises(text: str, quantity: Any, explanation: Any) -> Claim:
+def _rises(text: str, quantity: Quantity, explanation: str) -> Claim:
     return claim(
         f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
         times((1.1, 100), words="rises"),
@@ -35,22 +35,18 @@ CLAIMS = {
     "fig5a-evicted": _rises(
         "KV blocks evicted",
         evicted,
-        lambda ours: (
-            f"here × {ours:.2f}; at c = 2 contexts of callers who have left are evicted as well, and "
-            "they are not needed again"
-        ),
+        "here × {ours:.2f}; at c = 2 contexts of callers who have left are evicted as well, and "
+        "they are not needed again",
     ),
     "fig5a-e2e": _rises(
         "P90 end-to-end latency",
         "e2e_p90",
-        lambda ours: (
-            f"here × {ours:.2f}: a reply's length decides most of it, and a reload of 16k tokens takes 32 ms"
-        ),
+        "here × {ours:.2f}: a reply's length decides most of it, and a reload of 16k tokens takes 32 ms",
     ),
     "fig5a-ttfp": _rises(
         "P90 TTFP of returning turns",
         returning("audio_ttfp_s", 90),
-        lambda ours: f"here × {ours:.2f}, reloads and queues together",
+        "here × {ours:.2f}, reloads and queues together",
     ),
 }
 
