@@ -97,20 +97,6 @@ def test_the_session_that_comes_back_last_loses_blocks_and_lru_would_take_the_ot
     assert kept == {"off": (11, 15), "on": (15, 11)}
 
 
-def test_a_session_loses_its_last_blocks_first_and_a_shared_block_stays_for_the_owner_that_needs_it():
-    stage = Stage(common=4 * SIZE)
-    stage.say(1, 11 * SIZE + 1)
-    stage.say(2, 11 * SIZE + 1)  # four blocks of them shared
-    stage.index.key(1, 3.0)
-    stage.index.key(2, 60.0)
-    stage.say(3, 22 * SIZE)  # finds the shared four, needs 22 more where 14 are empty
-    assert (stage.cached(1), stage.cached(2)) == (15, 7)
-    stage.index.key(3, 2.0)
-    stage.say(4, 10 * SIZE)
-    assert (stage.cached(1), stage.cached(2)) == (8, 4), "the shared four are session 1's and 3's as well"
-    assert not stage.queue.counters["lru_fallback_allocs"]
-
-
 def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left():
     stage = Stage()
     for session in (1, 2):

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from engines.core.device import NO_ROWS, Row, SummedRows
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.step_cost import StepWork
-from engines.deployments import load_deployment
 from engines.devices.expert_parallel import BalancedExperts, all_to_all_s
-from engines.devices.extensions import StatedSteps
 from engines.devices.hardware import load_gpu
 from engines.devices.lockstep import LockstepDies
 from engines.devices.roofline import Work
-from engines.devices.step_time import StepTime
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import beside_replicas
@@ -53,19 +50,6 @@ def test_a_decode_die_holds_four_experts_of_each_layer_and_all_else():
     assert gb - 4 * R1.vocab * R1.hidden / 1e9 == pytest.approx(10.2 + 2.6 + 11.4 + 1.2, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "prefill", "decode"),
-    [("4p8_1d32", 8, 4, 64), ("5p8_1d32", 9, 5, 64), ("6p8_1d32", 10, 6, 64), ("8p8_1d64", 16, 8, 128)],
-)
-def test_table_1_has_its_shapes(name: str, nodes: int, prefill: int, decode: int):
-    deployment = load_deployment(f"deepseek_r1_{name}")
-    stage = deployment.stages["thinker"]
-    assert [len(stage.roles[role]) for role in ("prefill", "decode")] == [prefill, decode]
-    dies = {die for group in deployment.gpu_groups for die in group}
-    assert len(dies) == 16 * nodes == max(dies) + 1
-    assert stage.as_role("prefill").split == 16 and stage.as_role("decode").split == 1
-
-
 def test_pools_leave_room_for_48_requests_on_a_die_and_a_node_has_its_vectors_on_every_die():
     stage = resolve(ServerParams.model_validate(SIX)).stages["thinker"]
     decode, prefill = stage.as_role("decode"), stage.as_role("prefill")
@@ -73,15 +57,6 @@ def test_pools_leave_room_for_48_requests_on_a_die_and_a_node_has_its_vectors_on
     assert decode.kv_blocks * 128 > 48 * (3200 + 1180)
     weights, free = R1.weight_bytes, 16 * (0.9 * 64e9 - 4e9)
     assert prefill.kv_blocks == int((free - weights) // (16 * prefill.block_bytes))
-
-
-@pytest.mark.parametrize(("prompts", "ms"), [(1, 220), (2, 280), (3, 330), (4, 380)])
-def test_a_batch_of_prompts_takes_what_the_published_proxy_expects(prompts: int, ms: float):
-    prefill = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].as_role("prefill")
-    stated = prefill.extension(StatedSteps)
-    assert stated is not None
-    rows = [Row(str(i), 3500, 0, True) for i in range(prompts)]
-    assert 1000 * StepTime(stated.coefficients).predict(rows) == pytest.approx(ms, rel=0.05)
 
 
 def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
@@ -132,12 +107,6 @@ def test_balanced_experts_take_what_their_weights_and_tokens_do():
     link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
     expected = 58 * (max(read_s, compute_s) + link_s + 2 * all_to_all_s(64))
     assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
-
-
-@pytest.mark.parametrize(("dies", "measured_s"), [(8, 234e-6), (256, 301e-6)])
-def test_dispatch_and_combination_take_what_was_measured_of_128_tokens_a_die(dies: int, measured_s: float):
-    link_s = 128 * 8 * 7168 * 3 / load_gpu("ascend_910c_die").nvlink_bandwidth
-    assert 2 * all_to_all_s(dies) + link_s == pytest.approx(measured_s, rel=0.01)
 
 
 @given(

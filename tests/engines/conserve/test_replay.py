@@ -51,7 +51,7 @@ def tokens(done: Replay) -> dict[int, float]:
     return events[events["kind"] == "token"].groupby("session")["value"].sum().to_dict()
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @example(
     engine=("conserve", {}), seed=58, pool=420, rate=15.0
 )  # KV that had come back held what others needed

@@ -29,7 +29,7 @@ def replayed(of: Trace, client: dict[str, Any] | None = None, **params: Any) -> 
     return replays.run(of, "omniinfer", client=client, server=SERVER, **system)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     rate=st.sampled_from([2.0, 20.0, 200.0]),
     seed=st.integers(0, 99),
