@@ -84,7 +84,7 @@ BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chose
 BACKLOG = 96
 """Documents at the server: more than its KV pool has room for, so that some always wait. [chosen]"""
 
-_FIXED: dict[str, Any] = {"ttft_deadline_s": None, "tbt_deadline_s": None, "turn_timeout_s": 600.0}
+PATIENT: dict[str, Any] = {"ttft_deadline_s": None, "tbt_deadline_s": None, "turn_timeout_s": 600.0}
 """Users never give up: the longest wait is in the tail of TTFT, and not a failure."""
 
 
@@ -150,7 +150,7 @@ def _experiment(
     **batch: Any,
 ) -> Experiment:
     online = changes if "online" in changes else {**SYNTHETIC, **changes}
-    settings = {**_FIXED, **batch, **online}
+    settings = {**PATIENT, **batch, **online}
     return experiment(f"conserve-{_slug(name)}", engines, "co_serving", settings, **(grid or {}))
 
 

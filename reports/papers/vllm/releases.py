@@ -1,8 +1,8 @@
 """The changes of vLLM's releases and their effect: the same users before the schedulers of three releases."""
 
-import hashlib
 from itertools import pairwise
 
+from reports.papers.conserve.common import PATIENT, SYNTHETIC
 from reports.papers.metronome.common import DAY_2, QWEN
 from reports.papers.prelude import *
 
@@ -46,17 +46,11 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         ["sarathi_p", "conserve", "hygen"],
         "co_serving",
         {
-            "deployment": "llama_8b_h100",
-            "cv": 0.5,
-            "rate": 2.0,
+            **SYNTHETIC,
             "requests": 80,
-            "input_tokens": 4096,
-            "output_tokens": 256,
             "backlog": 48,
             "kv_pool_blocks": 6000,
-            "ttft_deadline_s": None,
-            "tbt_deadline_s": None,
-            "turn_timeout_s": 600.0,
+            **PATIENT,
             "ttft_slo_s": 0.15,
             "tbt_slo_s": 0.1,
         },
@@ -79,64 +73,40 @@ def _steps(point: Measured) -> float:
     return float(len(point.record.table("steps", columns=["t_s"])))
 
 
-ANSWER, PREEMPTIONS, PROMPTS, STEPS = "first answer, ms", "preemptions", "prompt tokens computed", "steps"
 _ANSWERS = {VOICE: "ttft_p90", TEXT: "ttft_p90", CALLS: "frame_latency_p99", BESIDE: "online.ttft_p90"}
 """P90 of the time to a request's first token; of calls, P99 of the latency of a frame's answer."""
+ANSWER = "first answer, ms"
 QUANTITIES: dict[str, Quantity] = {
-    PREEMPTIONS: "preemptions",
-    PROMPTS: _prompts,
-    STEPS: _steps,
+    "preemptions": "preemptions",
+    "prompt tokens computed": _prompts,
+    "steps": _steps,
 }
 """Quantities over all stages. If the beginning of a prompt is a prefix hit, fewer of its tokens are computed."""
 
 
-def over_releases(panel: str, engine: str, run: Run) -> dict[str, dict[str, Values]]:
-    """Each quantity -> release -> its value by seed."""
-    quantities = {ANSWER: lambda point: _ms(point.value(_ANSWERS[panel])), **QUANTITIES}
-    return {
-        name: {
-            release: over_points(quantity, of(panel, engine, vllm=release).points({panel: run}))
-            for release in run.values("vllm")
-        }
-        for name, quantity in quantities.items()
-    }
+def scaled(factor: float, name: str, panel: str, engine: str, release: str) -> Measure:
+    """Return a quantity on a release, multiplied; the first answer is in ms."""
+    found = value(QUANTITIES.get(name, _ANSWERS[panel]), of(panel, engine, vllm=release))
+    factor *= 1000 if name == ANSWER else 1
+    return each(found, lambda number: factor * number)
 
 
-def shares(releases: Mapping[str, Values]) -> dict[str, Spread]:
-    """Each release's value in per cent of the first's with the same seed, without seeds where that is 0; over them."""
-    first = next(iter(releases.values()))
-    return {
-        release: across_seeds(
-            {
-                seed: 100 * value / before if value is not None and (before := first.get(seed)) else None
-                for seed, value in values.items()
-            }
+def same(panel: str, engine: str, release: str, before: str) -> Measure:
+    """1 for a seed in which two releases gave the same events, requests and steps to the byte, 0 for one in which they
+    did not."""
+
+    def sums(point: Measured) -> list[str]:
+        files = point.record.manifest["files"]
+        return [files[f"{name}.parquet"]["sha256"] for name in ("events", "requests", "steps")]
+
+    def measure(panels: Panels) -> Values:
+        now, then = (
+            {p.seed: p for p in of(panel, engine, vllm=vllm).points(panels)} for vllm in (release, before)
         )
-        for release, values in releases.items()
-    }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
-
-
-def digest(point: Measured) -> str:
-    """Returns the SHA-256 of all that happened in a point: its events, requests and steps, as bytes."""
-    tables = (point.record.folder / f"{name}.parquet" for name in ("events", "requests", "steps"))
-    return hashlib.sha256(
-        b"".join(hashlib.sha256(table.read_bytes()).digest() for table in tables)
-    ).hexdigest()
-
-
-def same(setting: Setting, before: Setting) -> Measure:
-    """1 for a seed in which two settings gave the same bytes, 0 for one in which they did not."""
-
-    def measure(panels: Mapping[str, Run]) -> Values:
-        now, then = ({p.seed: p for p in each.points(panels)} for each in (setting, before))
         return {
             seed: None
             if now[seed].error is not None or then[seed].error is not None
-            else float(digest(now[seed]) == digest(then[seed]))
+            else float(sums(now[seed]) == sums(then[seed]))
             for seed in now.keys() & then.keys()
         }
 
@@ -154,7 +124,7 @@ CLAIMS = {
     f"{panel.replace(' ', '-')}-{engine}-{new}": claim(
         f"{panel}, {engine}: {new} serves as {old} did, event for event and step for step",
         level(1.0, "%", words="every run"),
-        same(of(panel, engine, vllm=new), of(panel, engine, vllm=old)),
+        same(panel, engine, new, old),
         why=EXPLAINED.get((panel, engine, new), ""),
     )
     for panel, (engines, _, _) in _PANELS.items()
@@ -171,14 +141,12 @@ def table(panels: Mapping[str, Run]) -> list[list[str]]:
         releases = run.values("vllm")
         for engine in run.experiment.engines:
             cells = []
-            for values in over_releases(panel, engine, run).values():
-                medians = [across_seeds(each).median for each in values.values()]
+            for name in (ANSWER, *QUANTITIES):
+                found = [scaled(1, name, panel, engine, release)(panels) for release in releases]
+                medians = [across_seeds(each).median for each in found]
                 told = ["–" if median is None else f"{median:,.0f}" for median in medians]
                 cells.append(told[0] if len(set(told)) == 1 else " · ".join(told))
-            found = [
-                same(of(panel, engine, vllm=new), of(panel, engine, vllm=old))({panel: run}).values()
-                for old, new in pairwise(releases)
-            ]
+            found = [same(panel, engine, new, old)(panels).values() for old, new in pairwise(releases)]
             cells.append(" · ".join(f"{sum(each == 1 for each in one)} of {len(one)}" for one in found))
             lines.append([panel, engine, *cells])
     return lines
@@ -191,8 +159,15 @@ def _of_several(panels: Panels) -> list[Measured]:
 
 
 def _shares(name: str) -> Callable[[Panels], Series]:
+    """In per cent of the first release with the same seed, without seeds where that is 0."""
+
+    def share(panel: str, engine: str, release: str, first: str) -> Measure:
+        return quotient(scaled(100, name, panel, engine, release), scaled(1, name, panel, engine, first))
+
     return lambda panels: {
-        f"{panel}, {engine}": shares(over_releases(panel, engine, run)[name])
+        f"{panel}, {engine}": {
+            release: share(panel, engine, release, run.values("vllm")[0]) for release in run.values("vllm")
+        }
         for panel, run in panels.items()
         for engine in run.experiment.engines
     }

@@ -36,11 +36,11 @@ def _servers(c: int) -> list[str]:
 
 
 EXPERIMENTS = {
-    f"c={c}": Experiment(
-        name=f"voice-truth-{c}",
-        engines=["vllm_omni"],
-        workload="poisson",
-        set={
+    f"c={c}": experiment(
+        f"voice-truth-{c}",
+        ["vllm_omni"],
+        "poisson",
+        {
             "gpu": "h100",
             "kv_pool_blocks": _KV_BLOCKS,
             "playback": "none",
@@ -58,17 +58,15 @@ EXPERIMENTS = {
             "speech_sigma": 0.3,
             "network_ms": 0.5,
         },
-        grid={"deployment": [*_servers(c)]},
-        seeds=[0, 1, 2],
-        timeout_s=900,
+        deployment=_servers(c),
     )
     for c in _LOADS
 } | {
-    f"speech {load}": Experiment(
-        name=f"voice-truth-speech-{str(load).replace('/', '-')}",
-        engines=["vllm_omni"],
-        workload="poisson",
-        set={
+    f"speech {load}": experiment(
+        f"voice-truth-speech-{str(load).replace('/', '-')}",
+        ["vllm_omni"],
+        "poisson",
+        {
             "deployment": _TTS,
             "first_chunk_frames": 1,
             "playback": "none",
@@ -79,7 +77,6 @@ EXPERIMENTS = {
             "network_ms": 0.5,
             **chosen,
         },
-        seeds=[0, 1, 2],
     )
     for load, chosen in _TTS_LOADS.items()
 }
@@ -131,6 +128,11 @@ class _Row(NamedTuple):
     measured: float
 
     @property
+    def id(self) -> str:
+        server = self.run["server"].removeprefix("qwen3_omni_")
+        return f"{server}-{self.name}-{self.load}".translate({95: "-", 47: "-"})
+
+    @property
     def fitted(self) -> bool:
         return self.load in self.run.get("fitted", {}).get(self.name, [])
 
@@ -148,40 +150,24 @@ ROWS = [
     for load, measured in values.items()
 ]
 
-_WHY: dict[tuple[str, str, int | str], str] = {
-    (
-        "qwen3_omni_2gpu_june",
-        "ttft",
-        8,
-    ): "{ms:.0f} ms: the seven prompts of its second step took another half a second in the measured "
+_WHY = {
+    "2gpu-june-ttft-8": "{ms:.0f} ms: the seven prompts of its second step took another half a second in the measured "
     "run, which four, sixteen and 32 requests do not show; not explained",
-    ("qwen3_omni_2gpu_july", "ttft", 8): "{ms:.0f} ms: as in June, by half as much; not explained",
-    (
-        _TTS,
-        "audio_throughput",
-        64,
-    ): "{ours:.4g}: this value is from July (PR 5231), whose RTF was worse than June's; with ten "
-    "concurrent requests it cannot be a quarter higher than with 16",
+    "2gpu-july-ttft-8": "{ms:.0f} ms: as in June, by half as much; not explained",
+    "qwen3-tts-2gpu-audio-throughput-64": "{ours:.4g}: this value is from July (PR 5231), whose RTF was worse than "
+    "June's; with ten concurrent requests it cannot be a quarter higher than with 16",
 }
-
-
-def _claim(row: _Row) -> Claim:
-    shown = _QUANTITIES[row.name]
-    return claim(
+CLAIMS = {
+    row.id: claim(
         f"{row.run['label']}, {f'{row.load} at once' if isinstance(row.load, int) else row.load}: {shown.words}",
         level(row.measured, shown.unit, within=shown.within * row.measured),
         row.ours,
-        _WHY.get((row.run["server"], row.name, row.load), "{ours:.4g}"),
+        _WHY.get(row.id, "{ours:.4g}"),
         calibrated="the server's host times were fitted to this load" if row.fitted else "",
         remark=row.run["source"],
     )
-
-
-CLAIMS = {
-    f"{row.run['server'].removeprefix('qwen3_omni_')}-{row.name}-{row.load}".translate(
-        {95: "-", 47: "-"}
-    ): _claim(row)
     for row in ROWS
+    for shown in [_QUANTITIES[row.name]]
 }
 
 _AXES = {
@@ -206,8 +192,8 @@ def draw(panels: Panels, *axes: Any) -> str:
                 axis.plot(row.measured, ours, "o", ms=5, mec=colour, mfc="none" if row.fitted else colour)
         identity(axis, 0.5 * min(ends), 1.2 * max(ends))
         axis.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel="predicted")
-        for each in (axis.xaxis, axis.yaxis):
-            plain_log(each)
+        plain_log(axis.xaxis)
+        plain_log(axis.yaxis)
     for run in PAPER:
         axes[0].plot([], [], "o", color=colours[run["server"]], label=run["label"])
     return (
