@@ -19,30 +19,29 @@ CALLERS = [1, 4, 16]
 _STAGES = ("thinker", "talker", "vocoder")
 
 
-def _experiment(device: str, **more: Any) -> Experiment:
-    return Experiment(
-        name="omni-runtime",
-        engines=ENGINES,
-        workload="speech",
-        device=device,
-        set={
-            "sessions": 32,
-            "turns": 8,  # no session ends before the minute is over [chosen]
-            "p": 0.3,
-            "max_reply_tokens": 64,  # about 18 s of speech: several turns a caller in a minute [chosen]
-            "network_ms": 0,
-            "stop_after_s": 60,
-            **more,
-        },
-        grid={"c": list(CALLERS)},
+_LOAD = {
+    "sessions": 32,
+    "turns": 8,  # no session ends before the minute is over [chosen]
+    "p": 0.3,
+    "max_reply_tokens": 64,  # about 18 s of speech: several turns a caller in a minute [chosen]
+    "network_ms": 0,
+    "stop_after_s": 60,
+}
+EXPERIMENTS = {
+    side: experiment(
+        "omni-runtime",
+        ENGINES,
+        "speech",
+        {**_LOAD, **own},
         seeds=[0],
         timeout_s=600,
+        device=device,
+        c=CALLERS,
     )
-
-
-EXPERIMENTS = {
-    VIRTUAL: _experiment("virtual", deployment="qwen3_omni_2gpu_modelled", step_noise_cv=0),
-    REAL: _experiment("sockets", deployment="qwen3_omni_2gpu", runtime="vllm-omni"),
+    for side, device, own in (
+        (VIRTUAL, "virtual", {"deployment": "qwen3_omni_2gpu_modelled", "step_noise_cv": 0}),
+        (REAL, "sockets", {"deployment": "qwen3_omni_2gpu", "runtime": "vllm-omni"}),
+    )
 }
 QUICK = {"c": "4", "stop_after_s": "20"}
 
@@ -84,36 +83,27 @@ _WHY = (
 )
 
 
-def _same(name: str, engine: str, callers: int) -> Claim:
-    said, quantity = _SAID[name]
-    fitted = name == "audio_ttfp_p50" and (engine, callers) == ("vllm_omni", 4)
-    seen = name == "audio_ttfp_p50" and (engine, callers) == ("vllm_omni", 1)
-    return claim(
+_CALIBRATED = {("audio_ttfp_p50", "vllm_omni", 4): "seconds outside the GPUs were measured in this run"}
+_CHOSEN = {("audio_ttfp_p50", "vllm_omni", 1): "hop_s was chosen with this run in view"}
+CLAIMS = {
+    f"{engine}-{name}-{callers}": claim(
         f"{said} of {engine} at {callers} calls, real runtime / our pipeline",
         level(1.0, "×", within=0.05),
         ratio(quantity, of(REAL, engine, c=callers), to=of(VIRTUAL, engine, c=callers)),
         _WHY,
-        calibrated="seconds outside the GPUs were measured in this run" if fitted else "",
-        chosen="hop_s was chosen with this run in view" if seen else "",
+        calibrated=_CALIBRATED.get((name, engine, callers), ""),
+        chosen=_CHOSEN.get((name, engine, callers), ""),
     )
-
-
-def _order(stage: str, first: str) -> Claim:
-    return claim(
+    for name, (said, quantity) in _SAID.items()
+    for engine in ENGINES
+    for callers in CALLERS
+} | {
+    f"order-{stage}-{first}": claim(
         f"steps of the {stage} before the first one of the {first}, 1 call, real runtime − our pipeline",
         level(0.0, "", within=1.0),
         difference(_before(stage, first), of(REAL, "vllm_omni", c=1), less=of(VIRTUAL, "vllm_omni", c=1)),
         "a stage plans the next step while one runs",
     )
-
-
-CLAIMS = {
-    f"{engine}-{name}-{callers}": _same(name, engine, callers)
-    for name in _SAID
-    for engine in ENGINES
-    for callers in CALLERS
-} | {
-    f"order-{stage}-{first}": _order(stage, first)
     for stage, first in (("thinker", "talker"), ("talker", "vocoder"))
 }
 
