@@ -28,12 +28,9 @@ Turns = Mapping[str, np.ndarray]
 """Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""
 
 
-def summarise_classes(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Metric]:
+def summarise_classes(turns: Turns, run_end_s: float) -> dict[str, Metric]:
     """Return the metrics of every class that its requests give, by name; the most urgent class first. Empty without
-    classes.
-
-    `warm`: the turns that count for latencies; `run_end_s`: end of the run after its drain.
-    """
+    classes. `run_end_s`: end of the run after its drain."""
     if "request_class" not in turns:
         return {}
     names = turns["request_class"]
@@ -42,7 +39,7 @@ def summarise_classes(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[
     for name in sorted(urgency, key=lambda name: (urgency[name], name)):
         rows = names == name
         own = {column: values[rows] for column, values in turns.items()}
-        found = _latencies(own, warm[rows]) | _deadlines(own) | _rates(own, run_end_s)
+        found = _latencies(own) | _deadlines(own) | _rates(own, run_end_s)
         n = int(rows.sum())
         for status in (COMPLETED, ABORTED):
             found[status] = (float((own["status"] == status).sum()), n, 0)
@@ -106,10 +103,10 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
     return _named(measured)
 
 
-def _latencies(turns: Turns, warm: np.ndarray) -> dict[str, Measured]:
+def _latencies(turns: Turns) -> dict[str, Measured]:
     columns = {"ttft": ("ttft_s", ("p50", "p90", "p99", "max")), "tbt": ("tbt_mean_s", ("p50", "p99"))}
     return {
-        f"{name}_{each}": statistic(turns[column][warm], each)
+        f"{name}_{each}": statistic(turns[column], each)
         for name, (column, statistics) in columns.items()
         for each in statistics
     }

@@ -57,8 +57,10 @@ def summarise_live(
     delays = sends["send_delay_s"].to_numpy(float)
     delays = delays[~np.isnan(delays)]
     connects = events["value"].to_numpy(float)[kinds == "connected"]
+    lag = None if scrape is None else loop_lag(scrape, window)
     closed = failures["reason"].astype(str).str.startswith("closed").to_numpy(bool)
-    measured: dict[str, Measured] = {
+    measured: dict[str, Measured] = dict.fromkeys(LIVE_DEFINITIONS, (None, 0, 0))
+    measured |= {
         "send_delay_p50": _quantile(delays, 0.5),
         "send_delay_p99": _quantile(delays, 0.99),
         "send_delay_p999": _quantile(delays, 0.999),
@@ -66,21 +68,23 @@ def summarise_live(
         "sends": (float(delays.size), delays.size, 0),
         "sends_late": (float((delays > late_s).sum()), delays.size, 0),
         "requests_repeated": _repeated(sends),
-        "early_replies": _early(events, None if requests is None else counted(requests)),
-        "tokens_stated": _stated(events, None if requests is None else counted(requests)),
         "connect_p50": _quantile(connects, 0.5, came),
         "connect_p99": _quantile(connects, 0.99, came),
         "shed": (float((kinds == "shed").sum()), came, 0),
         "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
-        **_window(events, requests, window),
-        **_server_lag(scrape, window),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
-        **_continuity(None if requests is None else counted(requests)),
-        **_benchmark(None if requests is None else counted(requests)),
-        **_audio(events, None if requests is None else counted(requests)),
         "lost_sessions": (float(lost_sessions), came, 0),
-        **(batch or without_batch(None)),
+        **(batch or {}),
     }
+    if lag is not None:
+        measured |= {"server_lag_p99": (lag.p99_s, lag.n, 0), "server_lag_max": (lag.max_s, lag.n, 0)}
+    if requests is not None:
+        steady = counted(requests)
+        measured["early_replies"] = _early(events, steady)
+        measured["tokens_stated"] = _stated(events, steady)
+        measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
+        if not window.whole:
+            measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
 
 
@@ -94,66 +98,47 @@ def _repeated(sends: pd.DataFrame) -> Measured:
     return float((kinds == "repeat").sum()), int((kinds == "request").sum()), 0
 
 
-def _early(events: pd.DataFrame, requests: pd.DataFrame | None) -> Measured:
-    if requests is None:
-        return None, 0, 0
+def _early(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
     early = events.loc[events["kind"].to_numpy() == "early_reply"]
     return float(np.isin(turn_keys(requests), turn_keys(early)).sum()), len(requests), 0
 
 
-def _stated(events: pd.DataFrame, requests: pd.DataFrame | None) -> Measured:
-    if requests is None:
-        return None, 0, 0
+def _stated(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
     completed = (requests["status"] == COMPLETED) & ~requests["spoken"]
     read = requests.loc[completed & requests["ttft_s"].notna()]
     usage = events.loc[events["kind"].to_numpy() == "usage"]
     return share(np.isin(turn_keys(read), turn_keys(usage)))
 
 
-def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window) -> dict[str, Measured]:
-    names = (
-        *("steady_begin", "steady_end", "on_line_mean", "sessions_rps"),
-        *("turns_in_ramp", "turns_in_drain"),
-    )
-    if requests is None or window.whole:
-        return dict.fromkeys(names, (None, 0, 0))
-    n = len(requests)
-    begin_s = window.begin_s if np.isfinite(window.begin_s) else None
+def _window(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> dict[str, Measured]:
     found = requests[PHASE].to_numpy()
-    left_out = [float((found == phase).sum()) for phase in (RAMP, DRAIN)]
-    load = (on_line_mean(events, window), sessions_rps(events, window))
-    values = [begin_s, window.end_s, *load, *left_out]
-    return {name: (value, n, 0) for name, value in zip(names, values, strict=True)}
-
-
-def _server_lag(scrape: pd.DataFrame | None, window: Window) -> dict[str, Measured]:
-    lag = None if scrape is None else loop_lag(scrape, window)
-    p99_s, max_s, n = (None, None, 0) if lag is None else (lag.p99_s, lag.max_s, lag.n)
-    return {"server_lag_p99": (p99_s, n, 0), "server_lag_max": (max_s, n, 0)}
+    values = {
+        "steady_begin": window.begin_s if np.isfinite(window.begin_s) else None,
+        "steady_end": window.end_s,
+        "on_line_mean": on_line_mean(events, window),
+        "sessions_rps": sessions_rps(events, window),
+        "turns_in_ramp": float((found == RAMP).sum()),
+        "turns_in_drain": float((found == DRAIN).sum()),
+    }
+    return {name: (value, len(requests), 0) for name, value in values.items()}
 
 
 def _floor(value: float | None) -> Measured:
     return (value, int(value is not None), int(value is None))
 
 
-def _continuity(requests: pd.DataFrame | None) -> dict[str, Measured]:
-    names = {f"continuity_{gap_ms}ms": gap_ms / 1e3 for gap_ms in GAPS_MS}
-    if requests is None:
-        return dict.fromkeys(names, (None, 0, 0))
+def _continuity(requests: pd.DataFrame) -> dict[str, Measured]:
     heard = requests.loc[requests["continuous"].notna()]
     gaps_s = heard["max_gap_s"].to_numpy(float)
-    return {name: share(gaps_s <= most_s + 1e-9) for name, most_s in names.items()}
+    return {f"continuity_{gap_ms}ms": share(gaps_s <= gap_ms / 1e3 + 1e-9) for gap_ms in GAPS_MS}
 
 
-def _benchmark(requests: pd.DataFrame | None) -> dict[str, Measured]:
+def _benchmark(requests: pd.DataFrame) -> dict[str, Measured]:
     """Return the values that vLLM-Omni's own benchmark would report of these replies. Its times count from the send."""
-    if requests is None:
-        values = [np.empty(0)] * len(BENCHMARK)
-    else:
-        done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
-        columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_delay_s", "audio_s")
-        ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
-        values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
+    done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
+    columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_delay_s", "audio_s")
+    ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
+    values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
     return {
         f"vllm_omni_{name}_{each}": statistic(found, each)
         for name, found in zip(BENCHMARK, values, strict=True)
@@ -161,9 +146,7 @@ def _benchmark(requests: pd.DataFrame | None) -> dict[str, Measured]:
     }
 
 
-def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, Measured]:
-    if requests is None:
-        return {"audio_received_s": (None, 0, 0), "wasted_audio_ratio": (None, 0, 0)}
+def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     spoken = requests["spoken"].to_numpy(bool)
     turns, status = turn_keys(requests)[spoken], requests["status"].to_numpy()[spoken]
     heard_s = requests["heard_s"].to_numpy(float)[spoken]
@@ -217,11 +200,10 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
     return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)
 
 
-def without_batch(asked: int | None) -> dict[str, Measured]:
-    """Return the metrics of a run without a batch. `asked`: 0 where it is the reference of runs with one."""
-    if asked is None:
-        return dict.fromkeys(BATCH_NAMES, (None, 0, 0))
-    return {**dict.fromkeys(BATCH_NAMES, (0.0, 0, 0)), "batch_send_delay_p99": (None, 0, 0)}
+def no_batch() -> dict[str, Measured]:
+    """Return the metrics of the reference of runs with a batch: a run that was asked for none."""
+    names = (name for name in LIVE_DEFINITIONS if name.startswith("batch_"))
+    return {**dict.fromkeys(names, (0.0, 0, 0)), "batch_send_delay_p99": (None, 0, 0)}
 
 
 def batch_metrics(events: pd.DataFrame, delays_s: np.ndarray, window: Window) -> dict[str, Measured]:
@@ -421,4 +403,3 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     ),
 }
 """Every metric that `summarise_live` returns, in its order."""
-BATCH_NAMES = tuple(name for name in LIVE_DEFINITIONS if name.startswith("batch_"))

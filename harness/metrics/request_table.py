@@ -103,21 +103,18 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def request_table(
-    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None = None
-) -> pd.DataFrame:
+def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame) -> pd.DataFrame:
     """Return one row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
 
     `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other;
     then at most one piece is in memory. `trace`: the rows of the trace: session, turn, reply_audio_s and, if there are
-    any, classes and deadlines are read. `entry`: name in the log of the stage that requests come to first; default: the
-    stage of the first arrival. Logs of other servers' clients have no arrivals; then the default is `ENTRY`. ValueError
-    when the log has a turn that the trace lacks, or says that more was heard than generated: no number from such a log
-    would be right.
+    any, classes and deadlines are read. The stage of the first arrival is the one that requests come to first; logs of
+    other servers' clients have no arrivals, and call it `ENTRY`. ValueError when the log has a turn that the trace
+    lacks, or says that more was heard than generated: no number from such a log would be right.
     """
     names = class_of({str(name): trace[name] for name in trace})
     pieces = [events] if isinstance(events, pd.DataFrame) else events
-    turns = _Turns(pieces, trace, entry, by_class=names is not None)
+    turns = _Turns(pieces, trace, by_class=names is not None)
     columns = _course(turns) | _text(turns) | _audio(turns) | _tokens(turns) | _service(turns)
     wanted = COLUMNS
     if names is not None:
@@ -132,10 +129,8 @@ class _Turns:
     """The started turns, ordered by session and turn, with values from their events. Arrays have one element per turn.
     Events are read once, in the order of the log; until then, arrays have one element per turn of the trace."""
 
-    def __init__(
-        self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None, by_class: bool
-    ) -> None:
-        self._entry = entry
+    def __init__(self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, by_class: bool) -> None:
+        self._entry: str | None = None
         keys = turn_keys(trace)
         by_key = np.argsort(keys)
         self.keys = keys[by_key]

@@ -46,8 +46,6 @@ class TurnRun:
     """Engine steps, in which the stage that requests come to first is called `ENTRY`."""
     run_end_s: float
     """End of the run after its drain, s."""
-    warm: np.ndarray
-    """True for turns that count for latencies."""
     planned_turns: int | None
     planned_sessions: np.ndarray | None
     """The session of each turn of the trace."""
@@ -60,7 +58,6 @@ def summarise(
     *,
     planned_turns: int | None = None,
     planned_sessions: np.ndarray | None = None,
-    warmup_turns: int = 0,
     entry: str = ENTRY,
 ) -> dict[str, Metric]:
     """Return all metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other
@@ -68,33 +65,24 @@ def summarise(
 
     `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing), `run_end_s`
     the end of the run after its drain in s, `planned_turns` the number of turns in the trace, which gives the number
-    never started, `planned_sessions` the session of each. The first `warmup_turns` turns by start time are left out of
-    the distributions of latencies, as their n shows, and of nothing else. `entry`: name, in the steps, of the stage
-    that requests come to first.
+    never started, `planned_sessions` the session of each. `entry`: name, in the steps, of the stage that requests come
+    to first.
     """
     turns: Turns = {
         name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
         for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
         if name in requests or name in COLUMNS
     }
-    steps, warm = by_role(steps, entry), _warm(turns, warmup_turns)
-    run = TurnRun(turns, steps, run_end_s, warm, planned_turns, planned_sessions)
+    steps = by_role(steps, entry)
+    run = TurnRun(turns, steps, run_end_s, planned_turns, planned_sessions)
     vocabulary = dict(DEFINITIONS)
     for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
         vocabulary |= stage_use_definitions(stage)
-    return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, warm, run_end_s)
+    return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, run_end_s)
 
 
 def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
     return pd.Series(table[column]).to_numpy(float, na_value=np.nan)
-
-
-def _warm(turns: Turns, warmup_turns: int) -> np.ndarray:
-    """Return which turns are not among the first `warmup_turns` to start."""
-    by_start = np.lexsort((turns["turn"], turns["session"], turns["turn_start_s"]))
-    warm = np.ones(by_start.size, bool)
-    warm[by_start[:warmup_turns]] = False
-    return warm
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +96,6 @@ class Distribution:
     spoken_only: bool = False
     whole_only: bool = False
     """Without barged-in turns."""
-    after_warm_up: bool = True
 
 
 _TAIL = ("p50", "p90", "p95", "p99", "mean")
@@ -188,7 +175,6 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         ),
         spoken_only=True,
         whole_only=True,
-        after_warm_up=False,
     ),
     **{f"queueing_{stage}": _queueing(stage) for stage in STAGES},
     "reload": Distribution(
@@ -210,15 +196,14 @@ DISTRIBUTIONS: dict[str, Distribution] = {
             "from the scheduled end of the user's turn to its actual send",
             "lower",
         ),
-        after_warm_up=False,
     ),
 }
 
 
 def _distributions(run: TurnRun) -> dict[str, Measured]:
-    turns, warm, measured = run.turns, run.warm, {}
+    turns, measured = run.turns, {}
     for name, distribution in DISTRIBUTIONS.items():
-        over = warm.copy() if distribution.after_warm_up else np.ones_like(warm)
+        over = np.ones(turns["status"].size, bool)
         if distribution.spoken_only:
             over &= turns["spoken"] > 0
         if distribution.whole_only:
@@ -237,11 +222,8 @@ def _waste(run: TurnRun) -> dict[str, Measured]:
         used = (~np.isnan(generated)).any(axis=0) & ~unknown
         n, missing = int(used.sum()), int(unknown.sum())
         tokens, tokens_heard = float(np.nansum(generated[:, used])), float(np.nansum(heard[:, used]))
-        measured[f"wasted_token_ratio{name}"] = (
-            (tokens - tokens_heard) / tokens if tokens else None,
-            n,
-            missing,
-        )
+        ratio = (tokens - tokens_heard) / tokens if tokens else None
+        measured[f"wasted_token_ratio{name}"] = (ratio, n, missing)
         measured[f"generated_tokens{name}"] = (tokens if n else None, n, missing)
         measured[f"heard_tokens{name}"] = (tokens_heard if n else None, n, missing)
     return measured

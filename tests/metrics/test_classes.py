@@ -230,12 +230,6 @@ def test_deadlines_are_met_to_the_microsecond():
     assert summary(log)["a.ttft_in_deadline"].value == 1.0
 
 
-def test_warm_up_leaves_latencies_of_a_class_only():
-    cold, warm = summary(mixed()), summary(mixed(), warmup_turns=2)
-    assert warm["online.ttft_p50"].n == 2 and warm["batch.ttft_p50"].n == 2
-    assert warm["online.ttft_in_deadline"] == cold["online.ttft_in_deadline"]
-
-
 def test_names_say_whose_number_they_are():
     assert split("online.ttft_p90") == ("online", "ttft_p90")
     assert all(

@@ -170,24 +170,6 @@ def test_effective_rps_of_text_is_missing():
     assert summary(EventLog().start(spoken=False).done(2.0))["effective_rps"].value is None
 
 
-def test_warm_up_leaves_latencies_only():
-    log = EventLog()
-    for session in range(5):
-        log.spoken_turn(session, at=float(5 - session), ttfp=0.1 * (session + 1), gap=0.2)
-    cold, warm = summary(log), summary(log, warmup_turns=2)
-    assert warm["audio_ttfp_p50"].value == pytest.approx(0.2) and warm["audio_ttfp_p50"].n == 3
-    assert warm["e2e_p90"].n == 3 and warm["queueing_talker_p50"].n == 3
-    for name in (
-        "continuity",
-        "max_gap_p90",
-        "completed",
-        "wasted_token_ratio",
-        "turn_send_delay_p99",
-        "effective_rps",
-    ):
-        assert warm[name] == cold[name]
-
-
 def test_kv_occupancy_holds_from_the_end_of_a_step_to_the_end_of_the_next():
     kv = [("entry", 0.0, 1.0, 10, 100), ("entry", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
     metrics = summary(EventLog(), kv=kv, run_end_s=5.0)

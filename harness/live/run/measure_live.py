@@ -33,7 +33,7 @@ from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import check_machines, check_server, check_window
 from harness.metrics.classes import split
-from harness.metrics.live import batch_metrics, summarise_live, without_batch
+from harness.metrics.live import batch_metrics, no_batch, summarise_live
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
 from harness.records.record import LOG, Measurement
@@ -169,9 +169,10 @@ def measurement_of(
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
-    beside = None
+    beside, batch = None, None if target.batch is None else no_batch()
     if documents is not None and found.batch is not None:
         beside = _batch_results(documents, found.batch, _window(timing))
+        batch = beside.counts
     metrics = dict(summary) | summarise_live(
         events,
         kind.turn_rows(requests),
@@ -182,7 +183,7 @@ def measurement_of(
         window=_window(timing),
         scrape=None if found.scrape is None else found.scrape.to_pandas(),
         lost_sessions=len(merged.lost_sessions),
-        batch=beside.counts if beside is not None else without_batch(target.batch),
+        batch=batch,
     )
     more = {"sends": merged.sends, "failures": merged.failures}
     if beside is not None:
