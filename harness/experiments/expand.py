@@ -70,19 +70,18 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             if key not in traces:
                 traces[key] = WORKLOADS[experiment.workload].generate(setup.workload, seed)
             trace = traces[key]
-            setup = replace(setup, kind=kinds.kind_of(trace))  # a file's users may be of any
-            _check(experiment.device, cell.engine, setup, trace)
             point = _point(
                 setup,
+                trace,
                 engine=cell.engine,
                 device=experiment.device,
                 workload=experiment.workload,
                 workload_params=setup.workload.model_dump(mode="json"),
                 seed=seed,
-                trace_hash=trace.header.hash,
                 code_hash=code,
                 axes=tuple(experiment.grid),
             )
+            _check(experiment.device, cell.engine, point.setup, trace)
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())
@@ -101,24 +100,23 @@ def point_of(
 ) -> Point:
     """Return a point outside of any experiment, which plays `trace` as it stands and has no record. `system`, `server`
     and `client` are settings by name. UserError for invalid ones."""
+    served = serves(trace)
     setup = Setup(
-        kind=kinds.kind_of(trace),
+        kind=kinds.named(served),
         workload=NoParams(),
         client=validate(ClientParams, client or {}, "client parameters"),
         system=ENGINES[engine].read(system or {}),
-        server=ResolvedServer.of(
-            validate(kinds.server_model(serves(trace)), server or {}, "server parameters")
-        ),
+        server=ResolvedServer.of(validate(kinds.server_model(served), server or {}, "server parameters")),
         step_file=profile,
     )
     return _point(
         setup,
+        trace,
         engine=engine,
         device=device,
         workload=trace.header.generator,
         workload_params={},
         seed=seed,
-        trace_hash=trace.header.hash,
         code_hash="",
     )
 
@@ -139,7 +137,6 @@ def _setup(experiment: Experiment, cell: _Cell, system: BaseModel, given: StepFi
 
 
 def _check(device: str, engine: str, setup: Setup, trace: Trace) -> None:
-    """Raise UserError where this trace cannot be played so."""
     server = setup.server
     if isinstance(server, TargetParams):
         kinds.live_kind(setup.kind).check_target(server, trace, setup.client.c)
@@ -152,13 +149,15 @@ def _check(device: str, engine: str, setup: Setup, trace: Trace) -> None:
         kinds.live_kind(setup.kind)
 
 
-def _point(setup: Setup, *, engine: str, **facts: Any) -> Point:
+def _point(setup: Setup, trace: Trace, *, engine: str, **facts: Any) -> Point:
+    setup = replace(setup, kind=kinds.kind_of(trace))  # a file's users may be of any
     server = setup.server if isinstance(setup.server, TargetParams) else setup.server.params
     return Point(
         engine=engine,
         client_params=setup.client.model_dump(mode="json"),
         server_params=server.model_dump(mode="json"),
         engine_params={} if engine == ENDPOINT else ENGINES[engine].stored(setup.system),
+        trace_hash=trace.header.hash,
         profile=None if setup.step_file is None else setup.step_file.model_dump(mode="json"),
         resolved=setup,
         **facts,
@@ -241,7 +240,6 @@ def largest(experiment: Experiment, name: str) -> float:
 
 
 def _declared(experiment: Experiment, name: str) -> list[FieldInfo]:
-    """Return the declarations of a parameter in the cells that have it."""
     return [fields[name] for cell in _cells(experiment) for fields in cell.fields.values() if name in fields]
 
 

@@ -35,7 +35,7 @@ from harness.clocks import clock
 from harness.endpoints.duplex_endpoint import DuplexEndpoint
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
-from harness.kinds import kind_of
+from harness.kinds import named
 from harness.live.background_batch import BatchEndpoint, work_off
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
@@ -88,7 +88,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
-    kind = kind_of(trace)
+    kind = named(plan.kind)
     make = BatchEndpoint if plan.batch else kind.endpoint
     endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()

@@ -19,6 +19,7 @@ from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.generators.content import recordings
+from workloads.registry import serves
 from workloads.trace import Trace
 from workloads.transforms.shard import shard
 
@@ -35,6 +36,8 @@ class Plan(BaseModel):
     plan_version: int = PLAN_VERSION
     target: TargetParams
     clients: tuple[ClientParams, ...]
+    kind: str
+    """Name of the kind of its users (`harness.kinds`)."""
     trace_hash: str
     batch: bool = False
     """Documents, which go on until their load generator is stopped."""
@@ -54,7 +57,7 @@ def write_plan(
     parts = shard(trace, min(target.shards, client.c or target.shards))
     counts = split_concurrency(client.c, len(parts))
     clients = tuple(client.model_copy(update={"c": c}) for c in counts)
-    plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash, batch=batch)
+    plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash, batch=batch)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
         part.save(trace_of(folder, index))
