@@ -1,6 +1,7 @@
 """The base of the endpoints of a live run: their logs, and the connections of WebSocket endpoints."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -49,7 +50,7 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
 
     def _encode(self, dialect: Dialect, serves: str) -> None:
         """Encode everything that will be said, in `dialect`; `serves`: turns or frames."""
-        self._context = ConnectionContext.of(dialect, serves, self.log, self.sends, self.failures)
+        self._context = ConnectionContext(dialect, serves, self.log, self.sends, self.failures)
         self._speech = SpeechMessages(self.trace, dialect, self.target.chunk_ms / 1e3)
         self._speech.encode()
 
@@ -87,6 +88,15 @@ class CallEndpoint(WebSocketEndpoint[C]):
         connection = self._connect(session)
         self.sends.add("session", session, listener.due_s + listener.network_s, self._loop.time())
         connection.attach(listener)
+
+    def _report(self, connection: C, at_s: float, ack: Callable[..., None], *facts: Any) -> float:
+        """Send a report of playback that arrives at `at_s`. Return how long the player may stand still before the
+        next."""
+        if connection.listener.network_s:
+            self._loop.call_at(at_s, ack, *facts, connection.due_s)
+        else:
+            ack(*facts, connection.due_s)
+        return 0.0
 
     async def left(self, session: int) -> None:
         """Return when the server knows that the user has hung up."""

@@ -34,37 +34,22 @@ _SERVERS_OWN = re.compile(
 """Codes of errors that are not about what the client said. [chosen]"""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ConnectionContext:
-    """The shared context of the connections of one endpoint."""
+    """The shared context of the connections of one endpoint. UserError when the environment lacks the token that the
+    target names."""
 
     dialect: Dialect
-    url: str
-    headers: dict[str, str]
-    hello: tuple[bytes, ...]
-    connect_timeout_s: float
     serves: str
     """turns or frames: what the trace needs."""
     log: EventLog
     sends: SendLog
     failures: FailureLog
 
-    @classmethod
-    def of(
-        cls, dialect: Dialect, serves: str, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> ConnectionContext:
-        """Make the context. UserError when the environment lacks the token that the target names."""
-        return cls(
-            dialect,
-            dialect.url(),
-            dialect.headers(),
-            tuple(dialect.hello()),
-            dialect.target.connect_timeout_s,
-            serves,
-            log,
-            sends,
-            failures,
-        )
+    def __post_init__(self) -> None:
+        dialect = self.dialect
+        self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.hello())
+        self.connect_timeout_s = dialect.target.connect_timeout_s
 
 
 class Connection:

@@ -34,17 +34,10 @@ class FrameConnection(Connection):
         if index == len(self._frames):
             return
         turn = self._frames[index]
-        assert turn.arrival_s is not None and turn.audio_s is not None
-        begin_s = turn.arrival_s + turn.network_s
-        speech = self._speech = self._unanswered[turn.turn] = Speech(
-            self._said.of(turn),
-            self._said.chunk_s,
-            begin_s,
-            begin_s + turn.audio_s,
-            self.send,
-            self.context.sends,
-            self.session,
-        )
+        assert turn.arrival_s is not None
+        begin_s, sends = turn.arrival_s + turn.network_s, self.context.sends
+        speech = self._said.speech(turn, begin_s, self.send, sends, self.session)
+        self._speech = self._unanswered[turn.turn] = speech
 
         def begin(ready_s: float) -> None:
             for message in self.context.dialect.frame(turn):

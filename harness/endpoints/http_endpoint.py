@@ -72,7 +72,6 @@ class Requests:
         raise NotImplementedError
 
     def _read(self, chunk: bytes, at_s: float) -> None:
-        """Read more of the answer."""
         raise NotImplementedError
 
     def _read_end(self, at_s: float) -> None:
@@ -80,7 +79,6 @@ class Requests:
         raise NotImplementedError
 
     def _end(self, at_s: float) -> None:
-        """End a complete answer."""
         self._exchange = None
         self.listener.reply_done(self._turn.turn, at_s)
 

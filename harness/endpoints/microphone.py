@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 
 from harness.endpoints.dialects.dialect import Dialect
@@ -45,6 +46,13 @@ class SpeechMessages:
         """Return one message for each piece of the turn's audio."""
         return self._turns.get((turn.session, turn.turn)) or self._encoded(turn, keep=False)
 
+    def speech(
+        self, turn: Turn, begin_s: float, send: Callable[[bytes], None], sends: SendLog, session: int
+    ) -> "Speech":
+        """Return the speech of a spoken turn that begins at `begin_s`."""
+        assert turn.audio_s is not None
+        return Speech(self.of(turn), self.chunk_s, begin_s, begin_s + turn.audio_s, send, sends, session)
+
     def _encoded(self, turn: Turn, keep: bool) -> list[bytes]:
         assert turn.audio_s is not None
         rate, size = self._dialect.input_rate, 2 * self._samples
@@ -73,45 +81,27 @@ def _any_speech(rate: int) -> bytes:
     return b"".join(clip.pcm(rate).astype("<i2").tobytes() for clip in synthetic_clips()[:8])
 
 
+@dataclass(eq=False, slots=True)
 class Speech:
     """Sends the audio of one turn. `send` takes a message; `begin_s` and `end_s` on the loop's clock."""
 
-    __slots__ = (
-        "_begin_s",
-        "_chunk_s",
-        "_due_s",
-        "_floor_s",
-        "_loop",
-        "_messages",
-        "_next",
-        "_send",
-        "_sends",
-        "_session",
-        "_timer",
-        "end_s",
-        "sent_s",
-    )
+    messages: list[bytes]
+    chunk_s: float
+    begin_s: float
+    end_s: float
+    send: Callable[[bytes], None]
+    sends: SendLog
+    session: int
+    sent_s: float = field(init=False, default=math.nan)
+    """Time of the newest send, s. Taken before the send: after it the answer may arrive first."""
+    _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
+    _next: int = field(init=False, default=0)
+    _due_s: float = field(init=False)
+    _floor_s: float = field(init=False)
+    _timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        messages: list[bytes],
-        chunk_s: float,
-        begin_s: float,
-        end_s: float,
-        send: Callable[[bytes], None],
-        sends: SendLog,
-        session: int,
-    ) -> None:
-        self.end_s = end_s
-        self.sent_s = math.nan
-        """Time of the newest send, s. Taken before the send: after it the answer may arrive first."""
-        self._messages, self._chunk_s, self._begin_s = messages, chunk_s, begin_s
-        self._send, self._sends, self._session = send, sends, session
-        self._loop = asyncio.get_running_loop()
-        self._next = 0
-        self._due_s = self._due_of(0)
-        self._floor_s = begin_s
-        self._timer: asyncio.TimerHandle | None = None
+    def __post_init__(self) -> None:
+        self._due_s, self._floor_s = self._due_of(0), self.begin_s
 
     def start(self, ready_s: float) -> None:
         """Send the due pieces and go on. Pieces that were due before the session was ready are late from `ready_s`."""
@@ -121,7 +111,7 @@ class Speech:
     def finish(self) -> None:
         """Send the remaining pieces: the turn is over."""
         self.stop()
-        while self._next < len(self._messages):
+        while self._next < len(self.messages):
             self._say_next()
 
     def stop(self) -> None:
@@ -131,12 +121,12 @@ class Speech:
             self._timer = None
 
     def _due_of(self, k: int) -> float:
-        return min(self._begin_s + (k + 1) * self._chunk_s, self.end_s)
+        return min(self.begin_s + (k + 1) * self.chunk_s, self.end_s)
 
     def _say(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while self._next < len(self._messages):
+        while self._next < len(self.messages):
             if self._due_s > now:
                 self._timer = self._loop.call_at(self._due_s, self._say)
                 return
@@ -145,9 +135,9 @@ class Speech:
     def _say_next(self) -> float:
         due_s = self._due_s
         self.sent_s = self._loop.time()
-        self._send(self._messages[self._next])
+        self.send(self.messages[self._next])
         now = self._loop.time()
-        self._sends.add("audio", self._session, due_s if due_s > self._floor_s else self._floor_s, now)
+        self.sends.add("audio", self.session, due_s if due_s > self._floor_s else self._floor_s, now)
         self._next += 1
         self._due_s = self._due_of(self._next)
         return now

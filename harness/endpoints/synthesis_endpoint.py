@@ -83,8 +83,7 @@ def stated_by(headers: Mapping[str, str]) -> AudioFormat:
 
 def speech_pool(target: TargetParams) -> HttpPool:
     """Return connections to its synthesis."""
-    token = target.token("text")
-    return HttpPool(target.url, {} if token is None else {"Authorization": f"Bearer {token}"})
+    return HttpPool(target.url, target.bearer("text"))
 
 
 def request_body(text: str, target: TargetParams) -> bytes:
@@ -109,7 +108,7 @@ class SynthesisStreamEndpoint(TurnEndpoint):
         """Prepare before time 0. UserError where the target cannot be reached."""
         self.target = await resolve(self.target)
         dialect = Synthesis(self.target.model_copy(update={"turn_detection": "client"}))
-        self._context = ConnectionContext.of(dialect, "turns", self.log, self.sends, self.failures)
+        self._context = ConnectionContext(dialect, "turns", self.log, self.sends, self.failures)
 
     def _make(self, session: int) -> TurnConnection:
         return SynthesisConnection(self._context, session)

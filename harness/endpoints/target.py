@@ -255,6 +255,11 @@ class TargetParams(BaseModel):
         name = self.token_name(dialect)
         return None if name is None else _sendable(name, os.environ[name])
 
+    def bearer(self, dialect: str) -> dict[str, str]:
+        """Return the header that sends `token`; none without one."""
+        token = self.token(dialect)
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
     def token_name(self, dialect: str) -> str | None:
         """Return the environment variable whose token is sent in `dialect`; None: none is."""
         if self.token_env is not None:

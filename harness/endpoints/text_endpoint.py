@@ -115,7 +115,6 @@ class Chat(Requests):
             self._prepare()
 
     def _prepare(self) -> None:
-        """Make the next request's body."""
         turn = self._turns[self._next]
         context = self.said
         if turn.job.prefix is not None:
@@ -200,8 +199,6 @@ class Tail:
 
 
 class _Message(NamedTuple):
-    """A message of a chat: role and content, and both as JSON."""
-
     role: str
     content: str
     encoded: bytes
@@ -216,11 +213,7 @@ _encode = msgspec.json.Encoder().encode
 
 def pool_of(target: TargetParams) -> HttpPool:
     """Return connections to its chat completions."""
-    headers = {"Accept": "text/event-stream"}
-    token = target.token("text")
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    return HttpPool(completions_url(target.url), headers)
+    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.bearer("text")})
 
 
 def message(role: str, content: str) -> bytes:

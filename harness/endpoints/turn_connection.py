@@ -47,19 +47,10 @@ class TurnConnection(Connection):
 
     def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
         """Begin the user's speech of `turn` at `begin_s`."""
-        assert turn.audio_s is not None
         self.turn = turn.turn
         self._speaking, self._reply = turn, None
         self._awaited = False
-        speech = self._speech = Speech(
-            said.of(turn),
-            said.chunk_s,
-            begin_s,
-            begin_s + turn.audio_s,
-            self.send,
-            self.context.sends,
-            self.session,
-        )
+        speech = self._speech = said.speech(turn, begin_s, self.send, self.context.sends, self.session)
         if self._silence is None and self._vad:
             self._silence = Silence(said.silence, said.chunk_s, self.send, self.context.sends, self.session)
 

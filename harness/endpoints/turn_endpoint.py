@@ -42,16 +42,10 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
         return False  # they are messages
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        del turn
         connection = self._connections[session]
-        if connection.listener.network_s:
-            self._loop.call_at(at_s, connection.ack, played_s, playing, connection.due_s)
-        else:
-            connection.ack(played_s, playing, connection.due_s)
-        return 0.0
+        return self._report(connection, at_s, connection.ack, played_s, playing)
 
     def playback_done(self, session: int, turn: int) -> None:
-        del turn
         self._connections[session].played_out()
 
     def barge_in(self, session: int, played_s: float) -> None:

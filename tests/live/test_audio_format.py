@@ -106,7 +106,7 @@ def test_base64_is_measured_as_data_in_all_its_forms(
         "".join(text[i : i + line] + end for i in range(0, len(text), line)),
         text + text * padded,
     ):
-        event = dialect("openai").classify(message("response.output_audio.delta", delta=form))
+        event = dialect("openai").reader()(message("response.output_audio.delta", delta=form))
         assert isinstance(event, Audio)
         assert (
             event.size

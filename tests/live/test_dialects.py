@@ -295,7 +295,7 @@ HEARD = {"thinker": 1, "talker": 2}
 )
 def test_events(data: bytes, event: object):
     for name in IN_JSON:
-        assert dialect(name).classify(data) == event
+        assert dialect(name).reader()(data) == event
 
 
 @pytest.mark.parametrize("name", IN_JSON)
@@ -310,11 +310,11 @@ def test_readiness(name: str):
             "rehearsal": {"serves": "frames"},
         },
     )
-    assert spoken.classify(bare) == Ready()
-    assert spoken.classify(full) == Ready(AudioFormat("pcm", 16000), "frames")
-    assert spoken.classify(message(first, session={"audio": "of another shape"})) == Ready()
+    assert spoken.reader()(bare) == Ready()
+    assert spoken.reader()(full) == Ready(AudioFormat("pcm", 16000), "frames")
+    assert spoken.reader()(message(first, session={"audio": "of another shape"})) == Ready()
     if first == "session.updated":
-        assert spoken.classify(message("session.created", session={})) == Other()
+        assert spoken.reader()(message("session.created", session={})) == Other()
 
 
 @given(
@@ -336,7 +336,7 @@ def test_readiness(name: str):
 )
 def test_reading_never_raises(data: bytes):
     for name in DIALECTS:
-        dialect(name).classify(data)
+        dialect(name).reader()(data)
 
 
 def resolved(hello: bytes | int | None, status: int | None = None, **target: Any) -> TargetParams:

@@ -111,7 +111,7 @@ def test_what_vllm_omni_s_own_events_mean():
     about = {"response_id": "r", "item_id": "i"}
 
     def read(event: Any):
-        return ours.classify(json.dumps(event.to_realtime()).encode())
+        return ours.reader()(json.dumps(event.to_realtime()).encode())
 
     assert read(theirs.ResponseCreated(response={"id": "r"})) == Started("r")
     audio = read(theirs.AudioDelta(**about, delta="AAAA"))

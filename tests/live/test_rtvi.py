@@ -118,7 +118,7 @@ def test_a_frame_may_be_a_wav() -> None:
         + struct.pack("<I", 3200)
         + bytes(3200)
     )
-    event = OURS.classify(Frame(audio={"audio": content, "sample_rate": 16_000}).SerializeToString())
+    event = OURS.reader()(Frame(audio={"audio": content, "sample_rate": 16_000}).SerializeToString())
     assert isinstance(event, Audio) and event.seconds == 0.1
 
 

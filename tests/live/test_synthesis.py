@@ -250,7 +250,7 @@ def test_words_come_as_a_model_writes_them():
 
 
 def test_sound_is_told_from_words():
-    said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).classify
+    said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).reader()
     assert said(b"{" + bytes(319)) == Audio(None, None, 320, AudioFormat("pcm", 16_000))
     assert said(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
     assert said(b'{"type":"audio.start"}') == Other() and said(b"{}") == Garbage()

@@ -25,8 +25,6 @@ MOST_BYTES = 4096
 
 
 class _Delta(msgspec.Struct, gc=False):
-    """The channels of output, of any type."""
-
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
@@ -177,7 +175,6 @@ class ChatReply:
         return self._counted - before
 
     def _says(self, choice: _Choice, modality: Any) -> bool:
-        """Return whether it has output."""
         delta = choice.delta or choice.message
         content = choice.text if delta is None else delta.content
         if content and has_text(content):
@@ -231,7 +228,6 @@ def has_text(value: Any) -> bool:
 
 
 def _texts(parts: Any) -> list[str]:
-    """Return the texts of content in parts."""
     found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return [text for text in found if isinstance(text, str)]
 

@@ -11,7 +11,7 @@ import msgspec
 from harness.endpoints.dialects import DIALECTS, dialect_of
 from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.dialects.events import Failure, Ready
-from harness.endpoints.dialects.parsing import read
+from harness.endpoints.dialects.parsing import Reader
 from harness.endpoints.dialects.vllm import VLLM
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
@@ -89,7 +89,7 @@ async def resolve(target: TargetParams) -> TargetParams:
         dialect = dialect_of(target)
         url, headers = dialect.url(), dialect.headers()
     else:
-        url, headers = target.url, bearer(target.token("auto"))
+        url, headers = target.url, target.bearer("auto")
     receiver = _Messages()
     try:
         socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
@@ -215,7 +215,7 @@ def _check_greeting(dialect: Dialect, first: bytes, wanted: str) -> None:
         raise UserError(
             f"url {url} speaks dialect {spoken}, not {dialect.name}; leave --dialect out, or give another url."
         )
-    hello = read(first, "session.created")
+    hello = Reader("session.created")(first)
     if isinstance(hello, Ready):
         _check_serves(dialect.target, hello.serves, wanted)
 
@@ -247,15 +247,19 @@ def _words(failure: Failure) -> str:
 
 def _known(first: bytes) -> str | None:
     """Return the dialect of a greeting; None: an unknown one, or no greeting."""
-    try:
-        hello = msgspec.json.decode(first, type=_Hello)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    if hello.type != "session.created":
+    hello = _hello(first)
+    if hello is None or hello.type != "session.created":
         return None
     if hello.session is None:
         return "vllm"
     return next((name for key, name in _MARKS.items() if key in hello.session), "openai")
+
+
+def _hello(message: bytes) -> _Hello | None:
+    try:
+        return msgspec.json.decode(message, type=_Hello)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _spoken(target: TargetParams, first: bytes | int) -> str:
@@ -263,18 +267,13 @@ def _spoken(target: TargetParams, first: bytes | int) -> str:
         raise UserError(f"url {target.url} closes new connections with code {first}; see the server's log.")
     spoken = _known(first)
     if spoken is None:
+        hello = _hello(first)
+        kind = hello.type if hello is not None and hello.type else "no event"
         raise UserError(
-            f"dialect=auto: url {target.url} greets with {_type_of(first)!r} and not session.created; name its dialect "
-            "with --dialect."
+            f"dialect=auto: url {target.url} greets with {kind!r} and not session.created; name its dialect with "
+            "--dialect."
         )
     return spoken
-
-
-def _type_of(message: bytes) -> str:
-    try:
-        return msgspec.json.decode(message, type=_Hello).type or "no event"
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return "no event"
 
 
 def refused_token(target: TargetParams, status: int) -> str:
@@ -292,17 +291,7 @@ def _key(target: TargetParams) -> str:
 
 
 def _sent_in(target: TargetParams) -> str | None:
-    """Return the environment variable whose token is sent."""
     return target.token_name("text" if target.is_http else target.dialect)
-
-
-def bearer(token: str | None) -> dict[str, str]:
-    """Return the header that sends it."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-
-def _token(target: TargetParams) -> str | None:
-    return target.token("text" if target.is_http else target.dialect)
 
 
 def models_path(target: TargetParams) -> str:
@@ -312,15 +301,15 @@ def models_path(target: TargetParams) -> str:
     return f"{base}/models" if base.rpartition("/")[2].startswith("v") else "/v1/models"
 
 
-def get(target: TargetParams, path: str, token: str | None) -> Answer | None:
-    """Return the answer to a GET of `path` at the target's host; None without one. A token goes only to a certified
-    host."""
-    return asked(target.url, urlsplit(target.url).scheme in PLAIN, path, bearer(token))
+def _listed(target: TargetParams) -> Answer | None:
+    """Return the answer at `models_path`; None without one. A token goes only to a certified host."""
+    token = target.bearer("text" if target.is_http else target.dialect)
+    return asked(target.url, urlsplit(target.url).scheme in PLAIN, models_path(target), token)
 
 
 def models(target: TargetParams) -> list[str]:
     """Return the models that the server lists; empty where it lists none."""
-    answer = get(target, models_path(target), _token(target))
+    answer = _listed(target)
     try:
         return [model["id"] for model in json.loads(answer.body)["data"]] if answer is not None else []
     except (ValueError, KeyError, TypeError):
@@ -339,8 +328,7 @@ async def _forbidden(target: TargetParams) -> str:
     """Return the error of a WebSocket rejected with HTTP status 403: for the wrong token, or a wrong path, as FastAPI
     does."""
     path = urlsplit(target.url).path or "/"
-    sent, token = _sent_in(target), _token(target)
-    elsewhere = await asyncio.to_thread(get, target, models_path(target), token)
+    sent, elsewhere = _sent_in(target), await asyncio.to_thread(_listed, target)
     route = f"has no WebSocket at the path {path} (HTTP status 403, as FastAPI's servers answer to every wrong path)"
     if elsewhere is not None and elsewhere.status == 200:
         opens = "without a token" if sent is None else f"with the token in {sent}"

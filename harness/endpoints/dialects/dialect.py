@@ -34,12 +34,13 @@ class Cut(NamedTuple):
     played_s: float
     done: bool = False
 
-    def truncated(self) -> list[bytes]:
-        """Return the message to a server of OpenAI's events about how much of its item was played."""
+    def truncated(self, **about: Any) -> list[bytes]:
+        """Return the message to a server of OpenAI's events about how much of its item was played. `about`: its first
+        fields."""
         if self.item is None:
             return []
         place = {"item_id": self.item, "content_index": 0, "audio_end_ms": int(1e3 * self.played_s)}
-        return [encode("conversation.item.truncate", event_id=f"{UNDO}-truncate", **place)]
+        return [encode("conversation.item.truncate", **about, **place)]
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,21 @@ class Dialect:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the handshake, with the token from the environment, if there is one."""
-        token = self.target.token(self.name)
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
+        return self.target.bearer(self.name)
+
+    @property
+    def server_vad(self) -> bool:
+        """True where the server detects the ends of turns."""
+        return self.target.turn_detection != "client"
+
+    def vad(self) -> dict[str, Any]:
+        """Return the detector of ends of turns that the target asks for, as OpenAI's sessions state it."""
+        target = self.target
+        if target.turn_detection == "semantic":
+            return {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
+        if target.silence_duration_ms is None:
+            return {"type": "server_vad"}
+        return {"type": "server_vad", "silence_duration_ms": target.silence_duration_ms}
 
     def lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
         """Return the length of the reply to a turn, or of the share `left` of it, for a modelled server."""
@@ -148,10 +162,6 @@ class Dialect:
     def frame(self, turn: Turn) -> list[bytes]:
         """Return the messages that go before the audio of an interaction session's frame."""
         return []
-
-    def classify(self, data: bytes) -> Event:
-        """Return the meaning of the first message of a connection; never raises."""
-        return self.reader()(data)
 
     def reader(self) -> Callable[[bytes], Event]:
         """Return the reader of one connection's messages; it never raises."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.endpoints.dialects.dialect import Cut, Dialect, encode, with_query
+from harness.endpoints.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
 from workloads.trace import Turn
 
 
@@ -28,19 +28,9 @@ class OpenAI(Dialect):
         """True where requests state a reply's length, which only a server of ours understands."""
         return self.target.hint
 
-    @property
-    def server_vad(self) -> bool:
-        return self.target.turn_detection != "client"
-
     def hello(self) -> list[bytes]:
         target = self.target
-        vad: dict[str, Any] = {"create_response": True, "interrupt_response": True}
-        if target.turn_detection == "semantic":
-            vad |= {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
-        else:
-            vad["type"] = "server_vad"
-            if target.silence_duration_ms is not None:
-                vad["silence_duration_ms"] = target.silence_duration_ms
+        vad = {"create_response": True, "interrupt_response": True, **self.vad()}
         output: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": 24_000}}
         if self.target.voice is not None:
             output["voice"] = self.target.voice
@@ -71,7 +61,7 @@ class OpenAI(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         messages = [] if self.server_vad else self.cancel(cut)
-        return messages + cut.truncated()
+        return messages + cut.truncated(event_id=f"{UNDO}-truncate")
 
     def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
         if not self.hints:

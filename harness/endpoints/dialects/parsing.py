@@ -75,7 +75,6 @@ class Reader:
         return Other() if kind else Garbage()
 
     def _state(self, message: "_Message") -> None:
-        """Keep what a response states of its audio."""
         response = bytes(message.response)
         about = _stated(response) if b"format" in response or b"rate" in response else NOTHING
         if about != NOTHING or self._replies:
@@ -115,11 +114,6 @@ def format_of_wav(header: wav.Header) -> AudioFormat:
     kind = "floats" if header.tag == 3 else "PCM" if header.tag == 1 else f"format {header.tag}"
     encoding = known.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
     return AudioFormat(encoding, header.rate, header.channels)
-
-
-def read(data: bytes, ready_on: str) -> Event:
-    """Return the meaning of `data` as the first message of a connection; never raises."""
-    return Reader(ready_on)(data)
 
 
 class _Message(msgspec.Struct, gc=False):

@@ -100,9 +100,6 @@ class RTVI(Dialect):
         """Return no message: the bot hears that the user speaks."""
         return []
 
-    def classify(self, data: bytes) -> Event:
-        return self.reader()(data)
-
     def reader(self) -> Callable[[bytes], Event]:
         return _Reader(self.target.modalities == "text", bool(self.target.save_audio))
 

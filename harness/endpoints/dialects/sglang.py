@@ -39,13 +39,8 @@ class SGLangDuplex(Dialect):
     def hello(self) -> list[bytes]:
         target = self.target
         audio_in: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": self.input_rate}}
-        if target.silence_duration_ms is not None:
-            audio_in["turn_detection"] = {
-                "type": "server_vad",
-                "silence_duration_ms": target.silence_duration_ms,
-            }
-        elif target.turn_detection == "semantic":
-            audio_in["turn_detection"] = {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
+        if target.silence_duration_ms is not None or target.turn_detection == "semantic":
+            audio_in["turn_detection"] = self.vad()
         session: dict[str, Any] = {
             "type": "realtime",
             "output_modalities": [target.modalities],
@@ -62,17 +57,15 @@ class SGLangDuplex(Dialect):
         return piece[:-3] + b"%d}}" % count
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:
-        if self.target.turn_detection != "client":
-            return []
-        return [encode("input_audio_buffer.commit", event_id=_EVENT)]
+        return [] if self.server_vad else [encode("input_audio_buffer.commit", event_id=_EVENT)]
 
     def cancel(self, cut: Cut) -> list[bytes]:
         return [] if cut.done else [encode("response.cancel", event_id=f"{UNDO}-cancel")]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Cancel, which not every server grants; an error about it is ignored."""
-        messages = self.cancel(cut) if self.target.turn_detection == "client" else []
-        return messages + cut.truncated()
+        messages = [] if self.server_vad else self.cancel(cut)
+        return messages + cut.truncated(event_id=f"{UNDO}-truncate")
 
 
 @dataclass(frozen=True)
@@ -90,25 +83,19 @@ class SGLangOmni(Dialect):
     hears: ClassVar[bool] = True
 
     def cannot(self, typed: bool) -> str | None:
-        if self.target.turn_detection == "client":
+        if not self.server_vad:
             return "its servers find the ends of turns themselves; take turn_detection=server or semantic"
         if typed:
             return "its server takes no typed turns; take a workload whose turns are spoken"
         return super().cannot(typed)
 
     def hello(self) -> list[bytes]:
-        target = self.target
-        vad: dict[str, Any] = {"type": "server_vad"}
-        if target.turn_detection == "semantic":
-            vad = {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
-        elif target.silence_duration_ms is not None:
-            vad["silence_duration_ms"] = target.silence_duration_ms
-        speaks = target.modalities == "audio"
+        speaks = self.target.modalities == "audio"
         session = {
             "modalities": ["text", "audio"] if speaks else ["text"],
             "input_audio_format": "pcm16",
             "output_audio_format": "pcm16",
-            "turn_detection": vad,
+            "turn_detection": self.vad(),
         }
         return [encode("session.update", session=session)]
 
@@ -117,7 +104,4 @@ class SGLangOmni(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Return no message: its VAD cuts the reply, and the unheard part leaves the conversation."""
-        if cut.item is None:
-            return []
-        ms = int(1e3 * cut.played_s)
-        return [encode("conversation.item.truncate", item_id=cut.item, content_index=0, audio_end_ms=ms)]
+        return cut.truncated()

@@ -24,7 +24,7 @@ class VLLM(Dialect):
     answers_hello: ClassVar[bool] = False
 
     def cannot(self, typed: bool) -> str | None:
-        if self.target.turn_detection != "client":
+        if self.server_vad:
             return "its server does not listen for the end of a turn; take turn_detection=client"
         if self.target.model is None:
             return "its server wants to be asked for a model; set model"
@@ -63,26 +63,20 @@ class VLLMOmni(Dialect):
     def url(self) -> str:
         return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
 
-    @property
-    def server_vad(self) -> bool:
-        return self.target.turn_detection != "client"
-
     def hello(self) -> list[bytes]:
         session: dict[str, Any] = {
             "modalities": ["audio", "text"] if self.target.modalities == "audio" else ["text"],
             "input_audio_format": "pcm16",
             "output_audio_format": "pcm16",
-            "turn_detection": self._vad() if self.server_vad else None,
+            "turn_detection": self.vad() if self.server_vad else None,
         }
         for name, value in (("model", self.target.model), ("voice", self.target.voice)):
             if value is not None:
                 session[name] = value
         return [encode("session.update", session=session)]
 
-    def _vad(self) -> dict[str, Any]:
-        silence_ms = self.target.silence_duration_ms
-        about = {} if silence_ms is None else {"silence_duration_ms": silence_ms}
-        return {"type": "server_vad", **about}
+    def vad(self) -> dict[str, Any]:
+        return super().vad() | {"type": "server_vad"}
 
     def append(self, pcm: bytes) -> bytes:
         """Return the messages of audio with its rate, since its server accepts several."""

@@ -77,7 +77,6 @@ def described(url: str) -> str | None:
 
 
 def _listens(url: str) -> bool:
-    """Return whether the address takes a connection."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
     try:
