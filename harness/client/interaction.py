@@ -76,7 +76,6 @@ class InteractionClient(User):
         self._receive(at_s, "session_failed", 0, math.nan, True)
 
     def _await_frame(self) -> None:
-        """Set the timer of the next frame's end, or of the end of the call."""
         turns = self.session.turns
         if self._next < len(turns):
             due_s = _due_s(turns[self._next])
@@ -123,6 +122,5 @@ async def serve_interactions(
 
 
 def _due_s(turn: Turn) -> float:
-    """Return when the frame's audio is complete, s."""
     assert turn.arrival_s is not None and turn.audio_s is not None
     return turn.arrival_s + turn.audio_s

@@ -201,7 +201,6 @@ class Client(User):
         return self._loop.time() if waits else begin_s
 
     def _release_slot(self) -> None:
-        """Release the slot of the finished request; the call may go on."""
         if self._has_slot:
             assert self._slots is not None
             self._has_slot = False
@@ -233,7 +232,6 @@ class Client(User):
         return outcome
 
     async def _listen(self, turn: Turn, end_s: float) -> str:
-        """Report the end of the turn and hear its reply. Return how the reply ended."""
         listening = self._listening = Listening(turn, self)
         self.due_s = end_s
         self._send(self.server.commit, turn, end_s)

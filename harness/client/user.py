@@ -32,17 +32,14 @@ class User:
         self.failed("rejected")
 
     def _hear(self, at_s: float | None, *args: Any) -> None:
-        """Take a message of the server that has arrived."""
         raise NotImplementedError
 
     def _arrive(self, begin_s: float) -> None:
-        """Open the session, which was to begin at `begin_s`."""
         self._event("session_start")
         self.due_s = begin_s
         self._send(self.server.open, self.session.id, self)
 
     async def _leave(self, turn: int) -> None:
-        """Leave after `turn`."""
         self.due_s = self._loop.time()
         self._event("session_end", turn)
         await self._hang_up()
