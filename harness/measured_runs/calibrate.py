@@ -3,20 +3,246 @@
 Every other load below saturation, in order of rate, is fitted.
 """
 
-from collections.abc import Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from scipy.optimize import lsq_linear
+
 from engines.deployments import Deployment
-from engines.devices.calibrated import Calibrated
+from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.devices.hardware import load_gpu
+from engines.devices.host import as_shown
 from engines.server import ServerParams, resolve
-from harness.measured_runs.factor_search import Search, Show, workers
-from harness.measured_runs.loads import Load, Means, loads_of
-from harness.measured_runs.measured_run import MeasuredRun, SummaryRun
+from harness.measured_runs.loads import Load, Means, loads_of, means_of, served
+from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun
 from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, plan
+from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
+
+ERROR = 0.03
+"""[chosen] Relative error of a mean that a good model still has. A prior is weighed against it."""
+NAMES = ("decode", "prompt", "host_s", "host_s_per_request", "client_s")
+KERNELS_WIDTH, HOST_WIDTH, CLIENT_WIDTH = 0.25, 0.1, 0.2
+"""Standard deviations of the priors: of logarithms of factors on kernels; of the host in a step, as a share of the time
+between tokens; of the client's path, as a share of TTFT. [chosen]"""
+MANY = 10.0
+"""Requests in flight at least, for which together the host's prior is as wide as for a step. [chosen] With few,
+the times of requests and of steps cannot be separated, and the fit errs at other loads."""
+FAR = 2.0
+"""A server whose time between tokens is further than this from the model's is another kind of machine. The search and
+the priors begin at its speed: slower kernels, or more time of the host in each step, whichever is nearer. [chosen]"""
+STEP, FURTHEST = 0.25, 4.0
+"""Step of the numerical differences, and largest step of one iteration, in standard deviations of the priors."""
+ITERATIONS, DAMPED, GAIN = 4, ((1.0, 0.5), (0.25, 0.125)), 0.02
+"""`DAMPED`: shares of a move that are tried, two at once. `GAIN`: share of the loss that an iteration has to save for
+another one to follow."""
+UNKNOWN = 0.9
+"""Share of its prior's deviation above which a factor is as unknown as it was before the fit. [chosen]"""
+
+MOST_REPLAYS = 5 + ITERATIONS * (len(NAMES) - 1 + 4)
+"""Most replays of a search, each of all loads or of the fitted ones. Most searches end earlier."""
+
+Show = Callable[[str, int, int], None]
+
+
+def workers(log: Path) -> Executor:
+    """Start fresh processes for replays, which last for a search, as each takes long to begin. `log`: their output."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(os.cpu_count(), context, _begin, (log,))
+
+
+def _begin(log: Path) -> None:
+    die_with_starter()
+    send_output_to(log)
+
+
+class Search:
+    """A search for factors: damped Gauss-Newton over the logarithms of predicted over measured means. `loads`: in order
+    of rate.
+
+    Each factor has a prior: it stays at its default unless the loads tell otherwise. Nothing is random.
+    A point of it is a vector: by how many standard deviations of its prior each of NAMES is off the prior's middle.
+    """
+
+    def __init__(self, loads: Sequence[Load], deployment: Deployment, pool: Executor, show: Show) -> None:
+        self._loads, self._fitted, self._pool, self._show = loads, loads[::2], pool, show
+        self._deployment = deployment
+        (stage,) = deployment.stages.values()
+        decoder = as_shown(stage.decoder, stage.async_scheduling)
+        client_s = deployment.overheads.preprocess_s
+        self._default = np.array([1.0, 1.0, decoder.host_s, decoder.host_s_per_request, client_s])
+        lowest = self._fitted[0].measured
+        host_s = HOST_WIDTH * np.nan_to_num(lowest["itl"], nan=0.01)
+        most = max(MANY, *(load.in_flight for load in self._fitted))
+        client = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
+        self._widths = np.array([KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client])
+        self._speed, self._middle = 1.0, self._default
+        self._measured = np.array([[load.measured[name] for name in LATENCIES] for load in self._fitted])
+        self._done = 0
+
+    def profile(self, label: str) -> tuple[Calibrated, list[Means], list[Means]]:
+        """Return the profile, and the means of all loads before and after the fit."""
+        (before,) = self._replayed([None], self._loads)
+        slower = self._fitted[0].measured["itl"] / before[0]["itl"]
+        draft = self._draft(label, before)
+        if max(slower, 1 / slower) > FAR:
+            self._begin_at(float(slower), before[0]["itl"], draft)
+        point, spread = self._found(draft)
+        factors = self._factors(point, spread)
+        (after,) = self._replayed([draft.model_copy(update={"factors": factors})], self._loads)
+        total = self._done
+        self._show("replays", total, total)
+        update = {"factors": factors, "held_out": self._compared(before, after, 1)}
+        return draft.model_copy(update={**update, "fitted": self._compared(before, after, 0)}), before, after
+
+    def _begin_at(self, slower: float, itl: float, draft: Calibrated) -> None:
+        """Return the begin of the search. `itl`: by the model, at the lowest load, where the server's is `slower` times
+        as long."""
+        starts = [(slower, self._default)]
+        if slower > 1:
+            hosts = self._default.copy()
+            hosts[NAMES.index("host_s")] += (slower - 1) * itl
+            starts.append((1.0, hosts))
+        losses, zero = [], np.zeros(len(NAMES))
+        for self._speed, self._middle in starts:
+            off = self._off(self._at([zero], draft)[0], zero)
+            losses.append(off @ off)
+        self._speed, self._middle = starts[int(np.argmin(losses))]
+
+    def _draft(self, label: str, before: list[Means]) -> Calibrated:
+        rates, in_flight = ([getattr(each, name) for each in self._loads] for name in ("rate", "in_flight"))
+        (stage,) = self._deployment.stages.values()
+        return Calibrated(
+            model=self._deployment.model.name,
+            gpu=self._deployment.gpu.name,
+            gpus=stage.split,
+            date=datetime.now(UTC).date(),
+            server=label,
+            range=Range(
+                lowest_rate=_rounded(min(rates)),
+                highest_rate=_rounded(max(rates)),
+                lowest_in_flight=_rounded(min(in_flight)),
+                highest_in_flight=_rounded(max(in_flight)),
+            ),
+            factors=self._factors(np.zeros(len(NAMES)), np.ones(len(NAMES))),
+            held_out=self._compared(before, before, 1),
+            fitted=self._compared(before, before, 0),
+        )
+
+    def _values(self, point: np.ndarray) -> np.ndarray:
+        kernels = self._speed * np.exp(self._widths[:2] * point[:2])
+        return np.concatenate([kernels, np.maximum(0.0, self._middle[2:] + self._widths[2:] * point[2:])])
+
+    def _factors(self, point: np.ndarray, spread: np.ndarray) -> Factors:
+        """Return the factors at a point. `spread`: deviations after the fit, as shares of those of the priors."""
+        count = len(self._fitted)
+        told = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
+        as_modelled = self._speed == 1.0 and self._middle is self._default
+        near = "what the model says" if as_modelled else "the server's speed at the lowest load"
+        made = {}
+        for at, name in enumerate(NAMES):
+            off = self._widths[at] * spread[at]
+            within = f"+- {100 * off:.1f} %" if at < 2 else f"+- {1e3 * off:.3g} ms"
+            untold = f"{near if at < 3 else 'its default'}: these loads hardly tell it from the others"
+            made[name] = Factor(
+                value=_rounded(self._values(point)[at]),
+                default=_rounded(self._default[at]),
+                fitted_to=f"{told}, {within}" if spread[at] < UNKNOWN else untold,
+            )
+        return Factors(**made)
+
+    def _found(self, draft: Calibrated) -> tuple[np.ndarray, np.ndarray]:
+        point = np.zeros(len(NAMES))
+        (means,) = self._at([point], draft)
+        lower = np.full(len(NAMES), -np.inf)
+        lower[2:] = -self._middle[2:] / self._widths[2:]
+        for _ in range(ITERATIONS):
+            off, slopes = self._off(means, point), self._slopes(point, means, draft)
+            bounds = np.minimum(np.maximum(lower - point, -FURTHEST), -1e-9), np.full(len(NAMES), FURTHEST)
+            move = lsq_linear(slopes, -off, bounds).x
+            best, loss = None, off @ off
+            for shares in DAMPED:
+                points = [point + share * move for share in shares]
+                for at, found in zip(points, self._at(points, draft), strict=True):
+                    tried = self._off(found, at)
+                    if tried @ tried < loss:
+                        best, loss = (at, found), tried @ tried
+                if best is not None:
+                    break
+            if best is None:
+                break
+            point, means = best
+            if loss > (1 - GAIN) * (off @ off):
+                break
+        return point, np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
+
+    def _at(self, points: Iterable[np.ndarray], draft: Calibrated) -> list[np.ndarray]:
+        profiles = [
+            draft.model_copy(update={"factors": self._factors(point, np.ones(len(NAMES)))})
+            for point in points
+        ]
+        return [
+            np.array([[means[name] for name in LATENCIES] for means in found])
+            for found in self._replayed(profiles, self._fitted)
+        ]
+
+    def _off(self, means: np.ndarray, point: np.ndarray) -> np.ndarray:
+        """Return the residuals whose squares are summed: errors against the measurement, and the distance from the
+        priors."""
+        return np.concatenate([np.nan_to_num(np.log(means / self._measured)).ravel() / ERROR, point])
+
+    def _slopes(self, point: np.ndarray, means: np.ndarray, draft: Calibrated) -> np.ndarray:
+        """Return the slopes of `_off`. The client's path delays all requests alike, which needs no replay."""
+        steps = STEP * np.eye(len(NAMES))[:-1]
+        off = self._off(means, point)
+        near = self._at(point + steps, draft)
+        columns = [
+            (self._off(found, point + step) - off) / STEP for found, step in zip(near, steps, strict=True)
+        ]
+        later = self._widths[-1] / means / ERROR * (np.array(LATENCIES) != "itl")
+        later = np.where(np.isnan(self._measured), 0.0, later).ravel()
+        return np.stack([*columns, np.concatenate([later, np.eye(len(NAMES))[-1]])], axis=1)
+
+    def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
+        work = [(load.deployment, load.columns, load.prefixes) for load in loads]
+
+        contents = [profile.model_dump(mode="json") if profile is not None else None for profile in profiles]
+        replays = [self._pool.submit(served, work, content) for content in contents]
+        means = []
+        for replay in replays:
+            means.append([means_of(*pair) for pair in zip(loads, replay.result(), strict=True)])
+            self._done += 1
+            self._show("replays", self._done, max(MOST_REPLAYS, self._done + 1))
+        return means
+
+    def _compared(self, before: list[Means], after: list[Means], first: int) -> Compared:
+        loads = self._loads[first::2]
+        return Compared(
+            loads=[load.label for load in loads],
+            before=errors_of(loads, before[first::2]),
+            after=errors_of(loads, after[first::2]),
+        )
+
+
+def errors_of(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
+    """Return the mean relative errors of `means`, a row for each load."""
+    found: dict[str, float | None] = {}
+    for name in LATENCIES:
+        pairs = [(each[name], load.measured[name]) for load, each in zip(loads, means, strict=True)]
+        errors = [abs(predicted / measured - 1) for predicted, measured in pairs if measured > 0]
+        found[name] = round(float(np.mean(errors)), 5) if errors else None
+    return Errors(**found)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
 
 
 @dataclass(frozen=True)

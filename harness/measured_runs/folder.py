@@ -80,7 +80,6 @@ def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun
 
 
 def _live(path: Path, name: str) -> MeasuredRun:
-    """Return the run of a folder of `rehearse live`."""
     client, server = live.read_live(path)
     server = replace(server, config=_model_config(path, server.model))
     return MeasuredRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
@@ -231,7 +230,6 @@ class Asked:
 
 
 def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
-    """Return the client's measurements and settings."""
     if files.guidellm:
         asked = Asked("guidellm", *guidellm.asked(files.guidellm))
         return guidellm.read_parts(files.guidellm), asked

@@ -161,7 +161,6 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
 def _check_fits(
     run: MeasuredRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
 ) -> None:
-    """Raise UserError where the model, or a request, does not fit into the server of the run."""
     try:
         served = resolve(ServerParams.of({"deployment": str(deployment)}))
     except UserError:
