@@ -173,7 +173,6 @@ def _late(turns: Turns, column: str) -> np.ndarray:
 
 
 def _met(turns: Turns) -> np.ndarray:
-    """Return which requests ended and met their deadlines."""
     return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, "tbt_max_s")
 
 
@@ -215,7 +214,6 @@ def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:
-    """Return the events of these kinds of the requests, with class and status."""
     found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
     return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
 

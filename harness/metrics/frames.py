@@ -32,8 +32,6 @@ TOUCH_AFTER_S = 2.0
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of interaction sessions; tables as `summarise_frames` takes them."""
-
     frames: pd.DataFrame
     steps: pd.DataFrame
     log: Kinds
@@ -206,7 +204,6 @@ def _pool(run: _Run) -> dict[str, Measured]:
 
 
 def _on_line(log: Kinds, times_s: np.ndarray) -> np.ndarray:
-    """Return how many sessions were admitted and had not ended, at each time."""
     came = log.of("admitted")
     ended = log.of("session_end")
     left_s = np.sort(ended["t"][np.isin(ended["session"], came["session"])])

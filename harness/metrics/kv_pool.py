@@ -82,7 +82,6 @@ def slope(pool: pd.Series) -> float | None:
 
 
 def _samples(pool: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Return times in s and occupancies."""
     return np.asarray(pool.index, float), np.asarray(pool)
 
 

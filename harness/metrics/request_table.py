@@ -323,7 +323,6 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _select(turns: _Turns, completed: np.ndarray, barged_in: np.ndarray) -> np.ndarray:
-    """Return the first for completed turns, the second for barged-in ones, else missing."""
     return np.select([turns.completed, turns.barged_in], [completed, barged_in], np.nan)
 
 

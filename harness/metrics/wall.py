@@ -55,7 +55,6 @@ def time_of_wall(frames: pd.DataFrame, beat: Beat) -> float | None:
 
 
 def _buckets(dispatch_s: np.ndarray, bucket_s: float) -> np.ndarray:
-    """Return the bucket of each frame, by ascending time."""
     buckets = (dispatch_s // bucket_s).astype(np.int64)
     if buckets.size and dispatch_s[-1] - buckets[-1] * bucket_s < bucket_s / 2 and buckets[0] < buckets[-1]:
         buckets[buckets == buckets[-1]] -= 1

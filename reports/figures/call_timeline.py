@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.endpoints.call_recorder import CALL, session_of
-from harness.metrics.call_log import SAYS
+from harness.metrics.turn_taking import SAYS
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks

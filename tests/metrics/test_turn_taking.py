@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.call_log import Stretch, overlap_s
 from harness.metrics.definitions import HEADLINES
 from harness.metrics.turn_taking import (
     PARTS,
     SERVER_PARTS,
     TURN_TAKING_DEFINITIONS,
+    Stretch,
+    overlap_s,
     summarise_turn_taking,
     turn_taking_table,
 )
