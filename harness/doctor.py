@@ -445,7 +445,6 @@ DEVICES = [
 
 
 def _try_fork_server() -> dict[str, Any]:
-    """Fork a process from a server, as every point of a run does."""
     process = multiprocessing.get_context("forkserver").Process(target=os.getpid)
     process.start()
     process.join()
@@ -471,7 +470,6 @@ def _try_beside() -> dict[str, Any]:
 
 
 def _try_engine() -> dict[str, Any]:
-    """Import the parts of vLLM that a run in virtual time needs."""
     from engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
 
     return {}

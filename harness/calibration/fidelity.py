@@ -185,7 +185,6 @@ def _later(trace: Trace, late_s: np.ndarray) -> Trace:
 
 
 def _decoder(server: Any) -> Decoder:
-    """Return the decoder of the only stage, which is compared."""
     deployment = server.gateway.deployment
     return deployment.stages[deployment.entry].decoder
 
@@ -296,7 +295,6 @@ def _check(device: str, deployment: str) -> None:
 
 
 def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show) -> _Real:
-    """Serve the capacity run first, then every load twice, one process after the other."""
     total = 2 + 2 * len(LOADS[quick])
     show("capacity", 0, total)
     served = _deployment(deployment)
@@ -333,7 +331,6 @@ def capacity(run: RealRun, served: Served) -> float:
 def _compare_all(
     real: list[tuple[float, Served, list[RealRun]]], profile: Profile | None
 ) -> tuple[list[Load], pd.DataFrame, pd.DataFrame]:
-    """Return every load judged, with the two tables that are stored."""
     loads, requests, drift = [], [], []
     for share, served, runs in real:
         load, latencies = _compare(share, served, runs, profile)

@@ -144,8 +144,6 @@ class Tap:
 
 
 class _Nobody:
-    """A client that ignores everything it receives."""
-
     def text(self, turn: int, tokens: int) -> None: ...
 
     def audio(self, turn: int, audio_s: float) -> None: ...

@@ -459,7 +459,6 @@ def load_step(
 
 
 def _observed(record: Record) -> Observed:
-    """Return a record's run with its sends, if some were late."""
     late = record.metrics.get("sends_late", {}).get("value") and record.has("sends")
     return Observed(record.metrics, record.table("requests"), record.table("sends") if late else None)
 

@@ -114,8 +114,6 @@ class _Sums(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """The fields of every manifest."""
-
     status: Literal["ok", "failed"]
     id: str = ""
     point: Point

@@ -170,7 +170,6 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
 
 
 def _by_names_now(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the summary with settings and metrics by their names now."""
     metrics = {renamed(name): metric for name, metric in row["metrics"].items()}
     return {**row, "params": now(settings_of(row["workload"]), row["params"]), "metrics": metrics}
 

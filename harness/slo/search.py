@@ -233,7 +233,6 @@ class Search:
         return [s.value for s in self.steps if s.verdict == "undecided" and low < s.value < most]
 
     def _above(self, verdict: Outcome) -> float | None:
-        """Return the smallest value with this verdict above `holds`."""
         above = (s.value for s in self.steps if s.verdict == verdict and s.value > (self.holds or 0))
         return min(above, default=None)
 
@@ -301,7 +300,6 @@ class Search:
         return f"it could not be measured ({error})"
 
     def _values(self, step: Step, index: int, bound: bool) -> str:
-        """Return a target's median with its range."""
         target = self.question.targets[index]
         known = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
         if not known:

@@ -141,7 +141,6 @@ def _without_collections() -> Iterator[None]:
 
 
 def _of_process() -> dict[str, Any]:
-    """Return the identity of this process, and what it has done before."""
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),

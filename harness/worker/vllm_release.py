@@ -152,7 +152,6 @@ def _prefix(release: str) -> str:
 
 
 def _copied(found: Path, made: Path) -> Path:
-    """Copy `found`'s Python, and the files next to it except binaries, to the new folder `made`."""
     ignored = shutil.ignore_patterns("__pycache__", *(f"*{suffix}" for suffix in _LEFT_OUT))
     shutil.copytree(found / "vllm", made / "vllm", ignore=ignored)
     return made

@@ -89,7 +89,6 @@ class Run:
             self._end(status)
 
     def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> bool:
-        """Run the points. Return whether any failed."""
         failed = False
         with closing(executor.run(todo)) as outcomes:
             for outcome in outcomes:

@@ -152,7 +152,6 @@ class Master:
     def _deal(
         self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams
     ) -> None:
-        """Write the plan for the present workers, and send each its part."""
         workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
         if not workers:
             raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
@@ -184,7 +183,6 @@ class Master:
         self.stopped = True
 
     def _wait(self, there: Callable[[_Shard], bool], limit_s: float) -> None:
-        """Wait until every shard is `there`, gone or stopped."""
         until_s = time.monotonic() + limit_s
         while time.monotonic() < until_s and not self.stopped:
             if all(there(shard) or self._gone(shard.worker) for shard in self._shards):

@@ -175,7 +175,6 @@ class _Part:
         self._worker.send("done", self.run, status=child.returncode, error=self._error, clock=clock)
 
     def _begin(self, command: list[str]) -> subprocess.Popen[str]:
-        """Start a process whose errors go into the shard's log."""
         pipe = subprocess.PIPE
         with (self._results / LOG).open("ab") as log:
             child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)

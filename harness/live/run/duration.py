@@ -105,7 +105,6 @@ def _steady_s(users: Users, seconds: float) -> float:
 
 
 def _of(target: Target, counts: Counts) -> int:
-    """Return how many of these counts a target is about."""
     said = definition(target.metric)
     text = f"{said.definition} {said.origin}"
     if "interruptions" in text and "false" not in text:

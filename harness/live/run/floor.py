@@ -242,7 +242,6 @@ def _spread(session: np.ndarray) -> np.ndarray:
 
 
 def _busiest(due_s: np.ndarray) -> float | None:
-    """Return the sends in the second with most of them."""
     return float(np.unique(np.floor(due_s), return_counts=True)[1].max()) if len(due_s) else None
 
 

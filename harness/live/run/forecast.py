@@ -138,7 +138,6 @@ class _Turn(NamedTuple):
 
 
 def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float) -> Iterator[_Turn]:
-    """Return the turns that begin, of a session that begins at `begin_s`."""
     end_s, interrupted = begin_s, True
     for turn in session.turns:
         if turn is not session.turns[0] and turn.arrival_s is not None:

@@ -183,7 +183,6 @@ async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) 
 
 
 def _ending(shard: _Shard, status: int) -> str:
-    """Return how an unfinished process ended."""
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     if shard.error:

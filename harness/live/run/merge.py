@@ -137,7 +137,6 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
 
 
 def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:
-    """Return events without a value."""
     t, kind, session, turn = zip(*rows, strict=True) if rows else ((), (), (), ())
     columns = [t, kind, session, turn, [""] * len(rows), [nan] * len(rows)]
     schema = empty_events().schema

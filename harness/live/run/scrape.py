@@ -160,7 +160,6 @@ def _samples(poll: _Poll) -> Iterator[Sample]:
 
 
 def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
-    """Return the samples of an answer, and the reason if there are none."""
     from prometheus_client.parser import text_string_to_metric_families
 
     if poll.reason:
