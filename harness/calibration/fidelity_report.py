@@ -65,7 +65,7 @@ class Agreement(_Part):
         return abs(self.steps / self.reference_steps - 1)
 
     def errors(self, latency: str) -> Errors:
-        return {"tpot": self.tpot, "e2e": self.e2e, "ttft": self.ttft}[latency]
+        return getattr(self, latency)
 
 
 class Verdict(_Part):
@@ -112,14 +112,20 @@ def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> 
     """Return the canary of its single measurements in a run of `run_s`. ValueError when there is none."""
     if not len(at_s):
         raise ValueError("the canary never ran")
-    values = np.asarray(seconds, float)[np.argsort(at_s, kind="stable")]
-    medians = [float(np.median(part)) for part in np.array_split(values, STRETCHES) if len(part)]
-    low, high = np.quantile(medians, [0.1, 0.9])
+    values = np.asarray(seconds, float)
     return Canary(
-        median_s=_rounded(np.median(values)),
-        spread=_rounded(high / low - 1),
-        share=_rounded(values.sum() / run_s),
+        median_s=rounded(np.median(values)),
+        spread=spread(at_s, values),
+        share=rounded(values[np.argsort(at_s, kind="stable")].sum() / run_s),
     )
+
+
+def spread(at_s: Sequence[float], values: np.ndarray) -> float:
+    """Return P90 over P10, less one, of the medians of successive stretches of time."""
+    order = np.argsort(at_s, kind="stable")
+    medians = [float(np.median(values[part])) for part in np.array_split(order, STRETCHES) if len(part)]
+    low, high = np.quantile(medians, [0.1, 0.9]).tolist()
+    return rounded(high / low - 1)
 
 
 def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
@@ -191,13 +197,14 @@ def _errors(latency: str, reference: np.ndarray, other: np.ndarray) -> Errors:
     if not len(measured):
         raise ValueError(f"no request has a {latency} in both runs")
     median, p90, p99 = (
-        _rounded(value) for value in np.quantile(np.abs(found / measured - 1), [0.5, 0.9, 0.99])
+        rounded(value) for value in np.quantile(np.abs(found / measured - 1), [0.5, 0.9, 0.99])
     )
     p50s, p90s = np.quantile(found, [0.5, 0.9]) / np.quantile(measured, [0.5, 0.9]) - 1
-    return Errors(median=median, p90=p90, p99=p99, aggregate_p50=_rounded(p50s), aggregate_p90=_rounded(p90s))
+    return Errors(median=median, p90=p90, p99=p99, aggregate_p50=rounded(p50s), aggregate_p90=rounded(p90s))
 
 
-def _rounded(value: Any) -> float:
+def rounded(value: Any) -> float:
+    """Return the value to four digits, as files keep it."""
     return float(f"{value:.4g}")
 
 

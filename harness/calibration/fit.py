@@ -23,10 +23,9 @@ from engines.devices import profile
 from engines.devices.profile import Error, FittedForm, Reaction, StageProfile
 from engines.devices.step_fit import design_of, least_relative
 from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, StepTime, Totals, terms, totals
+from harness.calibration.fidelity_report import rounded, spread
 
 FOLDS = 3
-SPANS = 10
-"""Stretches of the measurement whose medians show drift."""
 
 FIRST_KNOT, KNOT_RATIO = 4, 4
 """Ranges of token counts end at 4, 16, 64, ...: [chosen] a few cells of the grid in each."""
@@ -66,7 +65,7 @@ def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
         if after[i] == samples[i].canary_s:  # of the same run of steps: the next canary is further on
             after[i] = after[i + 1]
     quiet = [s for s, later_s in zip(samples, after, strict=True) if max(s.canary_s, later_s) <= loud]
-    middle = dict(_medians(quiet))
+    middle = {cell: np.median([each.seconds for each in group]) for cell, group in _cells(quiet).items()}
     kept = [sample for sample in quiet if sample.seconds <= STALLED * middle[sample.cell]]
     enough = _least_cells(terms(SEGMENTED, knots(samples)))
     return kept if len({sample.cell for sample in kept}) >= enough else list(samples)
@@ -126,6 +125,7 @@ def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> S
     forms = {form: _fitted(samples, terms(form, knots(samples))) for form in FORMS}
     form = SEGMENTED if forms[SEGMENTED].held_out.median < forms[CONSERVE].held_out.median else CONSERVE
     ratio = _ratio(samples, forms[form])
+    at_s, canary_s = ([getattr(sample, name) for sample in every] for name in ("at_s", "canary_s"))
     return StageProfile(
         form=form,
         forms=forms,
@@ -133,12 +133,12 @@ def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> S
         cells=len({sample.cell for sample in samples}),
         max_tokens=int(max(sample.totals.tokens for sample in samples)),
         max_visible=int(max(sample.totals.visible for sample in samples)),
-        left_out=_rounded(1 - len(samples) / len(every)),
-        residual_cv=_rounded(float(np.std(np.log(ratio)))),
+        left_out=rounded(1 - len(samples) / len(every)),
+        residual_cv=rounded(float(np.std(np.log(ratio)))),
         drift=profile.Drift(
-            canary_median_s=_rounded(float(np.median([sample.canary_s for sample in every]))),
-            canary_spread=_spread(every, np.array([sample.canary_s for sample in every])),
-            step_spread=_spread(every, _ratio(every, forms[form])),
+            canary_median_s=rounded(float(np.median(canary_s))),
+            canary_spread=spread(at_s, np.array(canary_s)),
+            step_spread=spread(at_s, _ratio(every, forms[form])),
         ),
         reaction=list(reaction),
     )
@@ -149,11 +149,11 @@ def _ratio(samples: Sequence[Sample], form: FittedForm) -> np.ndarray:
     return np.array([sample.seconds for sample in samples]) / predict(samples, form.coefficients)
 
 
-def _medians(samples: Sequence[Sample]) -> list[tuple[Hashable, float]]:
-    cells: dict[Hashable, list[float]] = defaultdict(list)
+def _cells(samples: Sequence[Sample]) -> dict[Hashable, list[Sample]]:
+    cells: dict[Hashable, list[Sample]] = defaultdict(list)
     for sample in samples:
-        cells[sample.cell].append(sample.seconds)
-    return [(cell, float(np.median(seconds))) for cell, seconds in cells.items()]
+        cells[sample.cell].append(sample)
+    return cells
 
 
 def _fitted(samples: Sequence[Sample], names: Sequence[str]) -> FittedForm:
@@ -175,33 +175,18 @@ def _fitted(samples: Sequence[Sample], names: Sequence[str]) -> FittedForm:
 def _error(predicted: np.ndarray, measured: np.ndarray) -> Error:
     relative = np.abs(predicted / measured - 1)
     median, p90 = np.quantile(relative, [0.5, 0.9]).tolist()
-    return Error(median=_rounded(median), p90=_rounded(p90))
-
-
-def _spread(samples: Sequence[Sample], values: np.ndarray) -> float:
-    """Return P90 over P10, less one, of the medians of successive stretches of time."""
-    order = np.argsort([sample.at_s for sample in samples], kind="stable")
-    medians = [float(np.median(values[part])) for part in np.array_split(order, SPANS) if len(part)]
-    low, high = np.quantile(medians, [0.1, 0.9]).tolist()
-    return _rounded(high / low - 1)
+    return Error(median=rounded(median), p90=rounded(p90))
 
 
 def _cell_medians(samples: Sequence[Sample]) -> list[tuple[Totals, float]]:
     """Return one step for each cell: the median time, and the mean content of its repetitions."""
-    cells: dict[Hashable, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        cells[sample.cell].append(sample)
     return [
         (
             Totals(*np.mean([astuple(s.totals) for s in group], axis=0).tolist()),
             float(np.median([s.seconds for s in group])),
         )
-        for group in cells.values()
+        for group in _cells(samples).values()
     ]
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 WINDOW_S = 1.0

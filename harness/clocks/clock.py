@@ -131,7 +131,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         """Do nothing: this loop never sleeps."""
 
 
-class _Alarm:
+class Alarm:
     """A timerfd on CLOCK_MONOTONIC: readable from the instant it is set to."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class WallClockLoop(uvloop.Loop):
         self._timers_made = 0
         self._timers_cancelled = 0
         self._armed_for = math.inf
-        self._alarm = _Alarm() if HAS_TIMERFD else None
+        self._alarm = Alarm() if HAS_TIMERFD else None
         if self._alarm is not None:
             self.add_reader(self._alarm.fileno(), self._run_timers)
 

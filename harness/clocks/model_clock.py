@@ -9,20 +9,18 @@ up and jumps to real time.
 """
 
 import asyncio
-import ctypes
 import os
 import selectors
-import struct
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from time import monotonic
 from typing import Any
 
+from harness.clocks.clock import Alarm
+
 MOST_LAG_S = 0.25
 """[chosen] a server that is further behind is overloaded, and its clients should see that."""
-
-_NANOSECONDS = 1_000_000_000
 
 
 class PreciseSelector(selectors.EpollSelector):
@@ -30,27 +28,22 @@ class PreciseSelector(selectors.EpollSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._timer = self._libc.timerfd_create(1, os.O_NONBLOCK | os.O_CLOEXEC)  # 1: CLOCK_MONOTONIC
-        if self._timer < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-        self._timer_key = self.register(self._timer, selectors.EVENT_READ)
+        self._alarm = Alarm()
+        self._alarm_key = self.register(self._alarm, selectors.EVENT_READ)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout > 0:
-            wait = max(1, int(timeout * _NANOSECONDS))
-            setting = struct.pack("qqqq", 0, 0, *divmod(wait, _NANOSECONDS))
-            self._libc.timerfd_settime(self._timer, 0, setting, None)
+            self._alarm.set(monotonic() + timeout)
             timeout = None
         found = super().select(timeout)
-        if any(key is self._timer_key for key, _ in found):
+        if any(key is self._alarm_key for key, _ in found):
             with suppress(BlockingIOError):  # it was set anew after it had fired
-                os.read(self._timer, 8)
-            found = [(key, mask) for key, mask in found if key is not self._timer_key]
+                os.read(self._alarm.fileno(), 8)
+            found = [(key, mask) for key, mask in found if key is not self._alarm_key]
         return found
 
     def close(self) -> None:
-        os.close(self._timer)
+        self._alarm.close()
         super().close()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.client.client_params import ClientParams
 from harness.endpoints.base_endpoint import BaseEndpoint
-from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.dialects.detect import BUSY, resolve
 from harness.endpoints.logs import REASON
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.http import Exchange, HttpPool
@@ -18,8 +18,6 @@ from workloads.trace import Session, Turn
 
 OPENED = 64
 """Connections that are open before the run; more are opened as they are needed. [chosen]"""
-FULL = (429, 503)
-"""HTTP statuses of a server that takes nobody more. [config: RFC 9110, RFC 6585]"""
 
 
 class Requests:
@@ -61,7 +59,7 @@ class Requests:
         if 200 <= self._status < 300:
             self._read_end(at_s)
         else:
-            refused = self._status in FULL and self._turn.turn == self._first
+            refused = self._status in BUSY and self._turn.turn == self._first
             self._lose(f"http {self._status}", at_s, refused)
 
     def failed(self, reason: str, at_s: float) -> None:

@@ -37,25 +37,18 @@ def profile_of(
         raise UserError(
             f"step_times=roofline and --profile {path} both say how long steps take; leave one of them out."
         )
-    splits = {stage.name: stage.split for stage in deployment.stages.values()}
     if given is None:
-        profile = shipped_profile(deployment.name) if params.checkpoint is None else None
-    elif isinstance(given, Calibrated):
+        return shipped_profile(deployment.name) if params.checkpoint is None else None
+    splits = {stage.name: stage.split for stage in deployment.stages.values()}
+    if isinstance(given, Calibrated):
         if params.scale is not None:
             raise UserError(
                 f"scale={params.scale} changes constants that --profile {path} has fitted; leave one of them out."
             )
         check_calibrated(given, deployment.model.name, deployment.gpu.name, splits, str(path))
-        profile = given
     elif isinstance(given, Kernels):
         check_kernels(given, deployment.model.name, deployment.gpu.name, splits, str(path))
-        profile = given
     else:
-        profile = check_profile(
-            given,
-            deployment.model.name,
-            None,
-            str(path),
-            params.checkpoint or deployment.name,
-        )
-    return profile
+        made_for = params.checkpoint or deployment.name
+        return check_profile(given, deployment.model.name, None, str(path), made_for)
+    return given

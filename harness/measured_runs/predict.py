@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from pydantic import BaseModel, ConfigDict
 
 from engines.devices.hardware import gpu_called, load_gpu
 from engines.devices.step_file import as_step_file
@@ -59,13 +60,14 @@ class Prediction:
     assumed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(BaseModel):
     """A run that was not predicted. `reason`: a sentence. `log`: output of its replay; None: it was never begun."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str
     reason: str
-    log: Path | None = None
+    log: str | None
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def predict(
             try:
                 plan(run, Path(trial), gpu, model)
             except UserError as error:
-                failed.append(Failed(run.name, str(error)))
+                failed.append(Failed(run=run.name, reason=str(error), log=None))
             else:
                 planned[i] = plan(run, out, gpu, model)
     if not planned and failed:
@@ -132,7 +134,7 @@ def _failed(run: str, out: Path, why: str) -> Failed:
     log = out / run / LOG
     with log.open("a") as file:
         file.write(f"\n{why}\n")
-    return Failed(run, why.splitlines()[-1], log)
+    return Failed(run=run, reason=why.splitlines()[-1], log=str(log))
 
 
 def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:

@@ -78,14 +78,6 @@ class Total(_Part):
     absolute: dict[str, float | None]
 
 
-class NotReplayed(_Part):
-    """A run without a replay. `log`: output of its replay; None: it was never begun."""
-
-    run: str
-    reason: str
-    log: str | None
-
-
 class Report(_Part):
     """The report of predictions. `totals`: of loads that nothing was calibrated on, by run and over all; then of the
     others."""
@@ -95,7 +87,7 @@ class Report(_Part):
     revision: dict[str, Any] | None
     rows: list[Row] = Field(min_length=1)
     totals: list[Total]
-    failed: list[NotReplayed] = []
+    failed: list[Failed] = []
 
 
 def report_of(
@@ -111,10 +103,7 @@ def report_of(
         revision=environment()["revision"],
         rows=rows,
         totals=[total for held_out in (True, False) for total in _totals(predictions, rows, held_out)],
-        failed=[
-            NotReplayed(run=each.run, reason=each.reason, log=str(each.log) if each.log else None)
-            for each in failed
-        ],
+        failed=list(failed),
     )
 
 
@@ -167,16 +156,12 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
 def _by_request(requests: pd.DataFrame, name: str) -> Error:
     pair = requests[[f"measured_{name}", f"predicted_{name}"]].dropna()
     measured, predicted = (np.asarray(pair[column]) for column in pair)
-    if not len(pair):
-        return Error(
-            measured=_statistics(measured), predicted=_statistics(predicted), absolute=None, signed=None
-        )
-    return Error(
-        measured=_statistics(measured),
-        predicted=_statistics(predicted),
-        absolute=round(float(np.abs(predicted / measured - 1).mean()), 5),
-        signed=round(float(predicted.mean() / measured.mean() - 1), 5),
-    )
+    absolute = signed = None
+    if len(pair):
+        absolute = round(float(np.abs(predicted / measured - 1).mean()), 5)
+        signed = round(float(predicted.mean() / measured.mean() - 1), 5)
+    said = {"measured": _statistics(measured), "predicted": _statistics(predicted)}
+    return Error(**said, absolute=absolute, signed=signed)
 
 
 def _in_sum(run: SummaryRun, name: str, predicted: np.ndarray) -> Error:

@@ -157,11 +157,9 @@ def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
 def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
     async def client(url):
         ws = await connect(url, Receiver(), timeout_s=5)
-        ws.send(b"x")
-        assert ws.buffered == 0
         for _ in range(200):
             ws.send(b"x" * 100_000)
-        held = ws.buffered
+        held = ws._transport.underlying_transport.get_write_buffer_size()
         ws.abort()
         left.set()
         return held

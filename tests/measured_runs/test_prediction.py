@@ -156,7 +156,7 @@ def test_errors_of_loads_that_nothing_was_calibrated_on_come_first() -> None:
 def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
     report = report_of(
         [predicted(a_run([0.1, None]), [0.11, 0.2])],
-        [Failed("b", "no room", Path("b/measured_runs.log"))],
+        [Failed(run="b", reason="no room", log="b/measured_runs.log")],
         [("a", "all", "X")],
     )
     assert [each.run for each in report.failed] == ["b"]

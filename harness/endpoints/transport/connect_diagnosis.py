@@ -66,7 +66,9 @@ def described(url: str) -> str | None:
         has = "has no TLS" if secure else "wants TLS"
         return f"{has}; give {urlunsplit(parts._replace(scheme=swapped))}."
     if found is None:
-        if not _listens(url):
+        try:
+            reach(url)
+        except OSError:
             return None
         return "speaks no HTTP, over which realtime endpoints and chat completions are; correct the port."
     who = f"HTTP status {found.status}" + (f" of {found.software}" if found.software else "")
@@ -76,11 +78,8 @@ def described(url: str) -> str | None:
     )
 
 
-def _listens(url: str) -> bool:
+def reach(url: str, timeout_s: float = PATIENCE_S) -> None:
+    """Connect to the address, and hang up. OSError where nothing takes a connection."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_S).close()
-    except OSError:
-        return False
-    return True
+    socket.create_connection((parts.hostname or "", port), timeout=timeout_s).close()

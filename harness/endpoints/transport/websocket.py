@@ -48,19 +48,13 @@ class WebSocket:
     def __init__(self, transport: picows.WSTransport, binary: bool = False) -> None:
         self._transport = transport
         self._kind = WSMsgType.BINARY if binary else WSMsgType.TEXT
-        self._under = transport.underlying_transport
 
     def send(self, message: bytes) -> None:
         """Send one message.
 
-        Never blocks: on return the kernel has it, or it is `buffered`. Does nothing once the connection is closing.
+        Never blocks: on return the kernel has it, or it is buffered. Does nothing once the connection is closing.
         """
         self._transport.send(self._kind, message)
-
-    @property
-    def buffered(self) -> int:
-        """Bytes sent that the kernel has not taken."""
-        return self._under.get_write_buffer_size()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Say goodbye; `Receiver.closed` follows when the peer has answered, or after `CLOSE_GRACE_S`."""
@@ -159,7 +153,7 @@ class _Listener(picows.WSListener):
             self._receiver.closed(int(goodbye.code) or 1005, goodbye.reason or "", self._now())
 
     def pause_writing(self) -> None:
-        """Do nothing: a sender reads `WebSocket.buffered` instead."""
+        """Do nothing: what the kernel does not take is buffered."""
 
     def resume_writing(self) -> None:
         pass

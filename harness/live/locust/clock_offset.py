@@ -18,11 +18,10 @@ class Exchange(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`there - here`, s, known to `error_s` on either side; `rtt_s`: the shortest exchange."""
+    """`there - here`, s, known to `error_s` on either side."""
 
     offset_s: float
     error_s: float
-    rtt_s: float
 
     def here(self, there_s: float) -> float:
         """Return the instant by the local clock that is `there_s` by the remote one."""
@@ -37,9 +36,9 @@ def offset_of(exchanges: Sequence[Exchange]) -> Offset:
     """
     if not exchanges:
         raise ValueError("no exchange, so nothing is known of the offset")
-    shortest = min(exchanges, key=lambda one: one.received_s - one.asked_s)
     low = max(one.answered_s - one.received_s for one in exchanges)
     high = min(one.answered_s - one.asked_s for one in exchanges)
     if low > high:
+        shortest = min(exchanges, key=lambda one: one.received_s - one.asked_s)
         low, high = shortest.answered_s - shortest.received_s, shortest.answered_s - shortest.asked_s
-    return Offset((low + high) / 2, (high - low) / 2, shortest.received_s - shortest.asked_s)
+    return Offset((low + high) / 2, (high - low) / 2)

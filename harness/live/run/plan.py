@@ -23,7 +23,6 @@ from workloads.registry import serves
 from workloads.trace import Trace
 from workloads.transforms.shard import shard
 
-PLAN_VERSION = 1
 PLAN = "plan.json"
 RECORDINGS = "recordings"
 
@@ -33,7 +32,6 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    plan_version: int = PLAN_VERSION
     target: TargetParams
     clients: tuple[ClientParams, ...]
     kind: str

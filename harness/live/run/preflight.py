@@ -1,6 +1,5 @@
 """A look at the target before anything that takes time: whether it answers, what it speaks, and whether it is ours."""
 
-import socket
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
@@ -13,7 +12,7 @@ from harness.endpoints.mixed_endpoint import text_target
 from harness.endpoints.synthesis_endpoint import ask_one_word
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_probe import ask_one_document, ask_one_token
-from harness.endpoints.transport.connect_diagnosis import PLAIN, asked
+from harness.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
 from harness.live.background_batch import batch_target
 from harness.live.run.scrape import scraper_of
 from harness.metrics.live import LAG
@@ -27,12 +26,11 @@ AGAIN_S = 1.0
 Speaks = Callable[[TargetParams], Dialect]
 
 
-def _quietly(waited_s: float) -> None:
-    """Report nothing."""
-
-
 def preflight(
-    target: TargetParams, speaks: Speaks, serves: str = "turns", waits: Callable[[float], None] = _quietly
+    target: TargetParams,
+    speaks: Speaks,
+    serves: str = "turns",
+    waits: Callable[[float], None] = lambda waited_s: None,
 ) -> TargetParams:
     """Return `target` with its dialect for auto, and for a server of ours with its metrics, which its verdict needs.
 
@@ -87,10 +85,8 @@ def _loads(url: str) -> bool:
 
 def check_answers(target: TargetParams) -> None:
     """Raise UserError when no server listens there."""
-    parts = urlsplit(target.url)
-    port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
     try:
-        socket.create_connection((parts.hostname or "", port), timeout=target.connect_timeout_s).close()
+        reach(target.url, target.connect_timeout_s)
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise UserError(
@@ -100,7 +96,7 @@ def check_answers(target: TargetParams) -> None:
 
 def _metrics_url(url: str) -> str:
     parts = urlsplit(url)
-    scheme = "https" if parts.scheme in ("wss", "https") else "http"
+    scheme = "https" if parts.scheme in PLAIN else "http"
     return urlunsplit((scheme, parts.netloc, METRICS_PATH, "", ""))
 
 
