@@ -241,9 +241,10 @@ def fidelity(
         raise cannot_write(out, error) from None
     # Before a child loads torch: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    real = _serve_all(device, deployment, quick, out / LOG, show)
-    loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real.loads, known)
-    show("virtual time", real.parts, real.parts)
+    total = 2 + 2 * len(LOADS[quick])
+    most, real = _serve_all(device, deployment, quick, out / LOG, show, total)
+    loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real, known)
+    show("virtual time", total, total)
     facts = environment()
     report = Report(
         device=device,
@@ -255,7 +256,7 @@ def fidelity(
         revision=facts["revision"],
         duration_s=round(time.perf_counter() - begun, 1),
         quick=quick,
-        capacity=real.capacity,
+        capacity=most,
         lengths=LENGTHS,
         profile=known.origin if known else None,
         loads=loads,
@@ -264,15 +265,6 @@ def fidelity(
     drift.to_parquet(out / DRIFT, index=False)
     write_json(out / REPORT, report.model_dump(mode="json"))
     return report
-
-
-@dataclass(frozen=True)
-class _Real:
-    """The real runs. `loads`: share of capacity, trace and both runs. `parts`: of the whole, for progress."""
-
-    capacity: float
-    loads: list[tuple[float, Served, list[RealRun]]]
-    parts: int
 
 
 def _deployment(name: str) -> Deployment:
@@ -294,8 +286,10 @@ def _check(device: str, deployment: str) -> None:
     check(device, resolved)
 
 
-def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show) -> _Real:
-    total = 2 + 2 * len(LOADS[quick])
+def _serve_all(
+    device: str, deployment: str, quick: bool, log: Path, show: Show, total: int
+) -> tuple[float, list[tuple[float, Served, list[RealRun]]]]:
+    """Return the capacity, and each load's share of it, trace and both real runs. `total`: parts, for progress."""
     show("capacity", 0, total)
     served = _deployment(deployment)
     most = served.stages[served.entry].max_num_seqs
@@ -312,7 +306,7 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
             runs.append(in_fresh_process(log, serve_real, served, device))
         loads.append((share, served, runs))
     show("virtual time", total - 1, total)
-    return _Real(saturated, loads, total)
+    return saturated, loads
 
 
 def capacity(run: RealRun, served: Served) -> float:

@@ -23,8 +23,7 @@ from harness.endpoints.prompts import spoken_words
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_probe import LATER, MODEL, Answer, ask, said_words
 from harness.endpoints.transport.http import HttpPool
-from harness.endpoints.turn_connection import TurnConnection
-from harness.endpoints.turn_endpoint import TurnEndpoint
+from harness.endpoints.turn_endpoint import TurnConnection, TurnEndpoint
 from workloads.errors import UserError
 from workloads.trace import Session, Turn
 

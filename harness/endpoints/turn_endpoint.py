@@ -6,12 +6,266 @@ client at the time at which they were read. What a reply cost is logged from wha
 
 import asyncio
 
-from harness.endpoints.base_endpoint import LEAVE_S, CallEndpoint
+from harness.endpoints.base_endpoint import LEAVE_S, TELL_S, CallEndpoint
+from harness.endpoints.connection import Connection, ConnectionContext
 from harness.endpoints.dialects import for_turns
 from harness.endpoints.dialects.detect import resolve
-from harness.endpoints.dialects.dialect import CLOSE
-from harness.endpoints.turn_connection import TurnConnection
+from harness.endpoints.dialects.dialect import CLOSE, UNDO, Dialect
+from harness.endpoints.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
+from harness.endpoints.microphone import Silence, Speech, SpeechMessages
+from harness.endpoints.prompts import words
+from harness.endpoints.replies import Replies, Reply
+from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
+
+
+class _Reply(Reply):
+    """The state of the reply to `turn`. `played_s`: seconds played before the user cut it; None: the user has not."""
+
+    __slots__ = ("played_s", "produced", "told", "transcribed", "turn", "wrote")
+
+    def __init__(self, turn: int) -> None:
+        super().__init__()
+        self.turn = turn
+        self.wrote = False
+        self.played_s: float | None = None
+        self.produced: tuple[int | None, int | None] = (None, None)
+        self.transcribed = False
+        """Its text has ended, its audio has not."""
+        self.told = False
+        """True where the log has how much of it was played."""
+
+
+class TurnConnection(Connection):
+    """The connection of one session of turns."""
+
+    def __init__(self, context: ConnectionContext, session: int) -> None:
+        super().__init__(context, session)
+        self._dialect: Dialect = context.dialect
+        self._vad = context.dialect.target.turn_detection != "client"
+        self._speech: Speech | None = None
+        self._silence: Silence | None = None
+        self._speaking: Turn | None = None
+        self._reply: _Reply | None = None
+        """Reply to the turn under way."""
+        self._awaited = False
+        """The reply under way has been asked for and not begun."""
+        self._replies = Replies(self._next_reply)
+        self._leaving = False
+
+    def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
+        """Begin the user's speech of `turn` at `begin_s`."""
+        self.turn = turn.turn
+        self._speaking, self._reply = turn, None
+        self._awaited = False
+        speech = self._speech = said.speech(turn, begin_s, self.send, self.context.sends, self.session)
+        if self._silence is None and self._vad:
+            self._silence = Silence(said.silence, said.chunk_s, self.send, self.context.sends, self.session)
+
+        def begin(ready_s: float) -> None:
+            if self._silence is not None:
+                self._silence.stop()
+            for message in self._dialect.begin_of_turn():
+                self.send(message)
+            speech.start(ready_s)
+
+        self.when_ready(begin)
+
+    def commit(self, turn: Turn, due_s: float, seed: int) -> None:
+        """End the turn, which was due here at `due_s`, and ask for its reply."""
+        self.turn, speech = turn.turn, self._speech
+        self._speech = self._speaking = None
+        self.await_reply(turn.turn)
+        if self._reply is not None and self._reply.received_s:
+            # Its first audio came during the speech, so a time from the end of the speech would mean nothing.
+            early_s = self._reply.received_s
+            self.context.log.event(self._loop.time(), "early_reply", self.session, turn.turn, value=early_s)
+
+        def end(ready_s: float) -> None:
+            if speech is None:
+                text = words(seed, turn.session, turn.turn, turn.input_tokens)
+                messages = self._dialect.typed_turn(turn, text)
+            else:
+                speech.finish()
+                messages = self._dialect.end_of_turn(turn)
+                if self._silence is not None:
+                    self._silence.start(speech.end_s)
+            self.say("commit", messages, max(due_s, ready_s))
+
+        self.when_ready(end)
+
+    def await_reply(self, turn: int) -> None:
+        """Expect the reply to `turn` from now on, unless it has begun already."""
+        if self._reply is None or self._reply.turn != turn:
+            self._reply, self._awaited = _Reply(turn), True
+
+    def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
+        """Report how far the reply has been played; `done`: to its end."""
+        reply = self._reply
+        if reply is not None:
+            self.say("ack", self._dialect.ack(reply.at(played_s, done), playing), due_s)
+
+    def played_out(self) -> None:
+        """Report the reply as played to its end."""
+        if self._reply is not None:
+            self.ack(self._reply.received_s, playing=False, due_s=self.due_s, done=True)
+        self.turn += 1
+
+    def interrupt(self, played_s: float) -> str | None:
+        """Speak over the reply. Return CLOSE where only hanging up stops the server."""
+        reply = self._reply
+        self.turn += 1
+        if reply is None or self.over:
+            return None
+        reply.played_s = played_s
+        messages = self._dialect.interrupt(reply.at(played_s))
+        if isinstance(messages, str):
+            return messages
+        self.say(UNDO, messages, self.due_s)
+        if reply.done and not self._dialect.reports_played:
+            self._log_played(reply, self._share(reply), self._loop.time())
+        return None
+
+    def leave_when_told(self) -> None:
+        """Hang up once the server has stated the cost of the last reply, if it was cut; at once otherwise."""
+        reply = self._reply
+        if self.over or not self.ready or reply is None or reply.played_s is None or reply.told:
+            self.hang_up(self.due_s)
+            return
+        self._leaving = True
+        self.on_end()
+        if self._vad:  # which would have waited for the turn that does not come any more
+            self.say(UNDO, self._dialect.cancel(reply.at(reply.played_s)), self.due_s)
+        self._limit = self._loop.call_later(TELL_S, self._go)
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        if isinstance(event, Audio):
+            reply = self._replies.of(event.response, event.item, begins=True)
+            if reply is not None:
+                self._on_audio(reply, event, at_s)
+        elif isinstance(event, Text):
+            reply = self._replies.of(event.response, event.item, begins=True)
+            if reply is not None:
+                reply.wrote = True
+                if reply.played_s is None:
+                    self.listener.text(reply.turn, event.tokens, at_s)
+        elif isinstance(event, Started):
+            self._replies.created(event.response)
+        elif isinstance(event, Item):
+            self._replies.of(event.response, event.item)
+        elif isinstance(event, Done):
+            reply = self._replies.of(event.response, begins=self._awaited)
+            if reply is not None and not reply.done:
+                self._done(reply, event, at_s)
+        elif isinstance(event, AudioDone):
+            reply = self._replies.of(event.response, event.item)
+            if reply is not None and reply.transcribed:
+                self._end_reply(reply, at_s)
+        elif isinstance(event, TokensPlayed):
+            reply = self._replies.of(event.response)
+            if reply is not None:
+                self._log_played(reply, event.played, at_s)
+
+    def on_end(self) -> None:
+        for audio in (self._speech, self._silence):
+            if audio is not None:
+                audio.stop()
+
+    def _go(self) -> None:
+        self.hang_up(self._loop.time())
+
+    def _next_reply(self) -> _Reply | None:
+        reply = self._reply
+        self._undone = 0  # what was said before it has been answered
+        if self._awaited and reply is not None:
+            self._awaited = False
+        elif self._vad and (self._speaking is not None or reply is not None):
+            # It has taken a pause for the end, or answers again: its newest word counts.
+            reply = self._reply = _Reply(self._speaking.turn if self._speaking is not None else self.turn)
+        else:
+            return None  # nobody asked for it
+        return reply
+
+    def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
+        seconds = event.seconds
+        if not seconds:
+            return
+        reply.add(event.item, seconds)
+        if reply.played_s is None:
+            self.listener.audio(reply.turn, seconds, at_s)
+        else:
+            self.context.log.event(at_s, "late_audio", self.session, reply.turn, value=seconds)
+
+    def _done(self, reply: _Reply, event: Done, at_s: float) -> None:
+        reply.produced = event.text_tokens, event.audio_tokens
+        for message in self._dialect.receipt(event):
+            self.send(message)
+        if event.status == "transcribed" and reply.received_s:
+            reply.transcribed = True
+        elif reply.played_s is not None:
+            reply.done = True
+            self._log(at_s, "abort", reply, reply.produced)
+            self._log_played(reply, event.played or self._share(reply), at_s)
+        elif not event.failure:
+            if reply.received_s or reply.wrote:
+                self._end_reply(reply, at_s)
+            else:
+                self.fail("no output", at_s)
+        elif event.status == "cancelled" and self._vad:
+            # Its VAD found that the user goes on: what it said is void, and it will answer again.
+            reply.done = True
+            self._log(at_s, "abort", reply, reply.produced)
+            if reply is self._reply:
+                self._ask_again()
+        else:
+            self.fail(event.failure, at_s)
+
+    def _end_reply(self, reply: _Reply, at_s: float) -> None:
+        reply.done, reply.transcribed = True, False
+        self._log(at_s, "finish", reply, reply.produced)
+        if reply.produced[0]:
+            self._log(at_s, "usage", reply, (reply.produced[0], None))
+        if reply is not self._reply:
+            return
+        if self._speaking is not None:
+            self._ask_again()
+            return
+        if not reply.received_s:
+            self.turn = reply.turn + 1  # there is nothing to listen to
+        self.listener.reply_done(reply.turn, at_s)
+
+    def _ask_again(self) -> None:
+        """Ask again: the current reply came to nothing, and another will follow."""
+        if self._speaking is not None:
+            self._reply = None
+        else:
+            self._reply, self._awaited = _Reply(self.turn), True
+
+    def _share(self, reply: _Reply) -> tuple[int | None, int | None]:
+        """Return the text and audio tokens played, where the server does not say: the same share as of the audio's
+        seconds."""
+        assert reply.played_s is not None
+        share = min(1.0, reply.played_s / reply.received_s) if reply.received_s else 0.0
+        text, audio = reply.produced
+        return (None if text is None else int(share * text), None if audio is None else int(share * audio))
+
+    def _log_played(self, reply: _Reply, played: tuple[int | None, int | None], at_s: float) -> None:
+        """Log the played tokens, never more than were produced, whatever a server says."""
+        if reply.told:
+            return
+        reply.told = True
+        least = [
+            None if said is None or made is None else min(said, made)
+            for said, made in zip(played, reply.produced, strict=True)
+        ]
+        self._log(at_s, "heard", reply, (least[0], least[1]))
+        if self._leaving:
+            self._go()
+
+    def _log(self, at_s: float, kind: str, reply: _Reply, tokens: tuple[int | None, int | None]) -> None:
+        for stage, count in zip(AR_STAGES, tokens, strict=True):
+            if count is not None:
+                self.context.log.event(at_s, kind, self.session, reply.turn, stage, count)
 
 
 class TurnEndpoint(CallEndpoint[TurnConnection]):

@@ -50,8 +50,13 @@ OF_REPLIES = (
 """Kinds of events that stages and gateway log with the number of a reply."""
 
 
-class LiveDuplex(LiveTurns):
-    """The live kind of open microphones: as for turns, with another endpoint."""
+class Duplex(LiveTurns):
+    """The kind of open microphones. Implements `harness.kinds.kind.Fronted`, and `LiveKind` through its base, with
+    another endpoint."""
+
+    name = "duplex"
+    served_by = "turns"
+    Server: type[ServerParams] = DuplexServerParams
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         super().check_target(target, trace, c)
@@ -75,14 +80,6 @@ class LiveDuplex(LiveTurns):
 
         server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
         return server
-
-
-class Duplex(LiveDuplex):
-    """The kind of open microphones. Implements `harness.kinds.kind.Fronted`, and `LiveKind` through its base."""
-
-    name = "duplex"
-    served_by = "turns"
-    Server: type[ServerParams] = DuplexServerParams
 
     def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         TURNS.check(params, client, deployment, trace)

@@ -91,9 +91,27 @@ def check_machines(
 
 def check_server(kind: LiveKind[Any], measurement: Measurement) -> None:
     """Raise FailedPoint when the server failed most turns, apart from rejected ones, or answered nothing at all."""
-    reason = _why_failed(kind, measurement)
-    if reason is not None:
-        raise FailedPoint(reason, measurement)
+    requests = measurement.requests
+    turns = kind.turn_rows(requests) is not None
+    there = kind.answered(requests)
+    answered = int(there.sum())
+    assert not isinstance(measurement.events, Path), "a live run keeps its log in memory"
+    events, failures = measurement.events.to_pandas(), measurement.more["failures"].to_pandas()
+    shed = set(events.loc[(events["kind"] == "shed").to_numpy(), "session"])
+    reasons = dict(zip(failures["session"], failures["reason"], strict=True))
+    lost = requests["session"].to_numpy()[~there]
+    why = Counter(_SHED if session in shed else reasons.get(session, _LATE) for session in lost)
+    broken = why.total() - why[_SHED]
+    if not why or (answered and (broken <= answered or not turns)):
+        return
+    if answered:
+        del why[_SHED]
+    ((reason, count),) = why.most_common(1)
+    n, what = len(requests), "turns" if turns else "frames"
+    told = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
+    most = "" if count == why.total() else f"{count} of them: "
+    hint = next(hint for begin, hint in _HINTS if re.match(begin, reason))
+    raise FailedPoint(f"{told} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}", measurement)
 
 
 def check_window(measurement: Measurement) -> None:
@@ -156,30 +174,6 @@ def late_share(merged: Merged, target: TargetParams) -> float:
     delays_s = merged.sends["send_delay_s"].to_numpy()
     delays_s = delays_s[~np.isnan(delays_s)]
     return float((1e3 * delays_s > target.send_delay_limit_ms).mean()) if delays_s.size else 0.0
-
-
-def _why_failed(kind: LiveKind[Any], measurement: Measurement) -> str | None:
-    requests = measurement.requests
-    turns = kind.turn_rows(requests) is not None
-    there = kind.answered(requests)
-    answered = int(there.sum())
-    assert not isinstance(measurement.events, Path), "a live run keeps its log in memory"
-    events, failures = measurement.events.to_pandas(), measurement.more["failures"].to_pandas()
-    shed = set(events.loc[(events["kind"] == "shed").to_numpy(), "session"])
-    reasons = dict(zip(failures["session"], failures["reason"], strict=True))
-    lost = requests["session"].to_numpy()[~there]
-    why = Counter(_SHED if session in shed else reasons.get(session, _LATE) for session in lost)
-    broken = why.total() - why[_SHED]
-    if not why or (answered and (broken <= answered or not turns)):
-        return None
-    if answered:
-        del why[_SHED]
-    ((reason, count),) = why.most_common(1)
-    n, what = len(requests), "turns" if turns else "frames"
-    told = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
-    most = "" if count == why.total() else f"{count} of them: "
-    hint = next(hint for begin, hint in _HINTS if re.match(begin, reason))
-    return f"{told} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}"
 
 
 MOST_TIMES = 50

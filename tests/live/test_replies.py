@@ -16,7 +16,7 @@ from harness.endpoints.dialects import dialect_of
 from harness.endpoints.duplex_endpoint import DuplexConnection
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
-from harness.endpoints.turn_connection import TurnConnection
+from harness.endpoints.turn_endpoint import TurnConnection
 from harness.events.log import EventLog
 from tests.live.scripted import spoken
 from tests.live.strategies import some

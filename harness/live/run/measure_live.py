@@ -4,7 +4,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -169,10 +169,9 @@ def measurement_of(
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
-    beside, batch = None, None if target.batch is None else no_batch()
+    batch, own, more = None if target.batch is None else no_batch(), {}, {}
     if documents is not None and found.batch is not None:
-        beside = _batch_results(documents, found.batch, _window(timing))
-        batch = beside.counts
+        batch, own, more = _batch_results(documents, found.batch, _window(timing))
     metrics = dict(summary) | summarise_live(
         events,
         kind.turn_rows(requests),
@@ -185,12 +184,12 @@ def measurement_of(
         lost_sessions=len(merged.lost_sessions),
         batch=batch,
     )
-    more = {"sends": merged.sends, "failures": merged.failures}
-    if beside is not None:
-        again = metrics["requests_repeated"]
-        metrics["requests_repeated"] = replace(again, value=(again.value or 0) + beside.repeated)
-        metrics |= beside.own
-        more |= beside.tables
+    if found.batch is not None:
+        again, kinds = metrics["requests_repeated"], found.batch.sends["kind"].to_pandas()
+        repeated = (again.value or 0) + int((kinds == "repeat").sum())
+        metrics["requests_repeated"] = replace(again, value=repeated)
+    metrics |= own
+    more = {"sends": merged.sends, "failures": merged.failures, **more}
     if found.scrape is not None:
         more["scrape"] = found.scrape
     return Measurement(
@@ -206,20 +205,11 @@ def measurement_of(
     )
 
 
-@dataclass(frozen=True)
-class _BatchResults:
-    """Results of the document requests: metrics of live runs, metrics of their class, and tables."""
-
-    counts: dict[str, Any]
-    own: dict[str, Metric]
-    tables: dict[str, pa.Table]
-    repeated: int
-    """Requests that were sent again."""
-
-
-def _batch_results(documents: Trace, merged: Merged, window: Window) -> _BatchResults:
-    events, sends = merged.events.to_pandas(), merged.sends.to_pandas()
-    delays_s = sends["send_delay_s"].to_numpy(float)
+def _batch_results(
+    documents: Trace, merged: Merged, window: Window
+) -> tuple[dict[str, Any], dict[str, Metric], dict[str, pa.Table]]:
+    """Return the results of the document requests: metrics of live runs, metrics of their class, and tables."""
+    events, delays_s = merged.events.to_pandas(), merged.sends["send_delay_s"].to_numpy()
     requests, summary = TURNS.measure(
         documents,
         pd.DataFrame(documents.columns()),
@@ -240,7 +230,7 @@ def _batch_results(documents: Trace, merged: Merged, window: Window) -> _BatchRe
     own |= {
         name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"
     }
-    return _BatchResults(counts, own, tables, int((sends["kind"] == "repeat").sum()))
+    return counts, own, tables
 
 
 def _window(timing: Any) -> Window:

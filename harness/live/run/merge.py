@@ -73,11 +73,11 @@ def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
             continue
         ends_s = float(np.max(np.asarray(log["t"]), initial=0.0))
         loss = lost.setdefault(index, Loss(ends_s, "left no end"))
-        ended = _end_of(log.to_pandas(), shard_trace(folder, index), index, loss)
-        events.append(ended.events)
-        failures.append(ended.failures)
-        lost_sessions += ended.sessions
-        facts.append({"lost": loss.reason, "t_s": loss.t_s, "sessions": len(ended.sessions)})
+        ends, failed, sessions = _end_of(log.to_pandas(), shard_trace(folder, index), index, loss)
+        events.append(ends)
+        failures.append(failed)
+        lost_sessions += sessions
+        facts.append({"lost": loss.reason, "t_s": loss.t_s, "sessions": len(sessions)})
     whole = _in_time(events, "t")
     run_end_s = max(
         [fact.get("end_s", fact.get("t_s", 0.0)) for fact in facts] + [float(np.max(whole["t"], initial=0.0))]
@@ -94,15 +94,8 @@ def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
     )
 
 
-@dataclass(frozen=True)
-class _Ended:
-    events: pa.Table
-    failures: pa.Table
-    sessions: list[int]
-
-
-def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
-    """Return the rows that end the sessions of a lost shard: for the log, and for the failures."""
+def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> tuple[pa.Table, pa.Table, list[int]]:
+    """Return the rows that end the sessions of a lost shard, for the log and for the failures, and these sessions."""
     at_s = max(loss.t_s, float(np.max(log["t"].to_numpy(), initial=0.0)))
     reason = f"lost: shard {index} {loss.reason}"
     rows: list[tuple[float, str, int, int]] = []
@@ -133,7 +126,7 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
     table = pa.table(
         {name: [row[i] for row in failures] for i, name in enumerate(FAILURES.names)}, schema=FAILURES
     )
-    return _Ended(_rows(rows), table, sorted(on_line))
+    return _rows(rows), table, sorted(on_line)
 
 
 def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:
