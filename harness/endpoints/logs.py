@@ -1,7 +1,6 @@
 """Logs of a load generator besides its events: messages sent and when they were due, and failures."""
 
 from array import array
-from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -69,11 +68,6 @@ class FailureLog:
         self._t_s.append(t_s)
         self._turns.extend((session, turn))
         self._reasons.append(reason)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Number of failures by reason."""
-        return Counter(self._reasons)
 
     def table(self, begin: int = 0) -> pa.Table:
         """Return columns t_s (s on the loop's clock), session, turn and reason, in order, from row `begin` on."""

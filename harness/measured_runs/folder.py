@@ -16,10 +16,9 @@ from harness.measured_runs import guidellm, inference_perf, live, vllm_bench
 from harness.measured_runs.document import get, number, read_yaml
 from harness.measured_runs.inference_perf import read_stages
 from harness.measured_runs.measured_run import WHOLE, MeasuredRun, Part, Request, SummaryRun, by_arrival
-from harness.measured_runs.otel import read_spans
 from harness.measured_runs.summary_csv import is_summary, read_summaries
 from harness.measured_runs.sweep import split
-from harness.measured_runs.vllm_log import read_log, server_of
+from harness.measured_runs.vllm_server import read_log, read_spans, server_of
 from workloads.errors import UserError
 
 KINDS = (
@@ -183,20 +182,20 @@ def read_run(files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
     folder, where = files.folder, str(files.folder)
     log = log_of(folder)
     profile = _profile(folder)
-    client, asked = _client(files, profile)
+    client, tool, model, prefix_tokens = _client(files, profile)
     served = by_arrival(read_spans(files.traces) if files.traces else [])
-    server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, asked.model, where)
+    server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, model, where)
     server = replace(server, config=_model_config(folder, server.model))
     if not served and not any(part.requests for part in client):
         if files.summary:
             return [*read_stages(files.summary, profile, name, _workload(name), server)]
         raise UserError(f"{files.named()[0]} has no served requests; give a run with some.")
-    shared = int(number(profile, where, "data.prefix_tokens") or 0) or asked.prefix_tokens
+    shared = int(number(profile, where, "data.prefix_tokens") or 0) or prefix_tokens
     served = _with_prefix(served, shared)
     client = [Part(part.label, tuple(_with_prefix(part.requests, shared))) for part in client]
     requests, parts, beside = joined(served, client, _parts(served, profile, where) if served else [])
     source = ", ".join(map(str, files.named()))
-    return [MeasuredRun(name, server, requests, parts, beside, source, asked.tool, 0.0 if served else None)]
+    return [MeasuredRun(name, server, requests, parts, beside, source, tool, 0.0 if served else None)]
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
@@ -220,24 +219,14 @@ def _model_config(folder: Path, model: str) -> Path | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The client's settings, by its own files."""
-
-    tool: str = ""
-    model: str | None = None
-    prefix_tokens: int = 0
-
-
-def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], Asked]:
+def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], str, str | None, int]:
+    """Return the client's measurements, its name, the model asked for, and the tokens with which all prompts begin."""
     if files.guidellm:
-        asked = Asked("guidellm", *guidellm.asked(files.guidellm))
-        return guidellm.read_parts(files.guidellm), asked
+        return guidellm.read_parts(files.guidellm), "guidellm", *guidellm.asked(files.guidellm)
     if files.bench:
-        asked = Asked("vllm bench serve", vllm_bench.model(files.bench))
-        return [vllm_bench.read_part(files.bench)], asked
-    asked = Asked("inference-perf", get(profile, "server.model_name"))
-    return (inference_perf.read_parts(files.requests, profile) if files.requests else []), asked
+        return [vllm_bench.read_part(files.bench)], "vllm bench serve", vllm_bench.model(files.bench), 0
+    parts = inference_perf.read_parts(files.requests, profile) if files.requests else []
+    return parts, "inference-perf", get(profile, "server.model_name"), 0
 
 
 def with_clients(runs: Sequence[MeasuredRun | SummaryRun]) -> list[MeasuredRun | SummaryRun]:

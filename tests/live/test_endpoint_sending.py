@@ -124,4 +124,4 @@ def test_what_was_added_is_there_in_order(rows: list[tuple[float, int, int, str]
     table = log.table(begin)
     assert table.column_names == ["t_s", "session", "turn", "reason"]
     assert [tuple(row.values()) for row in table.to_pylist()] == rows[begin:]
-    assert len(log) == len(rows) == log.counts.total()
+    assert len(log) == len(rows)

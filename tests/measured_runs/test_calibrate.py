@@ -22,9 +22,8 @@ from engines.server import ResolvedServer, ServerParams
 from harness.experiments.profiles import profile_of
 from harness.measured_runs import calibrate as module
 from harness.measured_runs import live
-from harness.measured_runs.calibrate import calibrate, errors_of
+from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
-from harness.measured_runs.loads import loads_of
 from harness.measured_runs.measured_run import MeasuredRun, Request, Server
 from harness.measured_runs.predict import plan, serve
 from harness.records.step_times import step_sources

@@ -8,7 +8,7 @@ import pytest
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import MeasuredRun, SharedPrompts, SummaryRun
 from harness.measured_runs.summary_csv import COLUMNS, read_summaries
-from harness.measured_runs.vllm_log import read_log
+from harness.measured_runs.vllm_server import read_log
 from tests.measured_runs.conftest import line, span
 from tests.measured_runs.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle
 from workloads.errors import UserError

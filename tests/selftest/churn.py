@@ -202,7 +202,7 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
     delays = np.concatenate([calls.sends.table()["send_delay_s"].to_numpy() for calls in all_calls])
     return Churn(
         turns=pd.concat([calls.turns() for calls in all_calls], ignore_index=True),
-        failures=sum((calls.failures.counts for calls in all_calls), Counter()),
+        failures=Counter(why for calls in all_calls for why in calls.failures.table()["reason"].to_pylist()),
         samples=samples,
         calm_s=calm_s,
         end_s=end_s,

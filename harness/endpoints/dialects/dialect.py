@@ -128,7 +128,7 @@ class Dialect:
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:
         """Return the messages of a user who has spoken and wants a reply. Empty where the server's VAD detects that."""
-        raise NotImplementedError
+        return []
 
     def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
         """Return the messages of a user who falls silent on an open microphone. `ends_turn`: the turn is complete.
@@ -147,8 +147,9 @@ class Dialect:
         return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Return the messages of a user who speaks over the reply, after hearing `cut.played_s` seconds of it."""
-        raise NotImplementedError
+        """Return the messages of a user who speaks over the reply, after hearing `cut.played_s` seconds of it. Empty
+        where the server hears that."""
+        return []
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
         """Return the report of how far the reply has been played; `played.done`: to its end. Empty: servers take

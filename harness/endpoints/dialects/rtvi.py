@@ -9,12 +9,12 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
 from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
-from harness.endpoints.dialects.dialect import Cut, Dialect
+from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.dialects.events import (
     Audio,
     Done,
@@ -88,17 +88,10 @@ class RTVI(Dialect):
         head = _field(_SOUND, pcm)
         return _field(_AUDIO, head + _number(_RATE, self.input_rate) + _number(_CHANNELS, 1))
 
-    def end_of_turn(self, turn: Turn) -> list[bytes]:
-        return []
-
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
         speaks = self.target.modalities == "audio"
         options = {"run_immediately": True, "audio_response": speaks}
         return [message("send-text", {"content": text, "options": options})]
-
-    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """Return no message: the bot hears that the user speaks."""
-        return []
 
     def reader(self) -> Callable[[bytes], Event]:
         return _Reader(self.target.modalities == "text", bool(self.target.save_audio))

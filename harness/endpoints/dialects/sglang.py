@@ -99,9 +99,6 @@ class SGLangOmni(Dialect):
         }
         return [encode("session.update", session=session)]
 
-    def end_of_turn(self, turn: Turn) -> list[bytes]:
-        return []
-
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Return no message: its VAD cuts the reply, and the unheard part leaves the conversation."""
         return cut.truncated()

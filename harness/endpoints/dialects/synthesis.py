@@ -19,7 +19,6 @@ from harness.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode
 from harness.endpoints.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
 from harness.endpoints.dialects.parsing import format_of_wav
 from workloads.audio import wav
-from workloads.trace import Turn
 
 
 class _Message(msgspec.Struct):
@@ -56,9 +55,6 @@ class Synthesis(Dialect):
                 config[name] = value
         return [encode("session.config", **config)]
 
-    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
-        return [*self.pieces(text), self.flush()]
-
     def pieces(self, text: str) -> list[bytes]:
         """Return one message a word, the last with a full stop."""
         words = text.split()
@@ -68,9 +64,6 @@ class Synthesis(Dialect):
 
     def flush(self) -> bytes:
         return encode("input.done")
-
-    def end_of_turn(self, turn: Turn) -> list[bytes]:
-        return []
 
     def interrupt(self, cut: Cut) -> Any:
         """Return no message: the protocol has none."""

@@ -152,7 +152,9 @@ class Master:
     def _deal(
         self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams
     ) -> None:
-        workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
+        workers = [
+            id for id in sorted(self._runner.clients, key=self._runner.get_worker_index) if not self._gone(id)
+        ]
         if not workers:
             raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
         plan = write_plan(folder, trace, target.model_copy(update={"shards": len(workers)}), client)
@@ -212,9 +214,6 @@ class Master:
     def _gone(self, worker: str) -> bool:
         node = self._runner.clients.get(worker)
         return node is None or node.state == STATE_MISSING
-
-    def _worker_index(self, worker: str) -> int:
-        return self._runner.get_worker_index(worker)
 
     def _send(self, kind: str, worker: str, **data: Any) -> None:
         self._runner.send_message(f"rehearsal_{kind}", {"run": self._run, **data}, client_id=worker)

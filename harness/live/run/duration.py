@@ -61,7 +61,8 @@ def given(seconds: float, users: Users, targets: Sequence[Target], runs: int) ->
 
 
 def _at(seconds: float, wanted_s: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
-    counts, steady_s = _counts(users, seconds, targets), _steady_s(users, seconds)
+    counts = _counts(users, seconds, targets)
+    steady_s = seconds - expected_phases(*users(seconds)).ramp_s
     lacking = tuple(each for each in targets if (n := needed(each)) is None or runs * _of(each, counts) < n)
     least = max((n for each in targets if (n := needed(each)) is not None), default=1)
     turns = min((_of(each, counts) for each in targets), default=counts.turns)
@@ -97,11 +98,6 @@ def _counts(users: Users, seconds: float, targets: Sequence[Target]) -> Counts:
     bounds_s = [t.bound for t in targets if is_sampled(t.metric) and definition(t.metric).unit == "s"]
     trace, client = users(seconds)
     return expected_counts(trace, client, min(bounds_s, default=0.0) / 2)
-
-
-def _steady_s(users: Users, seconds: float) -> float:
-    trace, client = users(seconds)
-    return seconds - expected_phases(trace, client).ramp_s
 
 
 def _of(target: Target, counts: Counts) -> int:
