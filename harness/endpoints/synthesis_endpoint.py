@@ -8,7 +8,6 @@ speech API; `stream`, which vLLM-Omni 0.30 and SGLang-Omni 0.1.9 want set (`Crea
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,15 +15,13 @@ import msgspec
 
 from harness.endpoints.connection import ConnectionContext
 from harness.endpoints.dialects.audio_format import AudioFormat, stated
-from harness.endpoints.dialects.detect import model_remedy, refused_token, resolve
+from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.synthesis import Sound, Synthesis
 from harness.endpoints.http_endpoint import HttpEndpoint, Requests
 from harness.endpoints.prompts import spoken_words
 from harness.endpoints.target import TargetParams
-from harness.endpoints.text_probe import LATER, MODEL, Answer, ask, said_words
 from harness.endpoints.transport.http import HttpPool
 from harness.endpoints.turn_endpoint import TurnConnection, TurnEndpoint
-from workloads.errors import UserError
 from workloads.trace import Session, Turn
 
 _encode = msgspec.json.Encoder().encode
@@ -142,40 +139,3 @@ class SynthesisConnection(TurnConnection):
             self.say("commit", [dialect.flush()], begin_s + (k - 1) * gap_s)
 
         self.when_ready(lambda ready_s: say(0, max(due_s, ready_s)))
-
-
-async def ask_one_word(target: TargetParams) -> None:
-    """Raise UserError when `target` makes no speech at any load. A busy, slow or broken target is accepted."""
-    answer, reason = await ask(speech_pool(target), request_body("word", target), target)
-    why = None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
-    if why is not None:
-        raise UserError(f"url {target.url} {why}")
-
-
-def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
-    code = answer.code
-    said = f"HTTP status {code}{said_words(answer.body)}"
-    if code in (401, 403):
-        return refused_token(target, code)
-    if code in (404, 405, 501):
-        remedy = model_remedy(target) if MODEL.search(said) else "set model"
-        return (
-            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or {remedy}."
-        )
-    if 300 <= code < 500 and code not in LATER:
-        return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
-    if 200 <= code < 300 and not answer.body:
-        return "answers, but with no audio; see the server's log."
-    if 200 <= code < 300:
-        format = stated_by(answer.headers).over(AudioFormat("pcm"))
-        unread = Sound().feed(answer.body, format)[1].unread
-        if answer.body.startswith((b"{", b"data:", b"event:")):
-            unread = "events and not plain audio"
-        if unread is not None:
-            return (
-                f"was asked for response_format=pcm and answers with {unread}; give the address of a server that "
-                "sends 16-bit PCM, G.711, or a WAV of either."
-            )
-    if not code and reason:
-        return f"has no speech synthesis there (no HTTP answer: {reason}); correct its address."
-    return None

@@ -14,10 +14,10 @@ from typing import Any
 
 from harness.measured_runs import guidellm, inference_perf, live, vllm_bench
 from harness.measured_runs.document import get, number, read_yaml
+from harness.measured_runs.guidellm import split
 from harness.measured_runs.inference_perf import read_stages
 from harness.measured_runs.measured_run import WHOLE, MeasuredRun, Part, Request, SummaryRun, by_arrival
 from harness.measured_runs.summary_csv import is_summary, read_summaries
-from harness.measured_runs.sweep import split
 from harness.measured_runs.vllm_server import read_log, read_spans, server_of
 from workloads.errors import UserError
 

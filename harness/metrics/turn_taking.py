@@ -73,13 +73,11 @@ class Call:
 
 def calls(events: pd.DataFrame) -> dict[int, Call]:
     kinds = events["kind"].astype(str).to_numpy()
-    rows = events.loc[np.isin(kinds, _KINDS)]
-    columns = [rows[name].astype(str) if name in ("kind", "stage") else rows[name] for name in rows.columns]
+    rows = events.loc[np.isin(kinds, _KINDS) & (events["session"] >= 0).to_numpy()]
+    rows = rows.astype({"kind": str, "stage": str}).sort_values("t", kind="stable")
     found: dict[int, Call] = {}
-    for each in sorted(zip(*(column.tolist() for column in columns), strict=True), key=lambda row: row[0]):
-        event = dict(zip(rows.columns, each, strict=True))
-        if event["session"] >= 0:
-            _note(found.setdefault(event["session"], Call()), **event)
+    for event in rows.to_dict("records"):
+        _note(found.setdefault(event["session"], Call()), **event)
     return found
 
 

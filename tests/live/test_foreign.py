@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.endpoints.target import TargetParams
-from harness.endpoints.text_probe import ask_one_token
+from harness.live.run.preflight import ask_one_token
 from harness.records.record import Record, load_record
 from reports.live.server_side import both_sides
 from tests.builders import REHEARSE

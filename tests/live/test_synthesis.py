@@ -11,9 +11,9 @@ from harness.endpoints.dialects.audio_format import AudioFormat
 from harness.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other
 from harness.endpoints.dialects.synthesis import Synthesis
 from harness.endpoints.prompts import spoken_words
-from harness.endpoints.synthesis_endpoint import ask_one_word
 from harness.endpoints.target import TargetParams
 from harness.kinds import named
+from harness.live.run.preflight import ask_one_word
 from harness.metrics.live import summarise_live
 from tests.live.scripted import (
     HEAD,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measured_runs.guidellm import read_parts
+from harness.measured_runs.guidellm import read_parts, split
 from harness.measured_runs.inference_perf import read_parts as read_stages
 from harness.measured_runs.measured_run import Request, by_arrival
-from harness.measured_runs.sweep import split
 from harness.measured_runs.vllm_bench import read_part
 from harness.measured_runs.vllm_server import read_spans
 from tests.measured_runs.conftest import line, span
