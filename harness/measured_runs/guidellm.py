@@ -37,8 +37,8 @@ FEWER, FEWEST = 0.5, 2.5
 
 
 def split(seen: Sequence[Request], most: int | None) -> list[Part]:
-    """Split requests in the order of arrival into the parts of a sweep: one request at a time, then as many as possible,
-    then constant or Poisson rates. `most`: requests of a part, where known.
+    """Split requests in the order of arrival into the parts of a sweep: one request at a time, then as many as
+    possible, then constant or Poisson rates. `most`: requests of a part, where known.
 
     guidellm begins a part only when all requests of the one before have ended, and takes its time for it. So a part
     begins where the server has stood empty for a while. Of all such places those are taken that make the arrivals most

@@ -10,20 +10,24 @@ _LONGEST = re.compile(r"max\w*_tokens|length", re.IGNORECASE)
 """The reason of a reply that ended at its longest. [config: OpenAI Realtime API, chat completions]"""
 
 
-class Ready(msgspec.Struct, frozen=True, gc=False):
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """The meaning of a message."""
+
+
+class Ready(Event):
     """The session can begin. `format`: of the audio to come; `serves`: turns or frames, where stated."""
 
     format: AudioFormat = NOTHING
     serves: str | None = None
 
 
-class Started(msgspec.Struct, frozen=True, gc=False):
+class Started(Event):
     """A reply begins. `response`: its id."""
 
     response: str | None
 
 
-class Text(msgspec.Struct, frozen=True, gc=False):
+class Text(Event):
     """A piece of a reply's text, or of a tool call. `tokens`: as the server states, else 1; `length` in characters."""
 
     response: str | None
@@ -32,7 +36,7 @@ class Text(msgspec.Struct, frozen=True, gc=False):
     item: str | None = None
 
 
-class Audio(msgspec.Struct, frozen=True, gc=False):
+class Audio(Event):
     """A packet of `size` bytes in `format`, and in `base64` for a listener."""
 
     response: str | None
@@ -46,21 +50,21 @@ class Audio(msgspec.Struct, frozen=True, gc=False):
         return self.size / self.format.bytes_per_s
 
 
-class UnreadAudio(msgspec.Struct, frozen=True, gc=False):
+class UnreadAudio(Event):
     """A packet that cannot be measured: its encoding is not read."""
 
     response: str | None
     format: AudioFormat
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class Item(Event):
     """The reply has this item."""
 
     response: str
     item: str
 
 
-class Done(msgspec.Struct, frozen=True, gc=False):
+class Done(Event):
     """A reply has ended.
 
     `status`: completed, cancelled, incomplete or failed; `reason` of the last two. transcribed: its text has ended, and
@@ -88,27 +92,27 @@ class Done(msgspec.Struct, frozen=True, gc=False):
         return f"response {self.status}: {self.reason}".removesuffix(": ")
 
 
-class AudioDone(msgspec.Struct, frozen=True, gc=False):
+class AudioDone(Event):
     """A reply's audio has ended."""
 
     response: str | None
     item: str | None = None
 
 
-class TokensPlayed(msgspec.Struct, frozen=True, gc=False):
+class TokensPlayed(Event):
     """The text and audio tokens played of a reply that was cut after its generation."""
 
     response: str | None
     played: tuple[int, int]
 
 
-class Cleared(msgspec.Struct, frozen=True, gc=False):
+class Cleared(Event):
     """The server has cut a reply: no more of its audio is played."""
 
     response: str | None
 
 
-class FrameDone(msgspec.Struct, frozen=True, gc=False):
+class FrameDone(Event):
     """An interaction session's answer up to frame number `frame`: `tokens` of text. That frame waited `waited_s` for
     the server's tick."""
 
@@ -117,19 +121,19 @@ class FrameDone(msgspec.Struct, frozen=True, gc=False):
     waited_s: float = 0.0
 
 
-class SpeechStarted(msgspec.Struct, frozen=True, gc=False):
+class SpeechStarted(Event):
     """The server's VAD detects the begin of the user's speech."""
 
 
-class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
+class SpeechStopped(Event):
     """The server's VAD detects the end of the user's speech."""
 
 
-class Committed(msgspec.Struct, frozen=True, gc=False):
+class Committed(Event):
     """The server takes the speech for a turn."""
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False):
+class Failure(Event):
     """The server reports an error. `caused_by` and `param`: event_id and field of the message at fault."""
 
     code: str
@@ -143,30 +147,9 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
         return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
 
 
-class Garbage(msgspec.Struct, frozen=True, gc=False):
+class Garbage(Event):
     """Not an event of this protocol: not JSON, without a type, or with a field of a wrong type."""
 
 
-class Other(msgspec.Struct, frozen=True, gc=False):
+class Other(Event):
     """An event without use for a measurement."""
-
-
-Event = (
-    Ready
-    | Started
-    | Text
-    | Audio
-    | UnreadAudio
-    | Item
-    | Done
-    | AudioDone
-    | TokensPlayed
-    | Cleared
-    | FrameDone
-    | SpeechStarted
-    | SpeechStopped
-    | Committed
-    | Failure
-    | Garbage
-    | Other
-)
