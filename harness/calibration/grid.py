@@ -14,7 +14,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -263,21 +263,21 @@ IN_A_ROW = 3
 """Steps measured one after the other where the batch only decodes."""
 
 
+@dataclass(eq=False)
 class GridRun:
     """Measures cells on `driver`; `samples` grows in the order of time.
 
     `canary()` runs the canary kernel and returns its seconds. `show()` is called after each group.
     """
 
-    def __init__(self, driver: Driver, canary: Callable[[], float], show: Callable[[], None]) -> None:
-        self.samples: list[Sample] = []
-        self._driver = driver
-        self._canary = canary
-        self._show = show
+    driver: Driver
+    canary: Callable[[], float]
+    show: Callable[[], None]
+    samples: list[Sample] = field(init=False, default_factory=list)
 
     def measure(self, cells: Mapping[Group, Sequence[Chunk | None]], repeats: int, until_s: float) -> Script:
         """Measure every cell `repeats` times; no group begins after `until_s` on the loop's clock."""
-        driver = self._driver
+        driver = self.driver
         view = yield Plan()
         for _ in range(repeats):
             for index in driver.rng.permutation(len(cells)).tolist():
@@ -286,18 +286,18 @@ class GridRun:
                     continue
                 group = list(cells)[index]
                 view = yield from self._group(view, group, cells[group])
-                self._show()
+                self.show()
         return view
 
     def _group(self, view: StageView, group: Group, chunks: Sequence[Chunk | None]) -> Script:
-        driver = self._driver
+        driver = self.driver
         # Without decodes, one settles in their place and is held while a chunk is measured.
         decodes = [driver.request(driver.near(group.context or SHORTEST)) for _ in range(group.decodes or 1)]
         running = {request.id for request in decodes}
         view = yield from driver.decodes(view, decodes)
         for index in driver.rng.permutation(len(chunks)).tolist():
             chunk = chunks[index]
-            canary_s = self._canary()
+            canary_s = self.canary()
             if chunk is None:
                 view = yield only(view, running)  # to settle
                 for _ in range(IN_A_ROW):
@@ -311,7 +311,7 @@ class GridRun:
         self, view: StageView, group: Group, chunk: Chunk, running: set[str], canary_s: float
     ) -> Script:
         """Bring a prompt to its context, let one step settle, then measure the chunk on top of the decodes."""
-        driver = self._driver
+        driver = self.driver
         request = driver.request(chunk.cached + chunk.tokens + (0 if chunk.ends else 4))
         view = yield from driver.submit(view, [request])
         both = running | {request.id}
@@ -327,7 +327,7 @@ class GridRun:
 
     def _keep(self, group: Group, chunk: Chunk | None, canary_s: float) -> None:
         """Keep the step that has just ended, if it followed the plan."""
-        driver, total = self._driver, totals(self._driver.tap.rows)
+        driver, total = self.driver, totals(self.driver.tap.rows)
         tokens = group.decodes + (chunk.tokens if chunk else 0)
         if total.tokens != tokens or total.requests != group.decodes + (chunk is not None):
             driver.counters["steps_not_as_planned"] += 1

@@ -40,6 +40,7 @@ class _Reply:
     audible_s: float = inf
 
 
+@dataclass(eq=False)
 class Hearing:
     """The user's side of what the server says. `replies`: the ones that have begun. `changed` is called at each change.
 
@@ -48,17 +49,14 @@ class Hearing:
     turn: the first with sound that begins after the turn's end.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        user: User,
-        log: EventLog,
-        params: ClientParams,
-        changed: Callable[[], None],
-    ) -> None:
+    session: Session
+    user: User
+    log: EventLog
+    params: ClientParams
+    changed: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.replies: dict[int, _Reply] = {}
-        self._session, self._user, self._log, self._params = session, user, log, params
-        self._changed = changed
         self._loop = asyncio.get_running_loop()
         self.player = Player()
         self._begins_s: list[float] = []
@@ -103,7 +101,7 @@ class Hearing:
             self.replies[number] = _Reply(self._turn, answers)
             self._said_s = self._quiet_s = inf
             self._tell(at_s, "reply_begun", self._turn, number)
-            self._changed()
+            self.changed()
         return self.replies[number]
 
     def text(self, at_s: float, number: int, tokens: int) -> None:
@@ -120,14 +118,14 @@ class Hearing:
         self._log_heard(at_s)
         if not reply.packets:
             self._tell(at_s, "first_packet", reply.turn, number)
-            self._set("ack", number, at_s + self._params.ack_s, self._ack)
+            self._set("ack", number, at_s + self.params.ack_s, self._ack)
         reply.packets += 1
         if reply.answers:
             self._event(at_s, "audio", reply.turn, audio_s)
         audible_s = self.player.arrive(number, at_s, audio_s, pcm)
         if audible_s is not None:
             reply.audible_s = audible_s
-        self._changed()
+        self.changed()
 
     def done(self, at_s: float, number: int) -> None:
         """Note that the reply is complete."""
@@ -173,26 +171,24 @@ class Hearing:
     def _hushed(self, said_s: float, quiet_s: float) -> None:
         if all(reply.over for reply in self.replies.values()):
             self._said_s, self._quiet_s = said_s, quiet_s
-        self._changed()
+        self.changed()
 
     def _played_out(self, number: int) -> None:
-        self._user.due_s = self._timers.pop(("end", number)).when()
+        self.user.due_s = self._timers.pop(("end", number)).when()
         reply, now = self.replies[number], self._loop.time()
         if reply.answers:
             self._event(now, "playback_done", reply.turn, self.player.played_s(number, now))
-        self._loop.call_later(self._user.network_s, self._user.server.playback_done, self._session.id, number)
+        self._loop.call_later(self.user.network_s, self.user.server.playback_done, self.session.id, number)
 
     def _ack(self, number: int) -> None:
         now, due_s = self._loop.time(), self._timers.pop(("ack", number)).when()
         playing = now < self.player.reply_end_s(number)
         if self.replies[number].over and not playing:
             return
-        self._user.due_s = due_s
+        self.user.due_s = due_s
         played_s = self.player.played_s(number, now)
-        self._user.server.playback_ack(
-            self._session.id, number, played_s, playing, now + self._user.network_s
-        )
-        self._set("ack", number, due_s + self._params.ack_s, self._ack)
+        self.user.server.playback_ack(self.session.id, number, played_s, playing, now + self.user.network_s)
+        self._set("ack", number, due_s + self.params.ack_s, self._ack)
 
     def _set(self, name: str, number: int, at_s: float, method: Callable[[int], None]) -> None:
         self._timers[name, number] = self._loop.call_at(at_s, method, number)
@@ -208,7 +204,7 @@ class Hearing:
         self._event(at_s, "told", turn, value, label)
 
     def _event(self, at_s: float, kind: str, turn: int, value: float = nan, label: str = "") -> None:
-        self._log.event(at_s, kind, self._session.id, turn, label, value)
+        self.log.event(at_s, kind, self.session.id, turn, label, value)
 
 
 class DuplexServer(Protocol):

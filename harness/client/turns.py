@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -209,6 +210,7 @@ async def _arrival(loop: Any, at_s: float) -> None:
         timer.cancel()
 
 
+@dataclass(eq=False)
 class Backlog:
     """Batch jobs: sessions that no user waits for. `size` of them are under way at once, next to the users' sessions.
 
@@ -219,22 +221,15 @@ class Backlog:
     a closed loop does.
     """
 
-    def __init__(
-        self,
-        size: int,
-        sessions: Sequence[Session],
-        server: Server,
-        log: EventLog,
-        params: ClientParams,
-        ends: bool,
-    ) -> None:
-        self._size = size
-        self._last = sessions[-1].id
-        self._sessions = iter(sessions)
-        self._server = server
-        self._log = log
-        self._params = params
-        self._ends = ends
+    size: int
+    sessions: Sequence[Session]
+    server: Server
+    log: EventLog
+    params: ClientParams
+    ends: bool
+
+    def __post_init__(self) -> None:
+        self._coming = iter(self.sessions)
         self._under_way: list[Client] = []
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -242,7 +237,7 @@ class Backlog:
     async def run(self) -> None:
         """Return when the last session has ended."""
         async with asyncio.TaskGroup() as slots:
-            for _ in range(self._size):
+            for _ in range(self.size):
                 slots.create_task(self._slot())
 
     def end(self) -> None:
@@ -252,21 +247,23 @@ class Backlog:
             client.abort()
 
     async def _slot(self) -> None:
-        for session in self._sessions:
+        for session in self._coming:
             begin_s = session.turns[0].arrival_s
             assert begin_s is not None
             if begin_s > self._loop.time():
                 await asyncio.wait([self._over], timeout=begin_s - self._loop.time())
             begin_s = max(begin_s, self._loop.time())
-            if self._over.done() or not self._params.begins(begin_s):
+            if self._over.done() or not self.params.begins(begin_s):
                 return
-            client = Client(session, self._server, self._log, self._params, in_background=self._ends)
+            client = Client(session, self.server, self.log, self.params, in_background=self.ends)
             self._under_way.append(client)
             await client.run(begin_s)
-            if isinstance(self._server, Leaving):
-                await self._server.left(session.id)
+            if isinstance(self.server, Leaving):
+                await self.server.left(session.id)
             self._under_way.remove(client)
             if self._over.done():
                 return
-        if self._ends:
-            self._log.event(self._loop.time(), "backlog_dry", self._last, 0, value=len(self._under_way))
+        if self.ends:
+            self.log.event(
+                self._loop.time(), "backlog_dry", self.sessions[-1].id, 0, value=len(self._under_way)
+            )

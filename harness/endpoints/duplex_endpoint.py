@@ -6,6 +6,7 @@ One connection and one open microphone for each session; what comes back is deco
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def _beside(turn: Turn) -> bool:
     return turn.microphone.event is not None and turn.microphone.event not in TAKES_FLOOR
 
 
+@dataclass(eq=False)
 class OpenMicrophone:
     """The microphone of one session, open from `begin_s` on. `send` takes a message; times on the loop's clock.
 
@@ -90,36 +92,34 @@ class OpenMicrophone:
     Packet k is due when it has been captured, at the microphone's begin + (k + 1) packets.
     """
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        chunk_s: float,
-        send: Callable[[bytes], None],
-        sends: SendLog,
-        session: int,
-        begin_s: float,
-        tape: CallRecorder | None = None,
-    ) -> None:
-        self._append, self._rate = dialect.append, dialect.input_rate
-        self._samples = max(1, round(chunk_s * self._rate))
+    dialect: Dialect
+    chunk_s: float
+    send: Callable[[bytes], None]
+    sends: SendLog
+    session: int
+    begin_s: float
+    tape: CallRecorder | None = None
+
+    def __post_init__(self) -> None:
+        self._rate = self.dialect.input_rate
+        self._samples = max(1, round(self.chunk_s * self._rate))
         self._chunk_s = self._samples / self._rate
         self._silent = bytes(2 * self._samples)
-        self._silence = dialect.append(self._silent)
-        self._send, self._sends, self._session, self._tape = send, sends, session, tape
+        self._silence = self.dialect.append(self._silent)
         self._loop = asyncio.get_running_loop()
         self._sounds: list[tuple[int, np.ndarray]] = []
-        self._begin_s = self._floor_s = begin_s
+        self._floor_s = self.begin_s
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, ready_s: float) -> None:
         """Send the due packets and go on. Packets captured before the session was ready are late from `ready_s`."""
-        self._floor_s = max(self._begin_s, ready_s)
+        self._floor_s = max(self.begin_s, ready_s)
         self._say()
 
     def hear(self, sound: np.ndarray, begin_s: float) -> None:
         """Hear `sound` from `begin_s` on, without the part that should have been sent by now."""
-        self._sounds.append((round((begin_s - self._begin_s) * self._rate), sound))
+        self._sounds.append((round((begin_s - self.begin_s) * self._rate), sound))
 
     def close(self) -> None:
         if self._timer is not None:
@@ -129,13 +129,13 @@ class OpenMicrophone:
     def _say(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while (due_s := self._begin_s + (self._next + 1) * self._chunk_s) <= now:
+        while (due_s := self.begin_s + (self._next + 1) * self._chunk_s) <= now:
             pcm = self._captured(self._next * self._samples)
-            self._send(self._silence if pcm is self._silent else self._append(pcm))
+            self.send(self._silence if pcm is self._silent else self.dialect.append(pcm))
             now = self._loop.time()
-            self._sends.add("audio", self._session, max(due_s, self._floor_s), now)
-            if self._tape is not None:
-                self._tape.heard(due_s - self._chunk_s, pcm)
+            self.sends.add("audio", self.session, max(due_s, self._floor_s), now)
+            if self.tape is not None:
+                self.tape.heard(due_s - self._chunk_s, pcm)
             self._next += 1
         self._timer = self._loop.call_at(due_s, self._say)
 

@@ -143,21 +143,22 @@ class Speech:
         return now
 
 
+@dataclass(eq=False)
 class Silence:
     """A microphone that stays open between turns, for servers that detect the end of speech themselves."""
 
-    def __init__(
-        self, message: bytes, chunk_s: float, send: Callable[[bytes], None], sends: SendLog, session: int
-    ) -> None:
-        self._message, self._chunk_s = message, chunk_s
-        self._send, self._sends, self._session = send, sends, session
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+    message: bytes
+    chunk_s: float
+    send: Callable[[bytes], None]
+    sends: SendLog
+    session: int
+    _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
+    _timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
     def start(self, begin_s: float) -> None:
         """Send silence from `begin_s` on."""
         self.stop()
-        self._due_s = begin_s + self._chunk_s
+        self._due_s = begin_s + self.chunk_s
         self._timer = self._loop.call_at(self._due_s, self._say)
 
     def stop(self) -> None:
@@ -166,7 +167,7 @@ class Silence:
             self._timer = None
 
     def _say(self) -> None:
-        self._send(self._message)
-        self._sends.add("audio", self._session, self._due_s, self._loop.time())
-        self._due_s += self._chunk_s
+        self.send(self.message)
+        self.sends.add("audio", self.session, self._due_s, self._loop.time())
+        self._due_s += self.chunk_s
         self._timer = self._loop.call_at(self._due_s, self._say)

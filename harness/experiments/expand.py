@@ -55,7 +55,10 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     for name in [*experiment.set, *experiment.grid, *experiment.along]:
         if name not in known:
             raise _unknown(name, known, experiment)
-    systems = [_system(cell) for cell in cells]
+    systems: list[BaseModel] = [
+        NoParams() if cell.engine == ENDPOINT else ENGINES[cell.engine].read(cell.own("engine"))
+        for cell in cells
+    ]
     _check_used(cells, systems)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
@@ -198,10 +201,6 @@ def _specs(workload: str, engine: str, settings: Mapping[str, object]) -> list[A
     system."""
     found: list[Any] = [WORKLOADS[workload], kinds.named(WORKLOADS[workload].serves)]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
-
-
-def _system(cell: _Cell) -> BaseModel:
-    return NoParams() if cell.engine == ENDPOINT else ENGINES[cell.engine].read(cell.own("engine"))
 
 
 def code_of(point: Point) -> str:

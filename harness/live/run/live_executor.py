@@ -5,6 +5,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from workloads.errors import UserError
 Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
 
 
+@dataclass(eq=False)
 class LiveExecutor:
     """Runs points as the executors of `harness.executors` do, one after the other.
 
@@ -38,27 +40,20 @@ class LiveExecutor:
     (UserError) until a point has been measured; later it is that point's failure.
     """
 
-    def __init__(
-        self,
-        points_dir: Path,
-        *,
-        timeout_s: float,
-        order: Order | None = None,
-        show: Show | None = None,
-        measure: Measure | None = None,
-    ) -> None:
-        self._points_dir = points_dir
-        self._timeout_s = timeout_s
-        self._order = order
-        self._show = show
-        self._measure = measure or measure_live
+    points_dir: Path
+    timeout_s: float
+    order: Order | None = None
+    show: Show | None = None
+    measure: Measure = measure_live
+
+    def __post_init__(self) -> None:
         self._environment = provenance.environment()
         self._measured = False
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
-        order = self._order or Order(tuple(points))
+        order = self.order or Order(tuple(points))
         for point in points:
-            folder = temporary(self._points_dir, point.id, os.getpid())
+            folder = temporary(self.points_dir, point.id, os.getpid())
             try:
                 folder.mkdir(parents=True)
                 outcome = self._one(point, folder, order)
@@ -69,11 +64,11 @@ class LiveExecutor:
     def _one(self, point: Point, folder: Path, order: Order) -> Outcome:
         environment = {**self._environment, **order.facts(point)}
         started, begun = datetime.now(UTC), time.monotonic()
-        record, failure = self._points_dir / point.id, failed(self._points_dir, point.id)
+        record, failure = self.points_dir / point.id, failed(self.points_dir, point.id)
         reason, kept = "", None
         with (folder / LOG).open("a") as log:
             try:
-                measurement = self._measure(point, self._show, self._timeout_s, log.write)  # type: ignore[arg-type]
+                measurement = self.measure(point, self.show, self.timeout_s, log.write)  # type: ignore[arg-type]
                 write_record(folder, point, measurement, measurement.proof, environment, started)
             except InvalidPoint as error:
                 reason, kept = f"{INVALID}: {error}", error.measurement
