@@ -1,18 +1,268 @@
 """The base of the endpoints of a live run: their logs, and the connections of WebSocket endpoints."""
 
 import asyncio
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.connection import GOODBYE_S, Connection, ConnectionContext
-from harness.endpoints.dialects.dialect import Dialect
-from harness.endpoints.logs import FailureLog, SendLog
+from harness.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
+from harness.endpoints.dialects.dialect import APPEND, UNDO, Dialect
+from harness.endpoints.dialects.events import Event, Failure, Garbage, Ready, UnreadAudio
+from harness.endpoints.logs import REASON, FailureLog, SendLog
 from harness.endpoints.microphone import SpeechMessages
 from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
 from harness.events.log import EventLog
+from workloads.errors import printable
 from workloads.trace import Trace
+
+GOODBYE_S = 1.0
+"""A server that has not answered a goodbye by then is left without one. [chosen]"""
+_TOO_LATE = re.compile(
+    r"response_cancel_not_active|no active response|already[ _]has[ _](an[ _])?active[ _]response",
+    re.IGNORECASE,
+)
+"""The reply had ended when its interruption came, or had not when the next one was asked for: what comes next tells
+whether that is answered. [config: OpenAI Realtime API]"""
+_SERVERS_OWN = re.compile(
+    r"server|internal|rate_limit|quota|timeout|overload|unavailable|auth", re.IGNORECASE
+)
+"""Codes of errors that are not about what the client said. [chosen]"""
+
+
+@dataclass(eq=False)
+class ConnectionContext:
+    """The shared context of the connections of one endpoint. UserError when the environment lacks the token that the
+    target names."""
+
+    dialect: Dialect
+    serves: str
+    """turns or frames: what the trace needs."""
+    log: EventLog
+    sends: SendLog
+    failures: FailureLog
+
+    def __post_init__(self) -> None:
+        dialect = self.dialect
+        self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.hello())
+        self.connect_timeout_s = dialect.target.connect_timeout_s
+
+
+class Connection:
+    """A session's connection to the server. Subclasses handle events; `turn`: number of the turn that would fail
+    now."""
+
+    def __init__(self, context: ConnectionContext, session: int) -> None:
+        self.context = context
+        self.session = session
+        self.listener: Any = None
+        self.turn = 0
+        self.ready = False
+        self.over = False
+        """Lost, or said goodbye."""
+        self._loop = asyncio.get_running_loop()
+        self.closed_future: asyncio.Future[None] = self._loop.create_future()
+        """Done when the socket is gone."""
+        self._lost: tuple[str, float, bool] | None = None
+        self._socket: WebSocket | None = None
+        self._early: list[tuple[bytes, float]] = []
+        self._acts: list[Callable[[float], None]] = []
+        self._begun_s = math.nan
+        self._limit: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._classify = context.dialect.reader()
+        self._numbers, self._pieces = context.dialect.numbers, 0
+        self._undone = 0
+        """Interruptions that we sent. The server may still object to each one without naming it."""
+
+    @property
+    def due_s(self) -> float:
+        """Time at which the client's last act was due here, s."""
+        return self.listener.due_s + self.listener.network_s
+
+    def connect(self) -> None:
+        """Call the server, once."""
+        if self._connecting is None:
+            self._begun_s = self._loop.time()
+            self._limit = self._loop.call_later(
+                self.context.connect_timeout_s, self.fail, "timeout: no session", None
+            )
+            self._connecting = self._loop.create_task(self._connect(), name=f"connect {self.session}")
+
+    def attach(self, listener: Any) -> None:
+        """Attach the client. Events from before it came are passed on now."""
+        self.listener = listener
+        if self._lost is not None:
+            self._tell(*self._lost)
+
+    def when_ready(self, act: Callable[[float], None]) -> None:
+        """Call `act` now, or when the session is ready, after earlier calls. It gets that time."""
+        if self.ready:
+            act(-math.inf)
+        elif not self.over:
+            self._acts.append(act)
+
+    def say(self, kind: str, messages: list[bytes], due_s: float) -> None:
+        """Send a message, and log its delay. Nothing is sent once the connection is gone."""
+        if messages and not self.over:
+            self._undone += len(messages) if kind == UNDO else 0
+            for message in messages:
+                self.send(message)
+            self.context.sends.add(kind, self.session, due_s, self._loop.time())
+
+    def send(self, message: bytes) -> None:
+        if self._socket is not None:
+            if self._numbers and message.startswith(APPEND):
+                message = self.context.dialect.number(message, self._pieces)
+                self._pieces += 1
+            self._socket.send(message)
+
+    def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
+        """End a session that cannot go on; `refused`: the server rejects it."""
+        if self.over:
+            return
+        at_s, reason = self._loop.time() if at_s is None else at_s, printable(reason, REASON)
+        self.context.failures.add(at_s, self.session, self.turn, reason)
+        self._lost = reason, at_s, refused
+        self._end()
+        if self._socket is not None:
+            self._socket.close()
+        if self.listener is not None:
+            self._tell(*self._lost)
+
+    def hang_up(self, due_s: float) -> None:
+        """End the session; the socket closes by itself."""
+        if self.over:
+            return
+        self._end()
+        if self._socket is not None:
+            self._socket.close()
+            self.context.sends.add("goodbye", self.session, due_s, self._loop.time())
+
+    async def leave(self) -> None:
+        """Hang up and wait until the server knows, or the wait is too long."""
+        self.hang_up(self._loop.time())
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self.closed_future
+        except TimeoutError:
+            if self._socket is not None:
+                self._socket.abort()
+
+    def message(self, data: bytes, at_s: float) -> None:
+        """Read a message. Implements `harness.endpoints.transport.websocket.Receiver`."""
+        if self.over:
+            return
+        if self._socket is None:  # the hello came with the answer to the handshake
+            self._early.append((data, at_s))
+            return
+        event = self._classify(data)
+        if type(event) in _COMMON:
+            self._common(event, at_s)
+        else:
+            self.on_event(event, at_s)
+
+    def closed(self, code: int, reason: str, at_s: float) -> None:
+        """Note the end. Implements `harness.endpoints.transport.websocket.Receiver`."""
+        self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
+        self._set_closed()
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        """Handle an event of the server."""
+        raise NotImplementedError
+
+    def on_ready(self, at_s: float) -> None:
+        """Begin the session."""
+
+    def on_end(self) -> None:
+        """Say no more: the connection is lost or hung up."""
+
+    async def _connect(self) -> None:
+        context = self.context
+        try:
+            socket = await connect(
+                context.url,
+                self,
+                headers=context.headers,
+                timeout_s=context.connect_timeout_s,
+                binary=context.dialect.binary,
+            )
+        except ConnectFailed as failed:
+            self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)
+            return
+        self._socket = socket
+        if self.over:  # closed before it was open
+            socket.abort()
+            return
+        for message in context.hello:
+            socket.send(message)
+        if not context.dialect.ready_on:
+            self._begin(Ready(), self._loop.time())
+        early, self._early = self._early, []
+        for data, at_s in early:
+            self.message(data, at_s)
+
+    def _common(self, event: Any, at_s: float) -> None:
+        if isinstance(event, Failure):
+            if self._undoes(event):
+                return
+            self.fail(event.reason, at_s, refused=not self.ready and bool(FULL.search(event.code)))
+        elif isinstance(event, Garbage):
+            self.fail("garbage", at_s)
+        elif isinstance(event, UnreadAudio):
+            self.fail(str(event.format.unread), at_s)
+        elif not self.ready and not self.over:
+            self._begin(event, at_s)
+
+    def _undoes(self, error: Failure) -> bool:
+        """Return whether an error is about an interruption, which may come too late and then changes nothing. Servers
+        need not say which message an error is about."""
+        if error.caused_by is None and self._undone and not _SERVERS_OWN.search(error.code):
+            self._undone -= 1
+            return True
+        said = f"{error.code} {error.message}"
+        return (error.caused_by or "").startswith(UNDO) or _TOO_LATE.search(said) is not None
+
+    def _begin(self, event: Ready, at_s: float) -> None:
+        if event.serves not in (None, self.context.serves):
+            self.fail(f"serves {event.serves}", at_s)
+            return
+        if self._limit is not None:
+            self._limit.cancel()
+        self.ready = True
+        self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
+        self.on_ready(at_s)
+        acts, self._acts = self._acts, []
+        for act in acts:
+            act(at_s)
+
+    def _end(self) -> None:
+        self.over, self.ready = True, False
+        if self._limit is not None:
+            self._limit.cancel()
+        if self._socket is None:
+            if self._connecting is not None and self._connecting is not asyncio.current_task():
+                self._connecting.cancel()
+            self._set_closed()
+        self._acts.clear()
+        self.on_end()
+
+    def _set_closed(self) -> None:
+        if not self.closed_future.done():
+            self.closed_future.set_result(None)
+
+    def _tell(self, reason: str, at_s: float, refused: bool) -> None:
+        if refused:
+            self.listener.rejected(at_s)
+        else:
+            self.listener.failed(reason, at_s)
+
+
+_COMMON = frozenset({Ready, Failure, Garbage, UnreadAudio})
+
 
 TELL_S = 2.0
 """A session whose last reply was cut stays connected so long for what the server tells of it. [chosen]"""

@@ -15,9 +15,8 @@ import numpy as np
 
 from harness.client.duplex_player import audible
 from harness.client.duplex_user import TURN
-from harness.endpoints.base_endpoint import CallEndpoint
+from harness.endpoints.base_endpoint import CallEndpoint, Connection, ConnectionContext
 from harness.endpoints.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
-from harness.endpoints.connection import Connection, ConnectionContext
 from harness.endpoints.dialects import for_open_microphone
 from harness.endpoints.dialects.audio_format import decoded
 from harness.endpoints.dialects.detect import resolve

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.base_endpoint import WebSocketEndpoint
-from harness.endpoints.connection import Connection, ConnectionContext
+from harness.endpoints.base_endpoint import Connection, ConnectionContext, WebSocketEndpoint
 from harness.endpoints.dialects import for_frames
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.events import Event, FrameDone

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from harness.endpoints.connection import ConnectionContext
+from harness.endpoints.base_endpoint import ConnectionContext
 from harness.endpoints.dialects.audio_format import AudioFormat, stated
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.synthesis import Sound, Synthesis

@@ -6,8 +6,7 @@ client at the time at which they were read. What a reply cost is logged from wha
 
 import asyncio
 
-from harness.endpoints.base_endpoint import LEAVE_S, TELL_S, CallEndpoint
-from harness.endpoints.connection import Connection, ConnectionContext
+from harness.endpoints.base_endpoint import LEAVE_S, TELL_S, CallEndpoint, Connection, ConnectionContext
 from harness.endpoints.dialects import for_turns
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.dialect import CLOSE, UNDO, Dialect

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from websockets.exceptions import ConnectionClosed
 
-from harness.endpoints import connection
+from harness.endpoints import base_endpoint
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from tests.live import scripted
@@ -201,7 +201,7 @@ def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = Non
         await use("ws://127.0.0.1:9/v1/realtime")
         return [call]
 
-    monkeypatch.setattr(connection, "connect", connect)
+    monkeypatch.setattr(base_endpoint, "connect", connect)
     target = {"dialect": "rehearsal", **target}
     return Heard.of(scripted.played(trace, serving, virtual=True, save=save, **target))
 

@@ -15,8 +15,7 @@ from engines.endpoint.metrics import LoopLag, Metrics
 from engines.endpoint.protocol import Outbox
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.websocket_server import WebSocketServer
-from harness.clocks.clock import WallClockLoop
-from harness.clocks.model_clock import ModelClockLoop
+from harness.clocks.clock import ModelClockLoop, WallClockLoop
 from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.endpoints.connection import ConnectionContext
+from harness.endpoints.base_endpoint import ConnectionContext
 from harness.endpoints.dialects import dialect_of
 from harness.endpoints.duplex_endpoint import DuplexConnection
 from harness.endpoints.logs import FailureLog, SendLog

@@ -17,6 +17,7 @@ failures.arrows, and at the end done.json; and the sound of the first calls, whe
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -39,7 +40,6 @@ from harness.live.background_batch import BatchEndpoint, work_off
 from harness.live.run.merge import DONE, SUFFIX, ArrowStream
 from harness.live.run.plan import read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling
-from harness.worker.parent import end_with_parent
 from workloads.errors import UserError
 
 FLUSH_S = 0.25
@@ -50,6 +50,7 @@ BURST = 100
 """Events counted at a time for the status: some 0.2 ms. [measured]"""
 
 Say = Callable[[dict[str, Any]], None]
+_PR_SET_PDEATHSIG = 1
 
 
 class _Tables:
@@ -177,10 +178,9 @@ def main() -> None:
     parser.add_argument("plan", type=Path)
     parser.add_argument("index", type=int)
     chosen = parser.parse_args()
-    end_with_parent(os.getppid())
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole terminal group; only the parent handles it
+    # The kernel ends this process with its parent, and only the parent handles Ctrl-C, which reaches the whole group.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def say(line: dict[str, Any]) -> None:
         print(json.dumps(line), flush=True)
