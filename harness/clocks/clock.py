@@ -1,4 +1,4 @@
-"""Two clocks for the same coroutines: simulated time that jumps, or the wall clock.
+"""Clocks for the same coroutines: simulated time that jumps, the wall clock, or model time in step with it.
 
 Clients, gateway and engine loops only ever use asyncio (`sleep`, `loop.time()`, `call_at`). `run` executes
 them on a :class:`VirtualClockLoop`, whose `time()` is simulated and which jumps to the next timer when nothing is
@@ -277,7 +277,14 @@ class PreciseSelector(selectors.EpollSelector):
 
 
 class ModelClockLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop with sockets whose timers run at the times for which they were set; see the module.
+    """The wall clock of a process that serves on modelled GPUs: model time, kept in step with real time.
+
+    On an ordinary loop every late timer makes all that follows from it late, and the time that this program's own
+    scheduling takes is added to steps whose modelled host time holds it already. Here a timer runs at its time:
+    `time()` is when it was due until nothing is left to do, and only then real time again. So the modelled server keeps
+    the timeline that it has in virtual time, while what comes from sockets comes at its real time. What leaves is late
+    by what this process lags, and lag does not add up. When it grows past `MOST_LAG_S` model time gives up and jumps to
+    real time.
 
     `lag_s`: how late the last timer ran, s; `most_lag_s`: its maximum since it was last set to 0; `jumps`: how often
     model time gave up.

@@ -52,8 +52,10 @@ class ConnectionContext:
 
 
 class Connection:
-    """A session's connection to the server. Subclasses handle events; `turn`: number of the turn that would fail
-    now."""
+    """A session's connection to the server. Subclasses handle events; `turn`: number of the turn that would fail now.
+
+    Nothing here raises into a client: the loss of a connection is logged, and the client gets it once.
+    """
 
     def __init__(self, context: ConnectionContext, session: int) -> None:
         self.context = context
