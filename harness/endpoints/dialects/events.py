@@ -14,20 +14,20 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """The meaning of a message."""
 
 
-class Ready(Event):
+class Ready(Event, frozen=True):
     """The session can begin. `format`: of the audio to come; `serves`: turns or frames, where stated."""
 
     format: AudioFormat = NOTHING
     serves: str | None = None
 
 
-class Started(Event):
+class Started(Event, frozen=True):
     """A reply begins. `response`: its id."""
 
     response: str | None
 
 
-class Text(Event):
+class Text(Event, frozen=True):
     """A piece of a reply's text, or of a tool call. `tokens`: as the server states, else 1; `length` in characters."""
 
     response: str | None
@@ -36,7 +36,7 @@ class Text(Event):
     item: str | None = None
 
 
-class Audio(Event):
+class Audio(Event, frozen=True):
     """A packet of `size` bytes in `format`, and in `base64` for a listener."""
 
     response: str | None
@@ -50,21 +50,21 @@ class Audio(Event):
         return self.size / self.format.bytes_per_s
 
 
-class UnreadAudio(Event):
+class UnreadAudio(Event, frozen=True):
     """A packet that cannot be measured: its encoding is not read."""
 
     response: str | None
     format: AudioFormat
 
 
-class Item(Event):
+class Item(Event, frozen=True):
     """The reply has this item."""
 
     response: str
     item: str
 
 
-class Done(Event):
+class Done(Event, frozen=True):
     """A reply has ended.
 
     `status`: completed, cancelled, incomplete or failed; `reason` of the last two. transcribed: its text has ended, and
@@ -92,27 +92,27 @@ class Done(Event):
         return f"response {self.status}: {self.reason}".removesuffix(": ")
 
 
-class AudioDone(Event):
+class AudioDone(Event, frozen=True):
     """A reply's audio has ended."""
 
     response: str | None
     item: str | None = None
 
 
-class TokensPlayed(Event):
+class TokensPlayed(Event, frozen=True):
     """The text and audio tokens played of a reply that was cut after its generation."""
 
     response: str | None
     played: tuple[int, int]
 
 
-class Cleared(Event):
+class Cleared(Event, frozen=True):
     """The server has cut a reply: no more of its audio is played."""
 
     response: str | None
 
 
-class FrameDone(Event):
+class FrameDone(Event, frozen=True):
     """An interaction session's answer up to frame number `frame`: `tokens` of text. That frame waited `waited_s` for
     the server's tick."""
 
@@ -121,19 +121,19 @@ class FrameDone(Event):
     waited_s: float = 0.0
 
 
-class SpeechStarted(Event):
+class SpeechStarted(Event, frozen=True):
     """The server's VAD detects the begin of the user's speech."""
 
 
-class SpeechStopped(Event):
+class SpeechStopped(Event, frozen=True):
     """The server's VAD detects the end of the user's speech."""
 
 
-class Committed(Event):
+class Committed(Event, frozen=True):
     """The server takes the speech for a turn."""
 
 
-class Failure(Event):
+class Failure(Event, frozen=True):
     """The server reports an error. `caused_by` and `param`: event_id and field of the message at fault."""
 
     code: str
@@ -147,9 +147,9 @@ class Failure(Event):
         return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
 
 
-class Garbage(Event):
+class Garbage(Event, frozen=True):
     """Not an event of this protocol: not JSON, without a type, or with a field of a wrong type."""
 
 
-class Other(Event):
+class Other(Event, frozen=True):
     """An event without use for a measurement."""
