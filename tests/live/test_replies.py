@@ -65,7 +65,7 @@ class Call:
 
     def __init__(self, **target: Any) -> None:
         dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", **target))
-        context = ConnectionContext.of(dialect, "turns", EventLog(), SendLog(), FailureLog())
+        context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog())
         self.connection = TurnConnection(context, 0)
         self.heard, self.line = Heard(), Line()
         self.connection._socket = self.line  # type: ignore[assignment]
@@ -329,7 +329,7 @@ class Overhears:
 @calling
 def test_an_open_microphone_hears_each_reply_s_own_samples_however_they_are_cut() -> None:
     dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", turn_detection="server"))
-    context = ConnectionContext.of(dialect, "turns", EventLog(), SendLog(), FailureLog())
+    context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog())
     connection, heard = DuplexConnection(context, 0, None, 0.02), Overhears()  # type: ignore[arg-type]
     connection._socket = Line()  # type: ignore[assignment]
     connection.attach(heard)
