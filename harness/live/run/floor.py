@@ -141,12 +141,14 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
         spread, truth["packets"] - 1, out=np.full(len(truth), np.nan), where=truth["packets"] > 1
     )
     paired = len(answers) == len(truth)
-    none = np.empty(0)
-    bias = first - true_first if paired else none
-    gap_bias = gap - true_gap if paired else none
+    bias, gap_bias = (first - true_first, gap - true_gap) if paired else (np.empty(0), np.empty(0))
     delays_s = merged.sends["send_delay_s"].to_numpy()
     wall_s = max((shard.get("wall_s", 0.0) for shard in merged.shards), default=0.0)
     cpu_s = sum(shard.get("cpu_s", 0.0) for shard in merged.shards)
+    times_s = {"send_delay": delays_s, "reported": first, "true": true_first, "bias": bias}
+    percentiles = {
+        f"{name}_p{q}_s": _percentile(values, q) for name, values in times_s.items() for q in (50, 99)
+    }
     return Floor(
         kind=kind,
         sessions=sessions,
@@ -155,15 +157,7 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
         failed=merged.failures.num_rows,
         sends=len(delays_s),
         sends_per_s=_busiest(merged.sends["due_s"].to_numpy()),
-        send_delay_p50_s=_percentile(delays_s, 50),
-        send_delay_p99_s=_percentile(delays_s, 99),
         send_delay_max_s=_percentile(delays_s, 100),
-        reported_p50_s=_percentile(first, 50),
-        reported_p99_s=_percentile(first, 99),
-        true_p50_s=_percentile(true_first, 50),
-        true_p99_s=_percentile(true_first, 99),
-        bias_p50_s=_percentile(bias, 50),
-        bias_p99_s=_percentile(bias, 99),
         itl_reported_p50_s=_percentile(gap, 50),
         itl_true_p50_s=_percentile(true_gap, 50),
         itl_bias_p99_s=_percentile(gap_bias, 99),
@@ -171,6 +165,7 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
         cpu_s_per_answer=cpu_s / len(answers) if len(answers) else None,
         server_cpu_share=exchange.server["cpu_s"] / wall_s if wall_s else float("nan"),
         server_late_p99_s=exchange.server["late_p99_s"],
+        **percentiles,
     )
 
 

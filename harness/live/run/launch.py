@@ -75,6 +75,7 @@ async def play_plan(
     """
     shards = [await _start(folder, index) for index in range(plan.shards)]
     beside = [] if batch is None else [await _start(batch, 0)]
+    every = [*shards, *beside]
     lost: dict[int, Loss] = {}
     lost_beside: dict[int, Loss] = {}
     origin = [float("inf")]
@@ -87,10 +88,10 @@ async def play_plan(
             asyncio.create_task(_listen(shard, RunProgress(0), None, lost_beside, origin), name="batch")
             for shard in beside
         ]
-        await _all_ready([*shards, *beside], [*listening, *listening_beside])
+        await _all_ready(every, [*listening, *listening_beside])
         lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
         origin[0] = time.monotonic() + lead_s + MARGIN_S
-        for shard in [*shards, *beside]:
+        for shard in every:
             _tell(shard, f"start {origin[0]!r}")
         scraper = scraper_of(plan.target, origin[0])
         with scraper or nullcontext():
@@ -107,10 +108,10 @@ async def play_plan(
             if listening_beside:
                 await asyncio.wait(listening_beside, timeout=STOP_S)
     finally:
-        for shard in [*shards, *beside]:
+        for shard in every:
             if shard.process.returncode is None:
                 shard.process.kill()
-        await asyncio.gather(*(shard.process.wait() for shard in [*shards, *beside]))
+        await asyncio.gather(*(shard.process.wait() for shard in every))
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
     return RunOutput(merged, table, origin[0], None if batch is None else merge(batch, lost_beside))

@@ -290,6 +290,6 @@ def _metrics_url(url: str) -> str:
 def _tells_its_lag(target: TargetParams) -> bool:
     scraper = scraper_of(target, time.monotonic())
     assert scraper is not None
-    scraper.start()
-    scraper.stop()
+    with scraper:
+        pass
     return f"{LAG}_bucket" in scraper.table()["name"].unique().to_pylist()

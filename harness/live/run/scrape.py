@@ -18,7 +18,6 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -47,7 +46,7 @@ class _Poll:
 
 
 class Scraper:
-    """Polls `url` from `start()` (or `with`) to `stop()`; `table()` has the answers.
+    """Polls `url` in a `with` block, at once and once more at its end; `table()` has the answers.
 
     `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint. UserError for anything
     but an HTTP address.
@@ -67,20 +66,12 @@ class Scraper:
         self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
 
     def __enter__(self) -> Scraper:
-        self.start()
+        self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start polling, at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after one last poll; an endpoint that sends its headers byte by byte is not waited for."""
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(2 * TIMEOUT_S)
+        self._thread.join(2 * TIMEOUT_S)  # an endpoint that sends its headers byte by byte is not waited for
 
     def table(self) -> pa.Table:
         """Return columns t_s (s since `origin`, when the poll was sent), name, labels (JSON), value; in order of
