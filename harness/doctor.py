@@ -82,13 +82,8 @@ class Machine:
         return [check.what for check in self.checks if check.group == group and check.state != "ok"]
 
 
-class Entry(NamedTuple):
-    """A check in the list. `fix` follows the finding if the check failed."""
-
-    group: Group
-    what: str
-    check: Callable[[Machine], Found]
-    fix: str
+Entry = tuple[Group, str, Callable[[Machine], Found], str]
+"""A check in the list: its group, its name, the check, and the fix that follows the finding if the check failed."""
 
 
 def examine(folder: Path | None = None, load: bool = False) -> Iterator[Check]:
@@ -312,9 +307,9 @@ def data_entries(folder: Path | None) -> list[Entry]:
     """Return the checks of the data sets in `folder`, or without a folder of the sets that can be fetched. UserError
     when it is not a readable folder."""
     synthesised = "workload speech then synthesises speech; `rehearse data speech --from debian --out DIR`"
-    recordings = Entry("data", "recordings", partial(_recordings, folder), synthesised)
+    recordings = ("data", "recordings", partial(_recordings, folder), synthesised)
     if folder is None:
-        return [Entry("data", "data sets", _fetchable, "--data DIR looks into a folder"), recordings]
+        return [("data", "data sets", _fetchable, "--data DIR looks into a folder"), recordings]
     try:
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "does not exist"
@@ -324,10 +319,8 @@ def data_entries(folder: Path | None) -> list[Entry]:
         raise UserError(
             f"--data {folder} cannot be read: {error.strerror}; give a readable folder."
         ) from None
-    sets = [
-        Entry(
-            "data", name, partial(_data_set, dataset, sizes), f"`rehearse data fetch {name} --out {folder}`"
-        )
+    sets: list[Entry] = [
+        ("data", name, partial(_data_set, dataset, sizes), f"`rehearse data fetch {name} --out {folder}`")
         for name, dataset in datasets().items()
     ]
     return [*sets, recordings]
@@ -414,32 +407,32 @@ _SERVERS = "replays need none, servers do"
 _LIGHT = {"soundfile": "soundfile", "soxr": "soxr", "webrtcvad": "webrtcvad-wheels"}
 
 HERE = [
-    Entry("machine", "processor", _processor, "device cpu needs AVX2 or AVX-512"),
-    Entry("machine", "memory", _memory, "end other programs, or stay with device virtual and --jobs 1"),
+    ("machine", "processor", _processor, "device cpu needs AVX2 or AVX-512"),
+    ("machine", "memory", _memory, "end other programs, or stay with device virtual and --jobs 1"),
     *(
-        Entry("audio", name, partial(_audio, name, each), install_command("audio"))
+        ("audio", name, partial(_audio, name, each), install_command("audio"))
         for name, each in _LIGHT.items()
     ),
-    Entry("audio", "silero", _silero, install_command("silero")),
-    Entry("live", "local port", _port, _SERVERS),
-    Entry("live", "WebSocket", _websockets, _SERVERS),
+    ("audio", "silero", _silero, install_command("silero")),
+    ("live", "local port", _port, _SERVERS),
+    ("live", "WebSocket", _websockets, _SERVERS),
 ]
 """Facts of the machine; processor and memory decide about device cpu."""
 PROGRAM = [
-    Entry("program", "Python", _python, "vLLM is pinned for 3.11 and 3.12: make PYTHON=/path/to/python3.11"),
-    Entry("program", "cache", _cache, "set XDG_CACHE_HOME to a folder that can"),
-    Entry(
+    ("program", "Python", _python, "vLLM is pinned for 3.11 and 3.12: make PYTHON=/path/to/python3.11"),
+    ("program", "cache", _cache, "set XDG_CACHE_HOME to a folder that can"),
+    (
         "program",
         "fork server",
         _fork_server,
         "every point runs in a forked process: allow fork, and memory for it",
     ),
-    Entry("program", "torch", _torch, _ANEW),
-    Entry("program", "vLLM", _vllm, _ANEW),
+    ("program", "torch", _torch, _ANEW),
+    ("program", "vLLM", _vllm, _ANEW),
 ]
 """Requirements of every run, also in virtual time."""
 DEVICES = [
-    Entry("devices", name, partial(_device, check), "")
+    ("devices", name, partial(_device, check), "")
     for name, check in (("virtual", _virtual), ("cpu", _cpu), ("cuda", _cuda))
 ]
 

@@ -48,15 +48,20 @@ audio that was played, of the tokens.
 Run kinds: run_end. Times in seconds since the run began, on the run's clock.
 """
 
+from __future__ import annotations
+
 import math
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from harness.clocks.clock import VirtualClockLoop
 
 EVENT_FIELDS = ("t", "kind", "session", "turn", "stage", "value")
 
@@ -155,16 +160,6 @@ class _Rows:
         return pa.table(columns)
 
 
-class Clock(Protocol):
-    """A loop in virtual time, as `harness.clocks.clock.VirtualClockLoop` describes it."""
-
-    fired: int
-
-    def time(self) -> float: ...
-
-    def number(self) -> int: ...
-
-
 class _Woven:
     """Rows that are merged among the others when the table is read or has grown: blocks that are written now, as
     columns, and events at future times.
@@ -173,7 +168,7 @@ class _Woven:
     have the same two, which give their place.
     """
 
-    def __init__(self, clock: Clock, begin: int) -> None:
+    def __init__(self, clock: VirtualClockLoop, begin: int) -> None:
         self.clock = clock
         self.begin = begin
         self.count = 0
@@ -321,7 +316,9 @@ class EventLog:
         """Return whether there has been such an event."""
         return kind in self._kinds
 
-    def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
+    def later(
+        self, clock: VirtualClockLoop, times: np.ndarray, kind: str, who: np.ndarray, value: float
+    ) -> None:
         """Log a future event of each turn at its time, as if timers were set for them now, in their order."""
         if self._woven is None:
             self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
