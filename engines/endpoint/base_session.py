@@ -31,7 +31,8 @@ class SessionContext:
 
 
 class BaseSession:
-    """Implements `protocol.Session`; a kind of session fills `handlers` and defines begin and end.
+    """One client's session, from the server's side; a kind of session fills `handlers` and defines begin and end. All
+    methods run on the event loop and return at once.
 
     `number`: the session's. `entered` is called when it begins, `left` when, having begun, it has ended.
     """
@@ -50,14 +51,17 @@ class BaseSession:
 
     @property
     def busy(self) -> bool:
+        """Return True while the client waits for a reply, or is being sent one."""
         raise NotImplementedError
 
     def begin(self) -> None:
+        """Greet the client: the WebSocket is open."""
         self._begun = True
         self.entered()
         self.opened()
 
     def receive(self, message: str | bytes) -> None:
+        """Take one message of the client. It never raises: bad input is answered with an error."""
         if self._ended:
             return
         event_id = None
@@ -79,6 +83,7 @@ class BaseSession:
             self.error(str(refusal), refusal.code, refusal.param, event_id)
 
     def end(self) -> None:
+        """End the session of a client that has gone; a second call does nothing."""
         if self._ended:
             return
         self._ended = True

@@ -6,7 +6,8 @@ from typing import Any
 from engines.endpoint.base_session import SessionContext
 from engines.endpoint.chat_request import ChatRequest
 from engines.endpoint.detokenizer import CONTEXT
-from engines.endpoint.http_reply import HttpReply, Stream
+from engines.endpoint.http_reply import HttpReply
+from engines.endpoint.http_socket import HttpSocket
 from engines.endpoint.lengths import Hint, ReplyLengths
 from engines.endpoint.protocol import encode
 from engines.turns.gateway import Gateway
@@ -17,7 +18,7 @@ class ChatCompletion(HttpReply):
     one a draw."""
 
     def __init__(
-        self, context: SessionContext, number: int, stream: Stream, gateway: Gateway, asked: ChatRequest
+        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, asked: ChatRequest
     ) -> None:
         super().__init__(context, number, stream, gateway)
         self._asked = asked

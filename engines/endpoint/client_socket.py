@@ -7,12 +7,11 @@ its own: a message costs 5 µs of the loop, a rejected client 50 µs [measured],
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import Protocol, cast
+from typing import cast
 
 from websockets.exceptions import InvalidMessage
 from websockets.frames import Frame, Opcode
@@ -21,8 +20,10 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSocket
-from engines.endpoint.protocol import OVERLOADED, Outbox, Session
+from engines.endpoint.base_session import BaseSession
+from engines.endpoint.entrance import Entrance, Socket
+from engines.endpoint.http_socket import REQUEST_BYTES, HttpSocket
+from engines.endpoint.protocol import OVERLOADED
 
 SLICE_BYTES, TURN_S, REST_S = 2048, 0.002, 0.001
 """Bytes read at once, seconds of reading before other clients have a turn, and the seconds of that turn: [chosen] a
@@ -68,34 +69,13 @@ class Allowance:
         return self._ahead_s - now <= self._burst_s
 
 
-class SocketOwner(CompletionOwner, Protocol):
-    """The server as a socket that it accepted sees it; `websocket_server.WebSocketServer` implements it.
-
-    `buffer`: the buffer that sockets are read into. `refused`: connections by reason. `full`: no more sessions may
-    begin.
-    """
-
-    refused: Counter[str]
-
-    def connected(self, client: "ClientSocket | HttpSocket") -> bool:
-        """Add a connection; False when there is no room for it."""
-        ...
-
-    def disconnected(self, client: "ClientSocket | HttpSocket") -> None: ...
-
-    def begin_session(self, client: Outbox) -> Session: ...
-
-
-class ClientSocket(asyncio.BufferedProtocol):
+class ClientSocket(Socket):
     """Implements `Outbox`. Closing begins with `close` and ends at `lost`, `close_timeout_s` later at most."""
 
-    def __init__(self, server: SocketOwner) -> None:
-        self._server = server
-        self._limits = server.limits
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, server: Entrance) -> None:
+        super().__init__(server)
         self._ws = _Protocol(max_size=self._limits.message_bytes, logger=_quiet)
-        self._transport: asyncio.Transport
-        self._session: Session | None = None
+        self._session: BaseSession | None = None
         self._messages = Allowance(self._limits.messages_per_s, self._limits.burst_messages)
         self._bytes = Allowance(self._limits.bytes_per_s, self._limits.burst_bytes)
         self._unread = bytearray()
@@ -107,22 +87,14 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._made_s = self._loop.time()
         self._received_s = self._used_s = self._made_s
         self._pinged_s: float | None = None
-        self._closed_s: float | None = None
 
     @property
     def busy(self) -> bool:
-        """Return True while a reply is under way, or has yet to be taken."""
         return self._session is not None and (self._session.busy or self.queued_bytes > 0)
 
     @property
     def idle(self) -> bool:
-        """Return True if its session has begun and nothing is under way."""
         return self._session is not None and not self.busy
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that the kernel has not taken."""
-        return self._transport.get_write_buffer_size()
 
     @property
     def _connecting(self) -> bool:
@@ -150,11 +122,6 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         if not self._server.connected(self):
             self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Return the one buffer of all sockets: it is emptied before the next is read. A new one each time would
-        fragment the heap."""
-        return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(memoryview(self._server.buffer)[:nbytes])
@@ -191,7 +158,6 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def check(self, now: float) -> None:
-        """Close the socket if it has been silent or open for too long; called regularly."""
         limits = self._limits
         if self._closed_s is not None:
             if now - self._closed_s > limits.close_timeout_s:
@@ -285,7 +251,8 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._refuse("full")
         else:
             self._flush()
-            self._session = server.begin_session(self)
+            server.session_began()
+            self._session = server.connect(self)
             self._guarded(self._session.begin)
 
     def _reject(self, status: HTTPStatus, why: str, reason: str) -> None:
@@ -299,7 +266,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._closed_s = self._loop.time()
         self._server.refused[reason] += 1
 
-    def _take(self, session: Session, frame: Frame) -> None:
+    def _take(self, session: BaseSession, frame: Frame) -> None:
         now, code = self._loop.time(), frame.opcode
         if code is Opcode.CLOSE:
             close = self._ws.close_rcvd
@@ -318,7 +285,7 @@ class ClientSocket(asyncio.BufferedProtocol):
                 self._parts.clear()
                 self._deliver(session, message, now)
 
-    def _deliver(self, session: Session, message: bytes, now: float) -> None:
+    def _deliver(self, session: BaseSession, message: bytes, now: float) -> None:
         self._used_s = now
         try:
             said = message if self._binary else message.decode()

@@ -1,31 +1,16 @@
 """The answer to one HTTP request: a session of a single typed turn."""
 
-from typing import Protocol
-
 from engines.endpoint.base_session import SessionContext
+from engines.endpoint.http_socket import HttpSocket
 from engines.turns.gateway import Gateway
 from workloads.columns.classes import RequestClass
 from workloads.trace import Turn
 
 
-class Stream(Protocol):
-    """The way to the client of one answer: events or pieces and their end, or the whole answer."""
-
-    def event(self, data: bytes) -> None: ...
-
-    def piece(self, data: bytes) -> None: ...
-
-    def finish(self) -> None:
-        """End the answer."""
-        ...
-
-    def answer(self, body: bytes) -> None: ...
-
-
 class HttpReply:
     """The answer, and the gateway's listener: it calls `text`, `audio` and `reply_done`. `_sent_s`: of its audio, s."""
 
-    def __init__(self, context: SessionContext, number: int, stream: Stream, gateway: Gateway) -> None:
+    def __init__(self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway) -> None:
         self._context, self._number, self._stream, self._gateway = context, number, stream, gateway
         self._begun_s = context.loop.time()
         self._sent_s = 0.0

@@ -5,15 +5,13 @@ The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connecti
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
 
 import httptools
 from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 
-from engines.endpoint.limits import Limits
+from engines.endpoint.entrance import Answer, Entrance, Socket
 from engines.endpoint.protocol import GOING, Refusal, error_body
 
 REQUEST_BYTES = 16_384
@@ -26,65 +24,12 @@ _GONE, _DONE = 1006, 1000
 """Close codes, by which ends of sessions are counted."""
 
 
-class Answer(Protocol):
-    """The answer to a request: an `http_reply.HttpReply`, or a replacement."""
+class HttpSocket(Socket):
+    """Also the way of an answer to its client: events or pieces and their end, or the whole answer. httptools calls the
+    `on_` methods."""
 
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class Posted(NamedTuple):
-    """The handling of requests with bodies. `read(body)`: parses the request, which has a field `stream`; raises
-    Refusal. `begin(stream, asked)`: begins the answer, which counts as a session. `content_type`: of a streamed answer.
-    `only`: True if nothing else is served."""
-
-    path: str
-    content_type: str
-    read: Callable[[bytes], Any]
-    begin: Callable[["HttpSocket", Any], Answer]
-    only: bool = False
-
-
-class CompletionOwner(Protocol):
-    """The server as such a connection sees it; `websocket_server.WebSocketServer` implements it."""
-
-    limits: Limits
-    buffer: bytearray
-    posted: Posted | None
-
-    @property
-    def full(self) -> bool: ...
-
-    @property
-    def draining(self) -> bool: ...
-
-    def disconnected(self, client: "HttpSocket") -> None: ...
-
-    def schedule(self, work: Callable[[], None]) -> None:
-        """Do `work` after all earlier clients have been served."""
-        ...
-
-    def respond(self, request: Request) -> Response | None:
-        """Return the answer to a plain request, or to a rejected one; None: a session, or a reply, may begin."""
-        ...
-
-    def refuse_completion(self, reason: str) -> None:
-        """Count a request that was rejected for `reason`."""
-        ...
-
-    def begin_completion(self, client: "HttpSocket", asked: Any) -> Answer: ...
-
-    def session_ended(self, code: int) -> None: ...
-
-
-class HttpSocket(asyncio.BufferedProtocol):
-    """Implements `http_reply.Stream`; httptools calls the `on_` methods."""
-
-    def __init__(self, server: CompletionOwner, transport: asyncio.Transport) -> None:
-        self._server = server
-        self._limits = server.limits
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, server: Entrance, transport: asyncio.Transport) -> None:
+        super().__init__(server)
         self._transport = transport
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._headers, self._body = b"", Headers(), bytearray()
@@ -97,21 +42,14 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._streams = False
         """True if the reply under way is sent piece by piece."""
         self._used_s = self._loop.time()
-        self._closed_s: float | None = None
 
     @property
     def busy(self) -> bool:
-        """Return True while a reply is under way, or has yet to be taken."""
         return self._reply is not None or self.queued_bytes > 0
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing is asked or under way."""
         return not self.busy and self._begun_s is None and not self._waits
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._transport.get_write_buffer_size()
 
     def event(self, data: bytes) -> None:
         self.piece(b"data: %s\n\n" % data)
@@ -131,14 +69,12 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._done()
 
     def close(self, code: int, reason: str) -> None:
-        """Shut down: a reply under way is cut, which its client sees."""
         if self._begun_s is not None or self._waits or (self._reply is not None and not self._streams):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}.", "closing")
         self._over(code)
         self._leave()
 
     def check(self, now: float) -> None:
-        """Close the connection if it has been silent for too long; called regularly."""
         limits = self._limits
         if self._closed_s is not None:
             if now - self._closed_s > limits.close_timeout_s:
@@ -148,9 +84,6 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, why, "no request")
         elif self.idle and now - self._used_s > limits.idle_timeout_s:
             self._leave()
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self.receive(bytes(memoryview(self._server.buffer)[:nbytes]))
@@ -256,10 +189,11 @@ class HttpSocket(asyncio.BufferedProtocol):
                 self._streams = asked.stream
                 if asked.stream:
                     self._transport.write(_STREAM.format(server.posted.content_type).encode())
-                self._reply = server.begin_completion(self, asked)
+                server.session_began()
+                self._reply = server.posted.begin(self, asked)
                 self._reply.begin()
         except Refusal as refusal:
-            server.refuse_completion("request")
+            server.refused["request"] += 1
             status = HTTPStatus.BAD_REQUEST
             self._say(status, error_body(status, str(refusal), refusal.code, refusal.param))
         except Exception as error:  # a mistake of ours costs this client its answer, and nobody else
@@ -275,7 +209,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         if self._closed_s is not None:
             return
         self._begun_s = None
-        self._server.refuse_completion(reason)
+        self._server.refused[reason] += 1
         self._say(status, error_body(status, why, reason))
         if leave:
             self._leave()

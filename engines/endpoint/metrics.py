@@ -15,8 +15,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from engines.endpoint.entrance import Entrance
 from engines.endpoint.server_stats import Histogram, ServerStats
-from engines.endpoint.websocket_server import WebSocketServer
 
 LAG_PERIOD_S = 0.01
 """[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""
@@ -74,12 +74,12 @@ class Metrics(Collector):
     def __init__(self, stats: ServerStats, lag: LoopLag) -> None:
         self._stats = stats
         self._lag = lag
-        self._server: WebSocketServer
+        self._server: Entrance
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="rehearsal", registry=self._registry)
         self._registered = False
 
-    def render(self, server: WebSocketServer) -> tuple[bytes, str]:
+    def render(self, server: Entrance) -> tuple[bytes, str]:
         """Return the text of `/metrics` and its content type."""
         self._server = server
         if not self._registered:

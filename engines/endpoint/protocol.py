@@ -52,27 +52,6 @@ class Outbox(Protocol):
         ...
 
 
-class Session(Protocol):
-    """One client's session, from the server's side. All methods run on the event loop and return at once."""
-
-    @property
-    def busy(self) -> bool:
-        """Return True while the client waits for a reply, or is being sent one."""
-        ...
-
-    def begin(self) -> None:
-        """Greet the client: the WebSocket is open."""
-        ...
-
-    def receive(self, message: str | bytes) -> None:
-        """Take one text message of the client. It never raises: bad input is answered with an error."""
-        ...
-
-    def end(self) -> None:
-        """End the session of a client that has gone; a second call does nothing."""
-        ...
-
-
 class Incoming(msgspec.Struct):
     """All fields of client events that are read; msgspec checks their types."""
 

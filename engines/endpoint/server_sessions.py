@@ -11,13 +11,14 @@ from engines.builder import Parts, Serving
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
-from engines.endpoint.base_session import SessionContext
+from engines.endpoint.base_session import BaseSession, SessionContext
 from engines.endpoint.chat_completion import ChatCompletion
 from engines.endpoint.chat_request import chat_request
 from engines.endpoint.detokenizer import Detokenizer, detokenizer_of
+from engines.endpoint.entrance import Posted
 from engines.endpoint.frame_session import FrameSession
-from engines.endpoint.http_socket import COMPLETIONS_PATH, SPEECH_PATH, HttpSocket, Posted
-from engines.endpoint.protocol import Outbox, Session
+from engines.endpoint.http_socket import COMPLETIONS_PATH, SPEECH_PATH, HttpSocket
+from engines.endpoint.protocol import Outbox
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.speech import CONTENT_TYPE, Speech, speech_request
 from engines.endpoint.turn_session import TurnSession
@@ -81,7 +82,7 @@ class Sessions:
             deployment, stats, audio_store, detokenizer, Voice(), about, longest_s, seed, loop
         )
 
-    def connect(self, outbox: Outbox) -> Session:
+    def connect(self, outbox: Outbox) -> BaseSession:
         """Return a session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server.gateway, TickGateway):

@@ -5,7 +5,8 @@ import msgspec
 from engines.deployments import Deployment
 from engines.endpoint.base_session import SessionContext
 from engines.endpoint.chat_request import read_body
-from engines.endpoint.http_reply import HttpReply, Stream
+from engines.endpoint.http_reply import HttpReply
+from engines.endpoint.http_socket import HttpSocket
 from engines.endpoint.lengths import Hint, ReplyLengths, typed_tokens
 from engines.endpoint.protocol import Refusal
 from engines.endpoint.response import PlaybackEstimate
@@ -54,7 +55,7 @@ class Speech(HttpReply):
     """The speech of one text. A modelled device cannot know its length: it is drawn for texts of that length."""
 
     def __init__(
-        self, context: SessionContext, number: int, stream: Stream, gateway: Gateway, asked: SpeechRequest
+        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, asked: SpeechRequest
     ) -> None:
         super().__init__(context, number, stream, gateway)
         self._asked = asked

@@ -105,7 +105,7 @@ async def _serve(
     with starting(listener):
         if loading is not None:
             loading(f"http://{address_of(listener)}")
-        from engines.endpoint import metrics, websocket_server
+        from engines.endpoint import entrance, metrics, websocket_server
 
         sessions = _loaded(config)
     loop, server = asyncio.get_running_loop(), sessions.server
@@ -122,10 +122,10 @@ async def _serve(
     try:
         endpoint.listen(listener)
         address, posted = address_of(listener), endpoint.posted
-        url = f"ws://{address}{websocket_server.REALTIME_PATH}"
+        url = f"ws://{address}{entrance.REALTIME_PATH}"
         if posted is not None and posted.only:
             url = f"http://{address}{posted.path}"
-        ready(Ready(url, f"http://{address}{websocket_server.METRICS_PATH}"))
+        ready(Ready(url, f"http://{address}{entrance.METRICS_PATH}"))
         done, _ = await asyncio.wait({waiting, *engines, *extra}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # engines serve for ever, so one that is done has failed

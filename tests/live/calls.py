@@ -12,7 +12,7 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from engines.core import vllm_adapter
-from engines.endpoint.protocol import Session
+from engines.endpoint.base_session import BaseSession
 from engines.endpoint.server_sessions import Sessions, build_sessions
 from engines.registry import ENGINES
 from engines.server import ResolvedServer, ServerParams
@@ -32,7 +32,7 @@ class Caller:
     closed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.connection: Session = self.sessions.connect(self)
+        self.connection: BaseSession = self.sessions.connect(self)
         self.connection.begin()
 
     def send(self, event: bytes) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-from engines.endpoint.websocket_server import METRICS_PATH
+from engines.endpoint.entrance import METRICS_PATH
 from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.endpoints import synthesis_endpoint
 from harness.endpoints.dialects.audio_format import AudioFormat
