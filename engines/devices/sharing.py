@@ -138,13 +138,6 @@ class SharedCompute:
         self._reprice()
         return execution
 
-    def resize(self, execution: SharedExecution, sms: float) -> None:
-        """Give a step another share, from now on; does nothing to a step that has ended."""
-        if execution in self._running:
-            self._advance()
-            execution.sms = sms
-            self._reprice()
-
     def interrupt(self, execution: SharedExecution, rest: SharedStep | None = None) -> bool:
         """Let `execution` go on as `rest` from its next layer boundary, or end there. False when it is past its last
         one and runs to its end."""

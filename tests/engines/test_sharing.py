@@ -50,9 +50,8 @@ def played(
             execution.ends_s = loop.time()
 
         def look() -> None:
-            for execution in made:
-                if execution is not None and execution.sms is not None:
-                    compute.resize(execution, execution.sms)
+            compute._advance()
+            compute._reprice()
 
         for at_s in looks:
             loop.call_at(at_s, look)
@@ -113,17 +112,6 @@ def test_two_on_one_gpu_are_slowed_by_bandwidth_alone():
     assert slow.ends_s == pytest.approx(0.1 / traffic(A6000, 28))
     readers = played([(0.0, decode, 42), (0.0, decode, 42)])
     assert [each.ends_s for each in readers] == pytest.approx([0.2, 0.2])
-
-
-def test_another_share_counts_from_where_the_step_is():
-    async def main() -> float:
-        compute, loop = SharedCompute(A6000), asyncio.get_running_loop()
-        execution = compute.submit(SharedStep((), (Part(0.1),), 10, ()), 42)
-        loop.call_at(0.5, compute.resize, execution, 84)
-        await execution
-        return loop.time()
-
-    assert run(main(), virtual=True) == pytest.approx(0.5 + 0.75)
 
 
 @pytest.mark.parametrize(("at_s", "layers"), [(0.05, 0), (0.25, 2), (0.3, 2), (0.95, None)])

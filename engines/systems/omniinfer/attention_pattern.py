@@ -39,11 +39,6 @@ class AttentionPattern:
         """Return the most tokens of a context that a compressed layer reads."""
         return min(tokens, self.sinks + self.recent)
 
-    def read_tokens(self, tokens: int) -> float:
-        """Return the tokens of a context that a layer reads, on average over all layers."""
-        share = self.count / len(self.compressed)
-        return tokens - share * (tokens - self.kept_tokens(tokens))
-
     def kept_blocks(self, tokens: int, block_size: int) -> int:
         """Return the number of a context's blocks with any token that the next query sees in a compressed layer."""
         blocks = -(-tokens // block_size)

@@ -36,10 +36,6 @@ class ExpertMap:
         np.divide(load, self.replicas, out=self._parts[:, : self.experts])
         return self._parts.ravel()[self._at]
 
-    def per_die(self, load: np.ndarray) -> np.ndarray:
-        """Return the (L, D) tokens of each die."""
-        return self.per_slot(load).sum(axis=2)
-
 
 Mode = Literal["paper", "oss"]
 Ratio = Literal["max_mean", "max_min"]
