@@ -1,7 +1,6 @@
 """What arrives at a replica while it works: when it is applied, and who may leave the step under way."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection
 
 import pytest
@@ -169,21 +168,6 @@ def test_of_a_session_that_closes_before_its_request_is_taken_in_nothing_is_reme
     histories = bench.engine.scheduler.histories
     assert histories.get(7) is None and histories.get(8) is not None
     assert bench.said() == {"one": 20, "two": 20}
-
-
-def test_what_a_truncation_lets_go_of_cannot_be_hit_again():
-    async def main() -> Bench:
-        bench = Bench(prefix_caching=True)
-        bench.engine.submit(request("one", 3, prompt=160, tokens=1))
-        await asyncio.sleep(0.5)
-        before = bench.engine.scheduler.cached_prefix(list(range(160)))
-        bench.engine.truncate(3, 70)
-        await asyncio.sleep(0.5)
-        assert (before, bench.engine.scheduler.cached_prefix(list(range(160)))) == (160, 64)
-        await bench.settle()
-        return bench
-
-    assert sum((each for each in play(main).engine.counters()), Counter())["truncated_blocks"] == 6
 
 
 def test_a_prompt_that_leaves_no_room_for_a_token_is_refused():

@@ -166,19 +166,6 @@ def test_the_prefill_replica_keeps_blocks_until_they_are_sent_and_then_no_longer
     assert free == [199 - 40, 199]
 
 
-def test_transfers_share_the_link():
-    async def scenario(made: Bench) -> None:
-        for session in (1, 2):
-            made.submit(session, 640, 3)
-
-    both = bench(scenario)
-    events = both.log.events().to_pandas()
-    took_s = (
-        events[events["kind"] == "load_end"]["t"].max() - events[events["kind"] == "load_start"]["t"].min()
-    )
-    assert took_s == pytest.approx(LATENCY_S + 80 / 1000, rel=0.02)
-
-
 def test_a_full_decode_pool_holds_requests_back_in_the_prefill_pool():
     async def scenario(made: Bench) -> None:
         for session in range(6):

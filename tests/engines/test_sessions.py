@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.deployments import load_deployment
 from engines.devices.stage import VirtualStage
-from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
+from engines.models.token_ids import audio_ids, first_answer_id
 from tests.engines.frames import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -126,12 +126,6 @@ def test_only_sessions_that_hear_the_same_share_a_prefix():
     # In that step the session that is on line already computes a chunk as well.
     assert prefilled(lambda session, frame: frame) == AUDIO - 16 + AUDIO
     assert prefilled(lambda session, frame: 100 * session + frame) == 2 * AUDIO
-
-
-def test_a_chunk_has_the_tokens_of_its_audio():
-    model = load_deployment(DEPLOYMENT).model
-    assert frame_tokens(model, 2.0) == AUDIO
-    assert frame_tokens(model, 1.0) == 13 + model.chunk_extra_tokens
 
 
 def test_recycling_keeps_sessions_between_the_carry_and_the_horizon():

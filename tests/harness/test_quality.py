@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
 from harness.metrics.quality import QUALITY_DEFINITIONS, decoder_of, judge, shares, states
-from harness.metrics.vocabulary import definition
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.question_file import read_questions
@@ -139,7 +138,3 @@ def test_tokens_become_text_with_the_tokenizer_of_the_checkpoint(tmp_path: Path)
         UserError, match=r"has no tokenizer that can be read .*; give the folder as it was published"
     ):
         decoder_of(str(tmp_path / "nothing"))
-
-
-def test_every_metric_has_a_meaning():
-    assert {definition(name).unit for name in QUALITY_DEFINITIONS} == {"1"}

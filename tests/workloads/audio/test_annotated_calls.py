@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workloads.audio.annotation import read_rttm, read_textgrid
 from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
 from workloads.generators.content import event_pcm, pcm_for, recordings, tells_what_is_said
@@ -259,16 +258,6 @@ def test_a_backchannel_alone_is_the_turns_event(tmp_path: Path) -> None:
     )
     murmur = sound[4 * RATE : round(4.4 * RATE), 0]
     assert np.array_equal(heard(event_pcm(trace, turn), len(murmur)), murmur)
-
-
-def test_formats_agree(tmp_path: Path) -> None:
-    folder, _ = two_channels(tmp_path, "rttm")
-    two_channels(tmp_path, "long")
-    by_lines = read_rttm(folder / "call.rttm")["call"]
-    by_tiers = read_textgrid(folder / "call.TextGrid")
-    for ours, theirs in zip(by_lines, by_tiers, strict=True):
-        assert ours.channel == theirs.channel
-        assert np.allclose(ours.spans, theirs.spans)
 
 
 @pytest.mark.parametrize(
