@@ -44,7 +44,7 @@ _PRESSED = "requests with a large share of a full pool continue instead of waiti
 def resident_s(point: Measured) -> float | None:
     """Return the mean time from a request's first step at the thinker to its last, s, during which it holds KV."""
     at = at_thinker(point)
-    return float((at["finish"] - at["start"]).mean()) if len(at) else None
+    return float(np.mean(at["finish"] - at["start"])) if len(at) else None
 
 
 _ENDS = "the replay ends when callers have heard all replies; KV hardly changes that"

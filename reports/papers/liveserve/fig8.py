@@ -44,7 +44,7 @@ def held(point: Measured) -> pd.DataFrame:
 def resident_s(point: Measured) -> float | None:
     """Seconds for which a request of the target held KV."""
     turns = held(point)
-    return float(turns["lasts_s"].sum()) if len(turns) else None
+    return float(np.sum(turns["lasts_s"])) if len(turns) else None
 
 
 def footprint(point: Measured) -> float | None:
@@ -52,7 +52,8 @@ def footprint(point: Measured) -> float | None:
     turns = held(point)
     if not len(turns):
         return None
-    return float((turns["lasts_s"] * turns["blocks"]).sum() / (turns["finish"].max() - turns["start"].min()))
+    lasts_s = np.max(turns["finish"]) - np.min(turns["start"])
+    return float(np.sum(turns["lasts_s"] * turns["blocks"]) / lasts_s)
 
 
 _BASE, _OURS = of(NO_POLICY), of(URGENCY)

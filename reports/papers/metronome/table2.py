@@ -34,7 +34,7 @@ EXPERIMENTS = {
         sessions=32,
         seeds=SEEDS[:3],
         **FREE_RUNNING,
-        **({} if bound is None else {"window": bound[0], "sinks": bound[1]}),
+        **(dict[str, Any](window=bound[0], sinks=bound[1]) if bound else {}),
     )
     for row, (bound, _) in PAPER.items()
 }
