@@ -63,13 +63,8 @@ def counter(name: str) -> Quantity:
     return lambda point: point.record.counters.get(name)
 
 
-def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
-    """The quantity at a setting; None for a failed point."""
-    return over_points(quantity, setting.points(panels))
-
-
 def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:
-    """The quantity of each of these points by its seed."""
+    """The quantity of each of these points by its seed; None for a failed point."""
     return {point.seed: _of_point(quantity, point) for point in points}
 
 
@@ -108,7 +103,7 @@ def tally(quantity: Quantity, *settings: Setting) -> Tally:
 
 def value(quantity: Quantity, setting: Setting) -> Measure:
     """The quantity itself."""
-    return lambda panels: by_seed(quantity, setting, panels)
+    return lambda panels: over_points(quantity, setting.points(panels))
 
 
 def ratio(quantity: Quantity, setting: Setting, to: Setting) -> Measure:
