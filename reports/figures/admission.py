@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.figures.dashboard import Series, busiest
-from reports.figures.drawing import legend, note, sheet, whole_numbers
+from reports.figures.drawing import legend, note, sheet, totals, whole_numbers
 from reports.figures.frames import answered, finished, latency_axes
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.figures.style import BROKEN, INK, MUTED, Look
@@ -76,9 +76,7 @@ def sessions(axes: Axes, point: Measured, look: Look) -> None:
     log = point.kinds("admitted", "shed", "cap")
     end_s = point.params["duration_s"]
     for kind, colour, line in (("admitted", look.colour, "-"), ("shed", BROKEN, "--")):
-        times = np.sort(log.loc[log["kind"] == kind, "t"].to_numpy())
-        counts = np.r_[0, np.arange(1, times.size + 1), times.size]
-        axes.step(np.r_[0, times, end_s], counts, where="post", color=colour, ls=line, lw=2, label=kind)
+        totals(axes, log.loc[log["kind"] == kind, "t"], end_s, color=colour, ls=line, lw=2, label=kind)
     caps = log["kind"] == "cap"
     if caps.to_numpy().any():
         axes.step(

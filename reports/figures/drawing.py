@@ -87,6 +87,13 @@ def legend(figure: Figure, *more: Any, ncols: int = 4, **how: Any) -> None:
         figure.legend(named.values(), named.keys(), loc="outside lower left", ncols=ncols, **how)
 
 
+def totals(axes: Axes, times: Iterable[float], end_s: float, **how: Any) -> None:
+    """Draw how many of these times have passed, up to the end or the last of them."""
+    times = np.sort(np.asarray(times, float))
+    counts = np.r_[0, np.arange(1, times.size + 1), times.size]
+    axes.step(np.r_[0, times, max(end_s, times.max(initial=0.0))], counts, where="post", **how)
+
+
 def note(axes: Axes, text: str, level: float, up: float, x: float = 0.99, colour: str = MUTED) -> None:
     """Name a level of the y axis in small text, `up` points above it; `x`: a share of the width."""
     axes.annotate(

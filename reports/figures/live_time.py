@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.request_table import FAILED
-from reports.figures.drawing import legend, plain_log, sheet, whole_numbers
+from reports.figures.drawing import legend, plain_log, sheet, totals, whole_numbers
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
 from reports.live.live_record import all_of, busiest, invalid, on_line, one
@@ -94,12 +94,7 @@ def _sessions(axes: Axes, point: Measured, colour: str) -> None:
         ("shed", "rejected, in all", ":"),
         ("turn_failed", "failed turns, in all", "--"),
     ):
-        times = np.sort(point.kinds(kind)["t"].to_numpy(float))
-        counts = np.r_[0, np.arange(1, times.size + 1), times.size]
-        axes.step(
-            np.r_[0, times, max(end_s, times.max(initial=0.0))], counts, where="post", color=BROKEN, ls=line, lw=1.4,
-            label=name,
-        )  # fmt: skip
+        totals(axes, point.kinds(kind)["t"], end_s, color=BROKEN, ls=line, lw=1.4, label=name)
     axes.axhline(0, color=MUTED, lw=0.6)
     axes.set_ylim(bottom=-0.02 * open_.to_numpy().max(initial=1))
     whole_numbers(axes.yaxis)

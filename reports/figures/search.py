@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.slo.search import Search, Searches
-from harness.slo.targets import scale
-from reports.figures.drawing import joining, legend, sheet
+from harness.slo.targets import Target, name_of, scale
+from reports.figures.drawing import joining, legend, note, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
-from reports.figures.targets import target_panel
 from reports.live.find import load_search
 from reports.runs.measured import Run, Variant
 from reports.tables.labels import counted
@@ -87,7 +86,7 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
         (own, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
         for own, one in pairs
     ]
-    arrow = target_panel(panel, target, [v for _, _, found in known for _, v in found])
+    arrow = _targeted(panel, target, [v for _, _, found in known for _, v in found])
     for own, one, found in known:
         outcomes = {step.value: step.verdict for step in one.steps}
         for value, v in found:
@@ -110,6 +109,25 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
     panel.set_xlim(left=0)
     panel.xaxis.set_major_locator(MaxNLocator(8, integer=question.bounds.whole))
     panel.set_xlabel(f"concurrent {question.counts}s" if question.counts else question.over)
+
+
+def _targeted(panel: Axes, target: Target, values: Iterable[float]) -> float:
+    """Draw what belongs to the target around values in the metric's own unit; returns the height, in the panel's unit,
+    at which an infinite one can be marked."""
+    factor, unit = scale(target.metric)
+    bound = factor * target.bound
+    finite = [bound, *(factor * value for value in values if math.isfinite(value))]
+    low, high = min(finite), max(finite)
+    margin = 0.08 * (high - low or abs(bound) or 1)
+    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + margin
+    if target.op == "<=":
+        top += margin  # room for the target's label, and for infinite values
+    missed = (bound, top) if target.op == "<=" else (bottom, bound)
+    panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
+    panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
+    note(panel, f"target {target.asked}", bound, 3 if target.op == "<=" else -10, colour=BROKEN)
+    panel.set(ylim=(bottom, top), ylabel=f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
+    return top - margin / 2
 
 
 def _marks_held(one: Search) -> bool:
