@@ -150,6 +150,7 @@ def _crossing(panels: Panels, label: str) -> str:
     return f"{end} cap here, {cap:g} s with {100 * share:.1f} %"
 
 
+_lines = partial(lines, _METRIC, percent=(0, 0.5), xlim=(0, None))
 draw = figure(
     TITLE,
     bars(
@@ -159,21 +160,12 @@ draw = figure(
         percent=(0, 0.5),
         xlabel="probability of a barge-in, p",
     ),
-    lines(
-        _METRIC,
-        grid(_LENGTH, PAIR, reply_tokens=LENGTHS),
-        percent=(0, 0.5),
-        xlabel="text tokens of a reply, median, p = 1",
-        xlim=(0, None),
-    ),
-    lines(
-        _METRIC,
+    _lines(grid(_LENGTH, PAIR, reply_tokens=LENGTHS), xlabel="text tokens of a reply, median, p = 1"),
+    _lines(
         _CAPS,
         style={label: replace(_LOOK, line=line) for label, line in zip(PARTS, ("-", "--", ":"), strict=True)},
         across={PAPER["liveserve"]: "paper's LiveServe, 12.38 %"},
-        percent=(0, 0.5),
         xlabel=f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1",
-        xlim=(0, None),
     ),
     sharey=True,
     paper="paper: at p = 0, and its largest",
