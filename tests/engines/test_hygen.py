@@ -136,20 +136,6 @@ def test_whoever_shares_a_prefix_stands_together(prompts, data):
     assert not (tree._paths or tree._nodes or tree._first or tree._through)
 
 
-def test_the_papers_example_of_prefix_sharing():
-    """What is ML, How to code, What is AI, How to debug (section on prefix sharing maximization)."""
-    words = {word: i for i, word in enumerate(["what", "is", "ml", "ai", "how", "to", "code", "debug"])}
-    texts = ["what is ml", "how to code", "what is ai", "how to debug"]
-    made = queued([[words[word] for word in text.split()] for text in texts])
-    ordered = policy().in_order(made)
-    assert [texts[int(each.id[1:])] for each in ordered] == [
-        "what is ml",
-        "what is ai",
-        "how to code",
-        "how to debug",
-    ]
-
-
 @pytest.mark.parametrize(("share", "oldest"), [(0.0, 8), (0.5, 4), (0.75, 2)])
 def test_who_shares_nothing_is_not_starved(share: float, oldest: int):
     """Of eight that are let in, so many are those that have waited longest, though others share a prefix."""

@@ -12,7 +12,6 @@ import pytest
 
 from engines.core import vllm_adapter as vllm
 from engines.core.stage import AttentionWindow
-from engines.core.vllm_adapter.attention_backend import GatherImpl
 from engines.core.vllm_adapter.bounded import SinkWindowSpec
 from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.dense import DenseModel, with_dense
@@ -62,18 +61,6 @@ def drain(model: ModelExecutor, names: list[str], disturb=lambda: None) -> dict[
         disturb()
         spoil(model)
     return out
-
-
-@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_layers_keep_and_read_what_the_stage_says(window: int, sinks: int):
-    model, _ = bounded(window, sinks)
-    [group] = model.runner.kv_cache_config.kv_cache_groups
-    spec = group.kv_cache_spec
-    assert type(spec).__name__ == ("SinkWindowSpec" if sinks else "SlidingWindowSpec")
-    assert (spec.sliding_window, getattr(spec, "sinks", 0), spec.block_size) == (window, sinks, 32)
-    assert len(group.layer_names) == 4
-    layers = model.config.compilation_config.static_forward_context.values()
-    assert all(isinstance(layer.impl, GatherImpl) == bool(sinks) for layer in layers)
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,24 +97,11 @@ def test_a_seed_that_holds_more_goes_on_alone():
     assert [step.value for step in search.steps] == [8, 10, 11, 12, 16]  # those of every seed
 
 
-def test_a_seed_that_holds_nothing_is_told():
-    search, _ = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 0, 1: 3, 2: 5})
-    assert search.holds is None and search.breaks == 1 and search.interval == Interval(None, 3, 5)
-    assert searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 0, 1: 0, 2: 5})[0].interval.middle is None
-
-
 def test_what_is_not_monotone_is_a_surprise_and_the_first_break_counts():
     bounds = Bounds(1, 64, 8, whole=True, close=EXACT)
     passed = {0: {8: True, 16: False, 24: True}, 1: {8: True, 16: True, 24: True}}
     search = Search(question(bounds, passed), met(passed))
     assert search.holds == 8 and search.surprises == {0: (16, 24)}
-
-
-@pytest.mark.parametrize(("close", "most", "gap"), [(6, 50, 8), (50, 50, 1), (50, 240, 4)])
-def test_a_search_ends_when_the_gap_is_small_enough(close: int, most: int, gap: int):
-    search, _ = searched(Bounds(1, 256, 8, whole=True, close=close), {0: most})
-    assert search.holds is not None and search.breaks is not None
-    assert search.holds <= most < search.breaks <= search.holds + gap
 
 
 def step(value: int, *values: tuple[float | None, float | None], error: str = "") -> Step:
@@ -236,12 +222,6 @@ def test_a_number_that_stays_undecided_is_measured_twice_and_does_not_count() ->
     assert capacity.answer.startswith("can handle 16 users: P90 TTFP 800 ms")
     assert capacity.answer.endswith("; 18: INCONCLUSIVE; at 20 it could not be measured (no value).")
     assert ended(replace(capacity.steps[1], value=1)).verdict == "INCONCLUSIVE"
-
-
-def test_a_number_that_could_not_be_measured_is_tried_again() -> None:
-    capacity, tried = find(bad={16: 1, 24: AGAIN})
-    assert (capacity.verdict, capacity.holds, capacity.breaks) == ("PASS", 20, 22)
-    assert tried == [8, 16, 16, 32, *[24] * (1 + AGAIN), 20, 22]
 
 
 @given(st.dictionaries(st.integers(1, 64), st.integers(0, 2 * AGAIN), max_size=20))

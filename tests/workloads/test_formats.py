@@ -15,7 +15,7 @@ from workloads.errors import UserError
 from workloads.formats import FORMATS, jsonl, load_trace, save_trace
 from workloads.formats.request_logs import BLOCK_TOKENS
 from workloads.registry import make_trace
-from workloads.trace import SCHEMA, UNWRITTEN, Trace, Turn
+from workloads.trace import SCHEMA, Trace, Turn
 from workloads.transforms.nominal import nominal
 
 quick = settings(
@@ -40,17 +40,6 @@ def test_json_lines_round_trip_is_exact(tmp_path: Path, turns: list[Turn]) -> No
     again = load_trace(tmp_path / "t.jsonl")
     assert again.header == trace.header
     assert again.sessions == trace.sessions
-
-
-@pytest.mark.parametrize("name", ["poisson", "gamma", "voice"])
-def test_a_workload_survives_json_lines_and_parquet(tmp_path: Path, name: str) -> None:
-    trace = make_trace(name, {"p": 0.4}, 2)
-    save_trace(trace, tmp_path / "t.jsonl")
-    save_trace(load_trace(tmp_path / "t.jsonl"), tmp_path / "t.parquet")
-    assert load_trace(tmp_path / "t.parquet") == trace
-    header, first, *_ = read_lines(tmp_path / "t.jsonl")
-    assert header["notes"] == trace.header.notes
-    assert list(first) == [name for name in SCHEMA.names if name not in UNWRITTEN]
 
 
 def test_a_trace_written_by_hand_needs_no_hash_and_no_empty_columns(tmp_path: Path) -> None:
