@@ -22,7 +22,7 @@ from reports.cost.energy import energy_note
 from reports.figures import (
     admission,
     call_timeline,
-    continuity_waste,
+    curves,
     dashboard,
     generation,
     gpu,
@@ -34,7 +34,6 @@ from reports.figures import (
     live_time,
     pool,
     search,
-    throughput,
     timeline,
     turn_taking,
 )
@@ -69,13 +68,13 @@ from workloads.errors import UserError
 
 Draw = Callable[..., Picture | LeftOut]
 
-BESIDE_PAPER: tuple[Draw, ...] = (latency.draw, continuity_waste.continuity, continuity_waste.wasted_tokens)
+BESIDE_PAPER: tuple[Draw, ...] = (latency.draw, curves.continuity, curves.wasted_tokens)
 """Pictures that have the published numbers of a card, too."""
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
-    throughput.draw,
-    continuity_waste.continuity,
-    continuity_waste.wasted_tokens,
+    curves.throughput,
+    curves.continuity,
+    curves.wasted_tokens,
     generation.draw,
     timeline.draw,
     gpu.draw,
@@ -85,9 +84,9 @@ DUPLEX_PICTURES: tuple[Draw, ...] = (
     turn_taking.trade,
     call_timeline.draw,
     latency.draw,
-    throughput.draw,
-    continuity_waste.continuity,
-    continuity_waste.wasted_tokens,
+    curves.throughput,
+    curves.continuity,
+    curves.wasted_tokens,
     gpu.draw,
 )
 """Pictures of calls on an open microphone, whose server logs by reply."""

@@ -1,5 +1,5 @@
-"""Continuity over the load and wasted tokens over interruptions: a line per variant, a panel for each value of another
-parameter."""
+"""Throughput, continuity and wasted tokens over the load or interruptions: a line per variant, a panel for each value
+of another parameter."""
 
 from __future__ import annotations
 
@@ -84,8 +84,42 @@ def _over_axis(
         return lines(metric, series, style=labelled(run), marks=marks, title=title, **names, **more)
 
     plots = [plot(params) for params in chosen]
-    shared: dict[str, Any] = {"sharex": True, "sharey": True}
-    there = "paper (other deployment)"
-    return figure(title, *plots, name=name, columns=3, height_in=3.0, paper=there, caption=caption, **shared)(
-        {}
+    return _drawn(name, title, plots, caption, height_in=3.0, paper="paper (other deployment)")
+
+
+def throughput(run: Run) -> Picture | LeftOut:
+    """Draw completed turns a second against P90 of the wait: one curve an engine."""
+    metric, wait = ("audio_ttfp_p90", "TTFP") if run.spoken else ("ttft_p90", "TTFT")
+    title = f"Throughput against P90 {wait} as the load grows"
+    axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
+    if axis is None:
+        return LeftOut("throughput_latency", title, "it needs two loads or more (an axis c or rate)")
+    chosen = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
+
+    def plot(params: dict[str, Any]) -> Plot:
+        series = over(run, axis, **params)
+        return lines(
+            "completed_rps",
+            series,
+            against=metric,
+            style=labelled(run),
+            beside=lambda load: f"{axis}={short(load)}",
+            title=", ".join(filter(None, [setting(params), counts(points_of(series), metric, "turns")])),
+            xlim=(None, None),
+            margins=(0.2, 0.14),
+            ylabel="completed turns, 1/s",
+        )
+
+    caption = (
+        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is one load, "
+        f"named by {axis}."
     )
+    if axis == "c":
+        caption += " The loop is closed: users who are answered or who listen longer also ask later."
+    plots = [plot(params) for params in chosen]
+    return _drawn("throughput_latency", title, plots, caption, height_in=3.2)
+
+
+def _drawn(name: str, title: str, plots: Sequence[Plot], caption: str, **more: Any) -> Picture | LeftOut:
+    draw = figure(title, *plots, name=name, columns=3, caption=caption, sharex=True, sharey=True, **more)
+    return draw({})
