@@ -366,10 +366,6 @@ def _device(check: Callable[[Machine], Found], machine: Machine) -> Found:
     return Found("broken", f"first fix: {', '.join(lacking)}") if lacking else check(machine)
 
 
-def _virtual(machine: Machine) -> Found:
-    return Found("ok", "modelled GPUs in virtual time; device paced: on the wall clock")
-
-
 def _cpu(machine: Machine) -> Found:
     if (build() or ("",))[0] != "cpu":
         return Found("missing", "vLLM is built for cuda", "`make bench DEVICE=cpu` has its own environment")
@@ -403,6 +399,7 @@ def _number(text: str) -> float:
 
 
 _ANEW = "`make clean`, then `make bench`, makes the environment anew"
+VIRTUAL = Found("ok", "modelled GPUs in virtual time; device paced: on the wall clock")
 _SERVERS = "replays need none, servers do"
 _LIGHT = {"soundfile": "soundfile", "soxr": "soxr", "webrtcvad": "webrtcvad-wheels"}
 
@@ -433,7 +430,7 @@ PROGRAM = [
 """Requirements of every run, also in virtual time."""
 DEVICES = [
     ("devices", name, partial(_device, check), "")
-    for name, check in (("virtual", _virtual), ("cpu", _cpu), ("cuda", _cuda))
+    for name, check in (("virtual", lambda _: VIRTUAL), ("cpu", _cpu), ("cuda", _cuda))
 ]
 
 

@@ -339,7 +339,7 @@ def _compare(
     share: float, served: Served, runs: list[RealRun], profile: Profile | None
 ) -> tuple[Load, pd.DataFrame]:
     models = [fit_costs(run.costs) for run in runs]
-    canaries = [_canary(run) for run in runs]
+    canaries = [canary_of(run.canaries["begin_s"], run.canaries["seconds"], run.run_s) for run in runs]
     ratio = canaries[1].median_s / canaries[0].median_s
     mechanics, prediction, by_profile, tables = [], [], [], []
 
@@ -401,10 +401,6 @@ def _compare(
 
 def _agreement(run: RealRun, found: VirtualRun) -> Agreement:
     return agreement(run.requests, found.requests, len(run.costs), found.steps)
-
-
-def _canary(run: RealRun) -> Canary:
-    return canary_of(run.canaries["begin_s"].tolist(), run.canaries["seconds"].tolist(), run.run_s)
 
 
 def _facts(run: RealRun, canary: Canary) -> RunFacts:

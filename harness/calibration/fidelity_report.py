@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.errors import UserError, validate
@@ -108,21 +109,21 @@ def agreement(
     )
 
 
-def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> Canary:
+def canary_of(at_s: ArrayLike, seconds: ArrayLike, run_s: float) -> Canary:
     """Return the canary of its single measurements in a run of `run_s`. ValueError when there is none."""
-    if not len(at_s):
-        raise ValueError("the canary never ran")
     values = np.asarray(seconds, float)
+    if not values.size:
+        raise ValueError("the canary never ran")
     return Canary(
         median_s=rounded(np.median(values)),
         spread=spread(at_s, values),
-        share=rounded(values[np.argsort(at_s, kind="stable")].sum() / run_s),
+        share=rounded(values[np.argsort(np.asarray(at_s), kind="stable")].sum() / run_s),
     )
 
 
-def spread(at_s: Sequence[float], values: np.ndarray) -> float:
+def spread(at_s: ArrayLike, values: np.ndarray) -> float:
     """Return P90 over P10, less one, of the medians of successive stretches of time."""
-    order = np.argsort(at_s, kind="stable")
+    order = np.argsort(np.asarray(at_s), kind="stable")
     medians = [float(np.median(values[part])) for part in np.array_split(order, STRETCHES) if len(part)]
     low, high = np.quantile(medians, [0.1, 0.9]).tolist()
     return rounded(high / low - 1)

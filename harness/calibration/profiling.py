@@ -170,7 +170,8 @@ def _table(stage: str, samples: list[Sample], fitted: StageProfile) -> pd.DataFr
     table = pd.DataFrame([asdict(sample.totals) for sample in samples])
     table.insert(0, "stage", stage)
     table.insert(1, "cell", [cells[sample.cell] for sample in samples])
-    table["prefill_tokens"] = [_prefill(sample) for sample in samples]
+    chunks: list[Any] = [sample.cell[1] for sample in samples]  # type: ignore[index]
+    table["prefill_tokens"] = [chunk.tokens if chunk else 0 for chunk in chunks]
     kept = {id(sample) for sample in undisturbed(samples)}
     table["kept"] = [id(sample) in kept for sample in samples]
     table["measured_s"] = [sample.seconds for sample in samples]
@@ -179,8 +180,3 @@ def _table(stage: str, samples: list[Sample], fitted: StageProfile) -> pd.DataFr
     table["at_s"] = [sample.at_s for sample in samples]
     table["canary_s"] = [sample.canary_s for sample in samples]
     return table
-
-
-def _prefill(sample: Sample) -> int:
-    chunk = sample.cell[1]  # type: ignore[index]
-    return chunk.tokens if chunk else 0

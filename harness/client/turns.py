@@ -159,7 +159,8 @@ async def serve_turns(
                     for session in sessions:
                         await server.left(session.id)
 
-    begun_s, ends = loop.time(), has_users(trace)
+    # A backlog ends with the last user, if some session is of no backlog.
+    begun_s, ends = loop.time(), bool(np.isnan(trace.columns()["backlog"]).any())
     backlogs = [
         Backlog(size, sessions, server, log, params, ends)
         for (_, size), sessions in by_backlog(trace).items()
@@ -181,11 +182,6 @@ async def serve_turns(
                 users.create_task(user(sessions, arrival_s), name=f"session {session.id}")
         for backlog in backlogs if ends else ():
             backlog.end()
-
-
-def has_users(trace: Trace) -> bool:
-    """Return whether some session is of no backlog: a user waits for it."""
-    return bool(np.isnan(trace.columns()["backlog"]).any())
 
 
 def by_backlog(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:

@@ -60,7 +60,8 @@ class Sounds:
         begun, kept = time.monotonic(), 0
         for session in self._trace.sessions:
             for turn in session.turns:
-                for is_turn in (True, False) if _beside(turn) else (True,):
+                # An event that takes the floor is the next turn, and no sound of its own.
+                for is_turn in (True,) if turn.microphone.event in (None, *TAKES_FLOOR) else (True, False):
                     made = self._make(turn, is_turn)
                     self._made[turn.session, turn.turn, is_turn] = made
                     kept += made.nbytes
@@ -76,11 +77,6 @@ class Sounds:
         pcm = (pcm_for if is_turn else event_pcm)(self._trace, turn, self._rate)
         seconds = (turn.audio_s if is_turn else turn.microphone.event_s) or 0.0
         return np.frombuffer(b"".join(pcm), "<i2")[: round(seconds * self._rate)]
-
-
-def _beside(turn: Turn) -> bool:
-    """Return whether the turn's event is a sound of its own, not the next turn."""
-    return turn.microphone.event is not None and turn.microphone.event not in TAKES_FLOOR
 
 
 @dataclass(eq=False)

@@ -57,6 +57,7 @@ class Duplex(LiveTurns):
     name = "duplex"
     served_by = "turns"
     Server: type[ServerParams] = DuplexServerParams
+    replicas, timing = TURNS.replicas, TURNS.timing
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         super().check_target(target, trace, c)
@@ -99,9 +100,6 @@ class Duplex(LiveTurns):
                     f"{name}={needed}."
                 )
 
-    def replicas(self, deployment: Deployment, trace: Trace) -> int:
-        return TURNS.replicas(deployment, trace)
-
     def front(self, gateway: Any, server: DuplexServerParams, seed: int) -> Listening:
         return Listening(gateway, server, seed)
 
@@ -112,9 +110,6 @@ class Duplex(LiveTurns):
             return DuplexUser(session, server, log, params)
 
         await serve_turns(trace, server, log, params, replicas, user)
-
-    def timing(self, params: BaseModel, deployment: Deployment, trace: Trace) -> Window:
-        return TURNS.timing(params, deployment, trace)
 
     def measure(
         self,

@@ -73,10 +73,11 @@ def _likeliest(starts: np.ndarray, places: Sequence[int], most: int | None) -> l
         return []
     best, before, open_places = {places[0]: 0.0}, {}, [places[0]]
     for end in [*places[1:], len(starts)]:
-        costs = {
-            begin: best[begin] + CUT + _cost(np.diff(starts[begin:end])) + _fewer(end - begin, most)
-            for begin in open_places
-        }
+        costs = {}
+        for begin in open_places:
+            gaps = np.diff(starts[begin:end])
+            cost = min(_constant(gaps)[0], _poisson(gaps)) if len(gaps) else 0.0
+            costs[begin] = best[begin] + CUT + cost + _fewer(end - begin, most)
         before[end] = min(costs, key=costs.__getitem__)
         best[end] = costs[before[end]]
         # A place from which it costs more than from a later one is never the better one again.
@@ -92,10 +93,6 @@ def _fewer(count: int, most: int | None) -> float:
     if most is None:
         return 0.0
     return math.inf if count > most else min(FEWEST, FEWER * (most - count))
-
-
-def _cost(gaps: np.ndarray) -> float:
-    return min(_constant(gaps)[0], _poisson(gaps)) if len(gaps) else 0.0
 
 
 def _poisson(gaps: np.ndarray) -> float:

@@ -30,7 +30,11 @@ def read_part(path: str | Path) -> Part:
         *(lists[name] for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls")), strict=True
     )
     try:
-        seen = tuple(_request(row) for row, error in zip(rows, errors, strict=True) if not error)
+        seen = tuple(
+            Request(float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
+            for (start, prompt, output, ttft, gaps), error in zip(rows, errors, strict=True)
+            if not error
+        )
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} has a value that is not a number ({error}); {FIX} again.") from None
     return Part(_label(document), seen)
@@ -58,11 +62,6 @@ def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
     raise UserError(
         f"{path} has no start_times, so arrivals are not known; {FIX}, by a vLLM that writes them."
     )
-
-
-def _request(row: tuple[Any, ...]) -> Request:
-    start, prompt, output, ttft, gaps = row
-    return Request(float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
 
 
 def _label(document: dict[str, Any]) -> str:

@@ -142,7 +142,8 @@ def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
     begins_s = np.asarray(steps["t_s"])
     ran = np.asarray(steps["requests"]) > 0
     for times_s in (begins_s, begins_s + np.asarray(steps["dt_s"])):
-        worked[_periods(times_s[ran], beat, mute.size)] = True
+        beats = np.floor(times_s[ran] / beat.budget_s + 1e-9).astype(np.int64)
+        worked[beats[beats < mute.size]] = True
     stalled = mute & ~worked
     return bool(_run_lengths(stalled, np.zeros(stalled.size, np.int64)).max(initial=0) >= HARD_BEATS)
 
@@ -159,11 +160,6 @@ def _last_full(frames: pd.DataFrame, beat: Beat, count: int) -> int:
     last_s = due_s[np.append(session[1:] != session[:-1], True)]
     leaves_s = last_s[last_s > last_s.max() - beat.budget_s].min() + beat.budget_s
     return max(0, min(count - 1, int((leaves_s - beat.cap_s) / beat.budget_s)))
-
-
-def _periods(times_s: np.ndarray, beat: Beat, count: int) -> np.ndarray:
-    periods = np.floor(times_s / beat.budget_s + 1e-9).astype(np.int64)
-    return periods[periods < count]
 
 
 def _run_lengths(flags: np.ndarray, session: np.ndarray) -> np.ndarray:

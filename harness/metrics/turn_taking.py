@@ -5,7 +5,7 @@ or over, which no sound can. The table of turns comes first, then the numbers of
 public benchmarks call the same things stands in docs/turn-taking.md.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, nan
 
@@ -263,16 +263,12 @@ def _reaction(
             reaction["stop_s"] = stop_s
             reaction["stop_server_s"] = max(call.sent_s.get(reply.label, nan) - at_s, 0.0)
         if event not in TAKES_FLOOR and reaction["interrupted"]:
-            reaction["resumed"] = float(any(_again(call.agent, reply.end_s, next_s)))
+            by_s = min(reply.end_s + REACTION_S, next_s)
+            reaction["resumed"] = float(any(reply.end_s < one.begin_s <= by_s for one in call.agent))
     if event == "correction":
         began = any(at_s <= one.begin_s < words[-1].end_s for one in replies.values())
         reaction["gave_way"] = float(not began and reaction.get("interrupted", 1.0) > 0)
     return reaction
-
-
-def _again(agent: Iterable[Stretch], silent_s: float, next_s: float) -> Iterator[bool]:
-    """Return for each sound of the agent whether the agent goes on with it after a silence."""
-    return (silent_s < one.begin_s <= min(silent_s + REACTION_S, next_s) for one in agent)
 
 
 _Columns = Mapping[str, np.ndarray]

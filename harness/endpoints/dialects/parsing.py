@@ -314,10 +314,6 @@ def _done(message: _Message) -> Event:
     )
 
 
-def _transcribed(message: _Message) -> Event:
-    return Done(None, "transcribed", _of(message.usage, _Usage).completion_tokens)
-
-
 def _played(message: _Message) -> Event:
     stages = _of(message.heard, _Stages)
     return TokensPlayed(message.response_id, (stages.thinker, stages.talker))
@@ -341,7 +337,9 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "response.content_part.added": _item,
     "response.output_audio.done": lambda message: AudioDone(message.response_id, message.item_id),
     "transcription.delta": _text,  # vLLM
-    "transcription.done": _transcribed,  # vLLM
+    "transcription.done": lambda message: Done(
+        None, "transcribed", _of(message.usage, _Usage).completion_tokens
+    ),
     "response.created": _started,
     "response.done": _done,
     "response.cancelled": _done,

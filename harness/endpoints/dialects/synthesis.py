@@ -120,7 +120,8 @@ class Sound:
             data, self._begun = self._begun, b""
             if not wav.begins(data):
                 self._plain = True
-                return data, _of_container(data, format)
+                name = next((name for begin, name in _CONTAINERS.items() if data.startswith(begin)), None)
+                return data, AudioFormat(name) if name else format
             self._wav = wav.Stream()
         samples = self._wav.feed(data)
         if self._wav.header is None:
@@ -130,12 +131,6 @@ class Sound:
 
 _CONTAINERS = {b"ID3": "mp3", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3": "webm"}
 """First bytes of unsupported files, and their formats. [config: their specifications]"""
-
-
-def _of_container(data: bytes, format: AudioFormat) -> AudioFormat:
-    """Return `format`, or the file format by which `data` begins."""
-    name = next((name for begin, name in _CONTAINERS.items() if data.startswith(begin)), None)
-    return AudioFormat(name) if name else format
 
 
 def _failure(message: _Message) -> Failure:

@@ -37,8 +37,9 @@ def asked(
     assert parts.hostname is not None
     port = parts.port or (443 if parts.scheme in PLAIN else 80)
     if tls:
+        context = ssl.create_default_context() if headers else ssl._create_unverified_context()
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            parts.hostname, port, timeout=PATIENCE_S, context=_context(bool(headers))
+            parts.hostname, port, timeout=PATIENCE_S, context=context
         )
     else:
         connection = http.client.HTTPConnection(parts.hostname, port, timeout=PATIENCE_S)
@@ -49,10 +50,6 @@ def asked(
             return Answer(answer.status, answer.getheader("Server", ""), answer.read(MOST_BYTES))
         except (OSError, http.client.HTTPException):
             return None
-
-
-def _context(certified: bool) -> ssl.SSLContext:
-    return ssl.create_default_context() if certified else ssl._create_unverified_context()
 
 
 def described(url: str) -> str | None:

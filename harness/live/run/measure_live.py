@@ -96,7 +96,8 @@ def measure_target(
     )
     tell = show or (lambda progress: None)
     tell(progress)
-    floor = _floor(kind.floor(target), client.c or on_line(trace), target)
+    sessions = client.c or on_line(trace)
+    floor = cached_floor(kind.floor(target), sessions, min(target.shards, sessions), target.chunk_ms)
     floor_s = time.perf_counter() - begun
     progress.stage = "start"
     tell(progress)
@@ -131,10 +132,6 @@ def measure_target(
 def cached_floor(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
     """Return the floor, measured once for each load of this process."""
     return asdict(measure_floor(kind, sessions, shards, FLOOR_S, {"chunk_ms": chunk_ms}))
-
-
-def _floor(kind: str, sessions: int, target: TargetParams) -> dict[str, Any]:
-    return cached_floor(kind, sessions, min(target.shards, sessions), target.chunk_ms)
 
 
 def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
