@@ -26,7 +26,7 @@ import pandas as pd
 
 from harness.endpoints.target import TargetParams
 from harness.kinds.kind import LiveKind
-from harness.live.run.merge import Merged
+from harness.live.run.plan import Merged
 from harness.metrics.live_window import PHASE, counted
 from harness.metrics.stats import (
     least_for_quantile,

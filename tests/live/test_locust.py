@@ -23,8 +23,7 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.live.run.launch import play_plan
-from harness.live.run.merge import Merged
-from harness.live.run.plan import pack_shard, recordings_of, shard_trace, unpack_shard, write_plan
+from harness.live.run.plan import Merged, pack_shard, recordings_of, shard_trace, unpack_shard, write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.null_server.null_server import NullServer
 from harness.records import results

@@ -13,8 +13,21 @@ from hypothesis import strategies as st
 from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.live.run.merge import DONE, FAILURES, SENDS, SUFFIX, ArrowStream, Loss, merge, read_arrow_stream
-from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
+from harness.live.run.plan import (
+    DONE,
+    FAILURES,
+    SENDS,
+    SUFFIX,
+    ArrowStream,
+    Loss,
+    merge,
+    read_arrow_stream,
+    read_plan,
+    results_of,
+    shard_trace,
+    split_concurrency,
+    write_plan,
+)
 from harness.metrics.request_table import FAILED, request_table
 from harness.metrics.turns import summarise
 from workloads.errors import UserError

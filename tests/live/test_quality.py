@@ -19,7 +19,7 @@ from harness.live.run.floor import (
     text_trace,
     voice_trace,
 )
-from harness.live.run.merge import FAILURES, SENDS, Merged
+from harness.live.run.plan import FAILURES, SENDS, Merged
 from tests.selftest import quality
 from workloads.generators.content import pcm_for
 

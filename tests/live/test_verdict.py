@@ -12,7 +12,7 @@ from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds.frames import FRAMES
 from harness.kinds.turns import TURNS
-from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
+from harness.live.run.plan import FAILURES, SENDS, Loss, Merged
 from harness.live.verdict import FailedPoint, check_machines, check_server, check_window
 from harness.records.record import InvalidPoint, Measurement
 from tests.live.scripted import typed

@@ -19,7 +19,7 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
-from harness.live.run.merge import FAILURES, SENDS
+from harness.live.run.plan import FAILURES, SENDS
 from harness.metrics.live import LAG, summarise_live
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary

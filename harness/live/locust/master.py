@@ -25,8 +25,7 @@ from harness.live.locust.clock_offset import Offset
 from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure_live import FLOOR_S, check, measurement_of, repeat
-from harness.live.run.merge import Loss, merge
-from harness.live.run.plan import pack_shard, recordings_of, results_of, write_plan
+from harness.live.run.plan import Loss, merge, pack_shard, recordings_of, results_of, write_plan
 from harness.live.run.scrape import scraper_of
 from harness.live.verdict import check_machines
 from harness.records.record import LOG, Measurement

@@ -18,8 +18,7 @@ from harness.client.client_params import ClientParams
 from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.endpoints.target import TargetParams
 from harness.live.run.launch import play_plan
-from harness.live.run.merge import Merged
-from harness.live.run.plan import write_plan
+from harness.live.run.plan import Merged, write_plan
 from harness.live.run.run_progress import RunProgress
 from harness.null_server.null_server import NullServer
 from workloads.audio.synth import synthetic_clips

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from harness.live.run.merge import Loss, Merged, merge
-from harness.live.run.plan import Plan, command, results_of
+from harness.live.run.plan import Loss, Merged, Plan, command, merge, results_of
 from harness.live.run.run_progress import RunProgress
 from harness.live.run.scrape import scraper_of
 from harness.records.record import LOG

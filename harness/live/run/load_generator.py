@@ -11,7 +11,7 @@ on its standard input, and cuts what is under way. On standard output a line of 
     {"t": ...}                      each second, see `harness.live.run.run_progress`
     {"done": true, "t": ...}        last
 
-and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.merge`): events.arrows, sends.arrows,
+and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.plan`): events.arrows, sends.arrows,
 failures.arrows, and at the end done.json; and the sound of the first calls, where it is asked for.
 """
 
@@ -37,8 +37,7 @@ from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
 from harness.kinds import named
 from harness.live.background_batch import BatchEndpoint, work_off
-from harness.live.run.merge import DONE, SUFFIX, ArrowStream
-from harness.live.run.plan import read_plan, results_of, shard_trace
+from harness.live.run.plan import DONE, SUFFIX, ArrowStream, read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling
 from workloads.errors import UserError
 

@@ -27,8 +27,7 @@ from harness.live.background_batch import batch_client, batch_target, batch_trac
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
 from harness.live.run.launch import RunOutput, Show, play_plan
-from harness.live.run.merge import Merged
-from harness.live.run.plan import results_of, write_plan
+from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import check_machines, check_server, check_window
