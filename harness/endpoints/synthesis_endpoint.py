@@ -31,7 +31,7 @@ class SynthesisEndpoint(HttpEndpoint["Speaker"]):
     """An endpoint that speaks the text of the replies."""
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
-        return speech_pool(target)
+        return HttpPool(target.url, target.bearer("text"))
 
     def _make(self, session: Session) -> Speaker:
         return Speaker(self, session)
@@ -77,11 +77,6 @@ def stated_by(headers: Mapping[str, str]) -> AudioFormat:
     return stated({name.removeprefix("x-"): value for name, value in headers.items()})
 
 
-def speech_pool(target: TargetParams) -> HttpPool:
-    """Return connections to its synthesis."""
-    return HttpPool(target.url, target.bearer("text"))
-
-
 def request_body(text: str, target: TargetParams) -> bytes:
     """Return the request of `text` as speech, streamed."""
     options: dict[str, Any] = {
@@ -111,10 +106,6 @@ class SynthesisStreamEndpoint(TurnEndpoint):
 
     def speech_start(self, turn: Turn) -> None:
         """Do nothing: speech synthesis does not listen."""
-
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
-        """Do nothing: servers take no reports of playback."""
-        return 0.0
 
 
 class SynthesisConnection(TurnConnection):

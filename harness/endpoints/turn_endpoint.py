@@ -41,7 +41,7 @@ class TurnConnection(Connection):
     def __init__(self, context: ConnectionContext, session: int) -> None:
         super().__init__(context, session)
         self._dialect: Dialect = context.dialect
-        self._vad = context.dialect.target.turn_detection != "client"
+        self._vad = context.dialect.server_vad
         self._speech: Speech | None = None
         self._silence: Silence | None = None
         self._speaking: Turn | None = None
