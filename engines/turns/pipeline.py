@@ -383,7 +383,7 @@ class Pipeline:
     ) -> int:
         router = self.routers[stage]
         replica = router.route(reply.turn.session, request.prompt, request.features, among)
-        check_replica(router, replica, len(self.engines[stage]))
+        check_replica(router, replica, len(self.at(stage)))
         self._last[stage][reply.turn.session] = replica
         reply.routed[stage] = replica, len(request.prompt)
         return replica
