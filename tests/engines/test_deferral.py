@@ -48,7 +48,7 @@ class Listener:
         return SpeechView(self.name, 0.0, **scheduled, progress=self.progress, session=self.session)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(4, 600), st.floats(0, 40)), min_size=1, max_size=12),
     st.sampled_from([("strict", "always"), ("yielding", "always"), ("strict", "never")]),

@@ -240,7 +240,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(requests=requests, prefill=st.integers(50, 120), decode=st.integers(50, 120), lazy=st.booleans())
 def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: int, lazy: bool):
     async def scenario(made: Bench) -> None:

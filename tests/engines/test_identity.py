@@ -161,7 +161,7 @@ def test_policy_off_is_stock_vllm(
         "host_kv_gb": host_gb,
         "decode_fast_path": False,  # tests/engines/test_fast_paths.py: the same results with them
     }
-    run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
+    run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=220)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages
     aborted = preempted = loads = 0
     for stage, tape in zip(stages.values(), tapes, strict=True):

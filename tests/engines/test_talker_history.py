@@ -32,8 +32,8 @@ def test_what_was_not_heard_is_not_kept():
 
 
 def test_its_pool_overflows_to_the_host_and_what_is_needed_next_comes_back_early():
-    trace = voice_trace(sessions=8, turns=3.0, p=0.0)
-    server = {"talker_history": True, "talker_pool_blocks": 160}
+    trace = voice_trace(sessions=6, turns=3.0, p=0.0)
+    server = {"talker_history": True, "talker_pool_blocks": 140}
     counters = run(trace, "liveserve", server=server).counters
     assert counters["talker.evict_blocks"] > 0
     assert counters["talker.preload_issued"] > 0

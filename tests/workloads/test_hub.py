@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -170,12 +170,6 @@ def test_the_pinned_data_sets() -> None:
         assert wanted.licence and wanted.revision != "main"
     with pytest.raises(UserError, match=r"^unknown data set 'sharegtp'\. Did you mean 'sharegpt'\?$"):
         hub.dataset("sharegtp")
-
-
-def test_streamingbench_is_pinned_to_the_files_at_hand(real_file: Callable[[str], Path]) -> None:
-    for file in hub.dataset("streamingbench").files:
-        path = real_file(f"streamingbench/{Path(file.name).name}")
-        assert (path.stat().st_size, hub.sha256(path)) == (file.bytes, file.sha256)
 
 
 def test_one_file_of_a_data_set() -> None:

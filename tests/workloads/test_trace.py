@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("traces")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(turns=turns_of_a_trace(), shuffle=st.randoms())
 def test_parquet_round_trip_in_any_order_of_rows(folder: Path, turns: list[Turn], shuffle) -> None:
     trace = Trace.from_turns(turns)
@@ -83,7 +83,7 @@ def test_parquet_round_trip_in_any_order_of_rows(folder: Path, turns: list[Turn]
     assert Trace.from_turns(turns) == trace
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(turns=turns_of_a_trace(), data=st.data())
 def test_hash_changes_with_any_change_of_a_turn(turns: list[Turn], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(turns) - 1))
