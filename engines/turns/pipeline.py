@@ -112,8 +112,9 @@ class Pipeline:
 
     def at(self, role: str) -> list[StageEngine]:
         """Return the engines of a role; in a divided entry also of `prefill` or `decode`."""
-        entry = self.engines.get(ENTRY, ())
-        return [*self.engines.get(role, [each for each in entry if each.replica.stage.role == role])]
+        if role in self.engines:
+            return [*self.engines[role]]
+        return [each for each in self.engines.get(ENTRY, ()) if each.replica.stage.role == role]
 
     def entry(self, session: int) -> StageEngine | None:
         """Return the entry's replica that has the session's KV, or will have; None before its first request, if its
