@@ -184,28 +184,26 @@ def present(
     from reports.tables.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
-    if form == "table":
-        if experiment.device == "live":
-            found = verdict or live_verdict(load_run(folder))
-            if found is not None:
-                show_verdict(console, found)
-        console.print(results_table(experiment, rows, folder, console.width >= _WIDE, metrics))
-    else:
+    live, counted, axes = experiment.device == "live", finished(rows), [*experiment.grid]
+    if form != "table":
         data = results_data(experiment, rows, metrics)
         emit(form, flat(data), data if verdict is None else {**verdict.as_dict(), "results": data})
-    counted = finished(rows)
-    if BATCH in experiment.grid and counted and form == "table":
-        console.print(cost_table(counted, rows, [*experiment.grid], folder))
-    if experiment.device == "live" and form == "table" and (table := sides_table(folder)) is not None:
-        console.print(table)
-    live = experiment.device == "live"  # its verdict is the sentence
-    sentence = None if live else answer(counted, [*experiment.grid])
-    if sentence is not None and form == "table":
-        console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
-    if counted and form == "table" and experiment.device != "live":
-        run = load_run(folder)
-        tell(console, [*order_sentences(run, never=True), *identical_sentences(run)])
+    else:
+        found = (verdict or live_verdict(load_run(folder))) if live else None
+        if found is not None:
+            show_verdict(console, found)
+        console.print(results_table(experiment, rows, folder, console.width >= _WIDE, metrics))
+        if BATCH in axes and counted:
+            console.print(cost_table(counted, rows, axes, folder))
+        if live and (table := sides_table(load_run(folder))) is not None:
+            console.print(table)
+        sentence = None if live else answer(counted, axes)  # of a live run the verdict is the sentence
+        if sentence is not None:
+            console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
+        if counted and not live:
+            run = load_run(folder)
+            tell(console, [*order_sentences(run, never=True), *identical_sentences(run)])
     paths = [folder / "summary.json"]
-    if counted or experiment.device == "live":
+    if counted or live:
         paths.append(write_report(folder, metrics))
     tell(console, paths)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from harness.metrics.stats import Spread, across_seeds, paired
 from reports.runs.answer import Finished
 from reports.tables.columns import MISSING, Column, column_for, columns
+from reports.tables.plain_tables import table_of_units
 
 BATCH = "batch"
 """The axis: documents in flight."""
@@ -96,13 +95,7 @@ def cost_table(
     points: Sequence[Finished], rows: Sequence[Mapping[str, Any]], axes: Sequence[str], folder: Path
 ) -> Group:
     """For a terminal: the table, and why documents failed. `rows`: of the summary of the run in `folder`."""
-    headings, lines = text_rows(points, axes)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = "cost of batch jobs for the users", "left"
-    for heading, unit in headings:
-        table.add_column(f"{heading}\n{unit}", justify="right")
-    for line in lines:
-        table.add_row(*line)
+    table = table_of_units("cost of batch jobs for the users", *text_rows(points, axes))
     measured = [(row["point"], row["params"][BATCH]) for row in rows if row["status"] == "ok"]
     return Group(table, *(Text(said, style="bold red") for said in refused(reasons_of(folder, measured))))
 

@@ -117,36 +117,27 @@ NOTES = {
 SOURCE = "ITU-T P.804 (10/2017), Subjective diagnostic test method for conversational speech quality analysis"
 
 
-@dataclass(frozen=True)
-class Phase:
-    """One phase: a heading, its note, and its table: headings with units, rows of texts after axes and variant."""
-
-    name: str
-    note: str
-    headings: Sequence[tuple[str, str]]
-    rows: Sequence[dict[str, Any]]
+Phase = dict[str, Any]
+"""Name, note, headings with units, and rows of texts after axes and variant."""
 
 
 def experience(run: Run) -> dict[str, Any] | None:
     """Return the phases of a run with spoken replies; none for other runs."""
     groups = _groups(run)
-    if not any(
-        point.value("audio_ttfp_p50") is not None or _duplex(point)
-        for _, points in groups
-        for point in points
-    ):
+    spoken = ("audio_ttfp_p50", "end_of_turn_delay_p50")
+    if all(point.value(name) is None for _, points in groups for point in points for name in spoken):
         return None
+    gap_rows = [{**who, "texts": _gap_texts(points)} for who, points in groups]
     phases = [
         _measured("listening", LISTENING, groups),
         _measured("speaking", SPEAKING, groups),
-        Phase(
-            "interacting",
-            NOTES["interacting"],
-            GAP_HEADINGS,
-            [{**who, "texts": _gap_texts(points)} for who, points in groups],
-        ),
+        _phase("interacting", GAP_HEADINGS, gap_rows),
     ]
     return {"phases": [phase for phase in phases if phase is not None], "source": SOURCE}
+
+
+def _phase(name: str, headings: Sequence[tuple[str, str]], rows: Sequence[dict[str, Any]]) -> Phase:
+    return {"name": name, "note": NOTES[name], "headings": headings, "rows": rows}
 
 
 def _groups(run: Run) -> list[tuple[dict[str, Any], list[Measured]]]:
@@ -174,7 +165,7 @@ def _measured(
         {**who, "texts": [column.over(by_seed(points, column.metric))[0] for column in columns]}
         for who, points in groups
     ]
-    return Phase(name, NOTES[name], [(column.heading, column.unit) for column in columns], rows)
+    return _phase(name, [(column.heading, column.unit) for column in columns], rows)
 
 
 def _gap_texts(points: Sequence[Measured]) -> list[str]:
@@ -199,7 +190,3 @@ def texts(found: Gaps) -> list[str]:
         *said[1:],
         f"{found.n:,}",
     ]
-
-
-def _duplex(point: Measured) -> bool:
-    return point.value("end_of_turn_delay_p50") is not None

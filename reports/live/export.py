@@ -30,7 +30,7 @@ def export_run(folder: Path, form: str) -> list[Path]:
     for a run without requests."""
     if form not in FORMS:
         raise UserError(f"--export {form}: no such format.{nearest(form, FORMS)}")
-    make, suffix = FORMS[form]
+    make, suffix, dump = FORMS[form]
     points = [point for point in load_run(folder).points if point.error is None and point.has("requests")]
     turns = [point for point in points if "ttft_s" in point.requests]
     if not turns:
@@ -41,17 +41,12 @@ def export_run(folder: Path, form: str) -> list[Path]:
     for point in turns:
         path = folder / form / f"{point.point.id}.{suffix}"
         with output(path, make_folder=True) as file:
-            file.write(make(point).encode())
+            file.write(dump(make(point)).encode())
         written.append(path)
     return written
 
 
-def llm_d(point: Measured) -> str:
-    """One benchmark report, YAML."""
-    return yaml.safe_dump(benchmark_report(point), sort_keys=False)
-
-
-def benchmark_report(point: Measured) -> dict[str, Any]:
+def _benchmark_report(point: Measured) -> dict[str, Any]:
     found = _Numbers(point)
     manifest = point.record.manifest
     load: dict[str, Any] = {
@@ -115,12 +110,7 @@ def benchmark_report(point: Measured) -> dict[str, Any]:
     )
 
 
-def aiperf(point: Measured) -> str:
-    """One profile export, JSON."""
-    return json.dumps(profile_export(point), indent=1) + "\n"
-
-
-def profile_export(point: Measured) -> dict[str, Any]:
+def _profile_export(point: Measured) -> dict[str, Any]:
     found, manifest = _Numbers(point), point.record.manifest
     metrics = {
         "time_to_first_token": _result(1e3 * found.ttft_s, "ms"),
@@ -144,11 +134,11 @@ def profile_export(point: Measured) -> dict[str, Any]:
     return _known({**head, **metrics})
 
 
-FORMS: Mapping[str, tuple[Callable[[Measured], str], str]] = {
-    "llm-d": (llm_d, "yaml"),
-    "aiperf": (aiperf, "json"),
+FORMS: Mapping[str, tuple[Callable[[Measured], dict[str, Any]], str, Callable[[Any], str]]] = {
+    "llm-d": (_benchmark_report, "yaml", lambda made: yaml.safe_dump(made, sort_keys=False)),
+    "aiperf": (_profile_export, "json", lambda made: json.dumps(made, indent=1) + "\n"),
 }
-"""Format -> what makes a file of it from a point, and how its name ends."""
+"""Format -> the content of a point's file, how its name ends, and the text of a content."""
 
 
 class _Numbers:
@@ -207,13 +197,8 @@ def _length(values: np.ndarray) -> dict[str, Any]:
 def _result(values: np.ndarray, unit: str) -> dict[str, Any] | None:
     if not values.size:
         return None
-    return {
-        "unit": unit,
-        "avg": float(values.mean()),
-        **_spread(values),
-        "std": float(values.std()),
-        "count": values.size,
-    }
+    mean, spread, std = float(values.mean()), _spread(values), float(values.std())
+    return {"unit": unit, "avg": mean, **spread, "std": std, "count": values.size}
 
 
 def _single(value: float | None, unit: str) -> dict[str, Any] | None:

@@ -7,19 +7,18 @@ one from each piece of audio, a user from the end of all.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.metrics.request_table import COMPLETED
-from harness.metrics.scraped_histogram import Observed, observed
+from harness.metrics.scraped_histogram import observed
 from reports.live.live_record import loads
-from reports.runs.measured import Measured, Run, load_run
+from reports.runs.measured import Measured, Run
 from reports.tables.columns import MISSING
+from reports.tables.plain_tables import table_of_units
 
 HISTOGRAMS = {
     "ttft": ("vllm:time_to_first_token_seconds", "rehearsal_time_to_first_token_seconds"),
@@ -75,19 +74,13 @@ def both_sides(scrape: pd.DataFrame, requests: pd.DataFrame, events: pd.DataFram
     client = {"ttft": _first_tokens(requests), "itl": _gaps(events), "tpot": _per_reply(requests, events)}
     for name, values in client.items():
         told = next(filter(None, (observed(scrape, histogram) for histogram in HISTOGRAMS[name])), None)
-        both = None if told is None or not values.size else _both(name, values, told)
-        if both is not None:
-            found.append(both)
+        if told is None or not values.size:
+            continue
+        median, within = told.quantile(0.5), told.bucket(0.5)
+        if median is not None and within is not None:
+            own = values.size, float(np.median(values)), float(values.mean())
+            found.append(Both(name, *own, told.n, median, told.mean, within))
     return found
-
-
-def _both(name: str, values: np.ndarray, told: Observed) -> Both | None:
-    median, within = told.quantile(0.5), told.bucket(0.5)
-    if median is None or within is None:
-        return None
-    return Both(
-        name, values.size, float(np.median(values)), float(values.mean()), told.n, median, told.mean, within
-    )
 
 
 def _first_tokens(requests: pd.DataFrame) -> np.ndarray:
@@ -140,8 +133,8 @@ def sides_of(point: Measured) -> list[Both]:
     return both_sides(point.record.table("scrape"), point.record.table("requests"), text)
 
 
-def text_rows(run: Run) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Headings, each with its unit, and a row for each latency of each point that was scraped; no rows: none was."""
+def section(run: Run) -> dict[str, Any] | None:
+    """Headings, each with its unit, and a row for each latency of each point that was scraped; None if none was."""
     rows = []
     for load in loads(run):
         for point in load.points:
@@ -149,30 +142,13 @@ def text_rows(run: Run) -> tuple[list[tuple[str, str]], list[list[str]]]:
                 label = load.label(run) or load.variant.label
                 more = f", seed {point.seed}" if len(load.points) > 1 else ""
                 rows.append([f"{label}{more}", *texts(both)])
-    return [("load", ""), *HEADINGS], rows
+    return {"headings": [("load", ""), *HEADINGS], "rows": rows} if rows else None
 
 
-def sides_table(folder: Path) -> Table | None:
-    """For a terminal; None where the run in `folder` has nothing to show."""
-    headings, rows = text_rows(load_run(folder))
-    if not rows:
-        return None
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = (
-        "the server's own metrics, compared with the clients'",
-        "left",
-    )
-    for index, (heading, unit) in enumerate(headings):
-        table.add_column(f"{heading}\n{unit}", justify="left" if index < 2 else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def section(run: Run) -> dict[str, Any] | None:
-    """The same for a page."""
-    headings, rows = text_rows(run)
-    return {"headings": headings, "rows": rows} if rows else None
+def sides_table(run: Run) -> Table | None:
+    """The same for a terminal."""
+    found = section(run)
+    return found and table_of_units("the server's own metrics, compared with the clients'", **found, left=2)
 
 
 def texts(both: Both) -> list[str]:

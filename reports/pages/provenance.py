@@ -11,7 +11,7 @@ from typing import Any
 from engines.deployments import Deployment, load_deployment
 from engines.devices.kernels.grids import Kernels
 from engines.devices.names import DEVICES
-from engines.devices.profile import Profile, StageProfile
+from engines.devices.profile import Profile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
@@ -46,14 +46,20 @@ def provenance(run: Run) -> list[Fact]:
     ]
 
 
+def _fact(label: str, said: Iterable[str]) -> list[Fact]:
+    """Return a fact of these parts; none without any."""
+    value = "; ".join(said)
+    return [{"label": label, "value": value}] if value else []
+
+
 def _served(run: Run) -> list[Fact]:
     """Return the deployment of one of our engines; for a foreign endpoint its address and protocol."""
-    titles = deployment_titles(run)
-    facts = [{"label": "Deployment", "value": "; ".join(titles)}] if titles else []
     targets = dict.fromkeys(_target(point.params) for point in run.points if point.params.get("url"))
-    facts += [{"label": "Target", "value": "; ".join(targets)}] if targets else []
-    build = run.experiment.label
-    return [*facts, *([{"label": "Server build", "value": build}] if build else [])]
+    return [
+        *_fact("Deployment", deployment_titles(run)),
+        *_fact("Target", targets),
+        *_fact("Server build", [run.experiment.label]),
+    ]
 
 
 def _target(params: Mapping[str, Any]) -> str:
@@ -79,16 +85,12 @@ def deployments(run: Run) -> list[tuple[Any, ...]]:
 def deployment_titles(run: Run) -> list[str]:
     """Return `name: title` of each measured deployment."""
     return [
-        _named(name, _deployment_title(name))
+        _named(name, deployment and deployment.title)
         + (f"; with gpu={gpu}" if gpu else "")
         + (f"; with model={model}" if model else "")
         for name, gpu, model, _ in deployments(run)
+        for deployment in [_loaded(name)]
     ]
-
-
-def _deployment_title(name: str) -> str | None:
-    deployment = _loaded(name)
-    return None if deployment is None else deployment.title
 
 
 def _loaded(name: str) -> Deployment | None:
@@ -127,9 +129,14 @@ def _step_times(run: Run) -> list[Fact]:
     if not found:
         return _by_stage(run)
     more = [
-        [f"{profile.model} {name}", _held_out(stage), f"{stage.samples:,} steps, form {stage.form}"]
+        [
+            f"{profile.model} {name}",
+            f"{100 * error.median:.1f} % (P90 {100 * error.p90:.1f} %)",
+            f"{stage.samples:,} steps, form {stage.form}",
+        ]
         for profile in found.values()
         for name, stage in profile.stages.items()
+        for error in [stage.fitted.held_out]
     ]
     errors = "; ".join(f"{row[0]} {row[1]}" for row in more)
     value = f"measured and fitted: {'; '.join(found)}; error of held-out steps {errors}"
@@ -144,7 +151,7 @@ def _by_stage(run: Run) -> list[Fact]:
         for stage, source in point.record.manifest.get("step_times", {}).items():
             by_source[source].append(stage)
         said |= dict.fromkeys(f"{', '.join(stages)}: {source}" for source, stages in by_source.items())
-    return [{"label": "Step times", "value": "; ".join(said)}] if said else []
+    return _fact("Step times", said)
 
 
 def _known_errors(run: Run) -> list[Fact]:
@@ -161,13 +168,12 @@ def _known_errors(run: Run) -> list[Fact]:
             said[voice_error(deployment)] = None
         elif deployment.gpu.name != "cpu_core":
             said[known_error(deployment.model.name, deployment.gpu.name)] = None
-    return [{"label": ERROR, "value": "; ".join(said)}] if said else []
+    return _fact(ERROR, said)
 
 
 def voice_errors(names: Iterable[str]) -> list[Fact]:
     """The same of deployments that speak, by their names."""
-    said = [voice_error(each) for each in map(_loaded, names) if each is not None and each.speaks]
-    return [{"label": ERROR, "value": "; ".join(said)}] if said else []
+    return _fact(ERROR, [voice_error(each) for each in map(_loaded, names) if each and each.speaks])
 
 
 def voice_error(deployment: Deployment) -> str:
@@ -176,11 +182,6 @@ def voice_error(deployment: Deployment) -> str:
         deployment.known_error
         or f"none is known for {deployment.name}: it was not compared with a public run"
     )
-
-
-def _held_out(stage: StageProfile) -> str:
-    error = stage.fitted.held_out
-    return f"{100 * error.median:.1f} % (P90 {100 * error.p90:.1f} %)"
 
 
 def _workload(run: Run) -> list[Fact]:
@@ -201,14 +202,11 @@ def _values(run: Run, params: Mapping[str, Any], points: Iterable[Measured]) -> 
     """Each parameter's values over the points, in the order in which they were run; not what a named file held."""
     points = list(points)
     return {
-        name: ", ".join(dict.fromkeys(_short(point.params.get(name)) for point in points))
+        name: ", ".join(dict.fromkeys("default" if value is None else short(value) for value in values))
         for name in params
         if name != "model_facts"
+        for values in [[point.params.get(name) for point in points]]
     }
-
-
-def _short(value: Any) -> str:
-    return "default" if value is None else short(value)
 
 
 def _explained(values: Mapping[str, str], fields: Mapping[str, Any]) -> list[list[str]]:

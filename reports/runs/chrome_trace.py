@@ -36,7 +36,9 @@ Key = tuple[str, int, int]
 
 def write(record: Record, file: BinaryIO | GzipFile) -> int:
     """The number of events written for a record that has its tables."""
-    head = {"displayTimeUnit": "ms", "otherData": _about(record)}
+    point = record.point
+    about = {"point": point.id, "engine": point.engine, "workload": point.workload, "seed": point.seed}
+    head = {"displayTimeUnit": "ms", "otherData": about}
     file.write(json.dumps(head)[:-1].encode() + b', "traceEvents": [')
     number = 0
     for event in events(record):
@@ -52,11 +54,6 @@ def events(record: Record) -> Iterator[Event]:
     processes = Processes(deployment_of(record.point))
     yield from StepSlices(processes).events(rows_of(record.folder / "steps.parquet"))
     yield from RequestSlices(processes).events(rows_of(record.folder / "events.parquet"))
-
-
-def _about(record: Record) -> dict[str, Any]:
-    point = record.point
-    return {"point": point.id, "engine": point.engine, "workload": point.workload, "seed": point.seed}
 
 
 def rows_of(path: Path) -> Rows:
@@ -230,10 +227,8 @@ class RequestSlices:
                 yield from self._close_up_to(over, session, turn, now)
         elif kind in ("fed", "frame_out", "frame"):
             yield from self._of_frame(kind, stage, session, turn, now)
-        elif stage:
-            yield from self._at_stage(kind, (stage, session, turn), now)
         else:
-            yield from self._of_user(kind, ("turn", session, turn), now)
+            yield from self._of_request(kind, (stage or "turn", session, turn), now)
         if kind in INSTANTS:
             yield from self._marked("n", (stage or "turn", session, turn), kind, now)
         if kind == "audio" and value > 0 and ("playback", session, turn) not in self._tracks:
@@ -241,22 +236,18 @@ class RequestSlices:
         elif kind in ("playback_done", "barge_in", "turn_done", "turn_failed", "turn_aborted"):
             yield from self._close(("playback", session, turn), now)
 
-    def _at_stage(self, kind: str, key: Key, now: int) -> Iterator[Event]:
+    def _of_request(self, kind: str, key: Key, now: int) -> Iterator[Event]:
+        """Of a request at a stage, which arrives once and whose first token ends the prefill; or of a turn."""
+        track = self._tracks.get(key)
         if kind in ENDS:
             yield from self._close(key, now)
-        elif kind in AT_STAGE and self._next(kind, self._tracks.get(key)):
+        elif key[0] == "turn":
+            if kind in OF_USER and (track or kind in ("turn_start", "turn_end")):
+                yield from self._phase(key, OF_USER[kind], now)
+        elif kind in AT_STAGE and (
+            kind == "arrive" if track is None else kind != "arrive" and track.phase != AT_STAGE[kind]
+        ):
             yield from self._phase(key, AT_STAGE[kind], now)
-
-    @staticmethod
-    def _next(kind: str, track: _Track | None) -> bool:
-        """Return whether a phase begins: a request arrives once, and its first token ends the prefill."""
-        return kind == "arrive" if track is None else kind != "arrive" and track.phase != AT_STAGE[kind]
-
-    def _of_user(self, kind: str, key: Key, now: int) -> Iterator[Event]:
-        if kind in ENDS:
-            yield from self._close(key, now)
-        elif kind in OF_USER and (key in self._tracks or kind in ("turn_start", "turn_end")):
-            yield from self._phase(key, OF_USER[kind], now)
 
     def _of_frame(self, kind: str, stage: str, session: int, turn: int, now: int) -> Iterator[Event]:
         """A step returns, and the client is answered, for the newest frame that it was fed and all before."""

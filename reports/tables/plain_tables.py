@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table as Shown
 
 
 class Table(NamedTuple):
@@ -39,6 +40,21 @@ def print_tables(tables: Iterable[Table], console: Console) -> None:
             shown.add_row(*row)
         console.print(shown)
         console.print()
+
+
+def table_of_units(
+    title: str, headings: Iterable[tuple[str, str]], rows: Iterable[Sequence[str]], left: int = 0
+) -> Shown:
+    """A table for a terminal whose headings have a unit each; the first `left` columns are words."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as Shown
+
+    table = Shown(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for index, (heading, unit) in enumerate(headings):
+        table.add_column(f"{heading}\n{unit}", justify="left" if index < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
