@@ -52,9 +52,8 @@ def minutes(points: Sequence[Measured]) -> float:
 def kick(found: Sequence[Part]) -> list[Part]:
     """The cheapest cards with claims, as many as fit into `KICK_MINUTES`, one at least."""
     chosen: list[Part] = []
-    for part in sorted(
-        (part for part in found if part.shown.claims), key=lambda part: (part.minutes, part.name)
-    ):
+    with_claims = [part for part in found if part.shown.claims]
+    for part in sorted(with_claims, key=lambda part: (part.minutes, part.name)):
         if chosen and sum(each.minutes for each in chosen) + part.minutes > KICK_MINUTES:
             break
         chosen.append(part)
@@ -74,15 +73,13 @@ def write_artifact(group: Group, out: Path) -> list[Path]:
         )
     found = parts(group)
     first = kick(found)
-    names = {part.name for part in first}
+    names = [part.name for part in first]
     claims = group.claims
     texts = {
         "README.md": _appendix(group, found, first),
         "expected.csv": csv_of(as_rows(claims)),
         "expected_kick.csv": csv_of(as_rows([claim for claim in claims if claim.card in names])),
-        "kick_the_tyres.sh": _script(
-            group.name, [part.name for part in first], "artifact-kick", "expected_kick.csv"
-        ),
+        "kick_the_tyres.sh": _script(group.name, names, "artifact-kick", "expected_kick.csv"),
         "reproduce.sh": _script(group.name, [group.name], f"artifact-{group.name}", "expected.csv"),
         "CITATION.cff": cff(version(DISTRIBUTION), _papers(group), _commit(group)),
     }
@@ -119,7 +116,7 @@ def _appendix(group: Group, found: Sequence[Part], first: Sequence[Part]) -> str
     )
     environment.filters["cell"] = lambda text: str(text).replace("|", "\\|")
     manifests = [point.record.manifest for point in group.points]
-    whole = minutes(group.points)
+    stored = (path for point in group.points for path in point.record.folder.iterdir())
     return environment.get_template("artifact.md.j2").render(
         name=group.name,
         papers=_papers(group),
@@ -129,11 +126,11 @@ def _appendix(group: Group, found: Sequence[Part], first: Sequence[Part]) -> str
         minutes=_minutes,
         points=len(group.points),
         seeds=len({point.seed for point in group.points}),
-        whole=_minutes(whole),
+        whole=_minutes(minutes(group.points)),
         machines=_different([manifest["machine"] for manifest in manifests]),
         packages=_different([manifest["packages"] for manifest in manifests]),
         commit=_commit(group),
-        megabytes=math.ceil(sum(_size(point) for point in group.points) / 1e6),
+        megabytes=math.ceil(sum(path.stat().st_size for path in stored if path.is_file()) / 1e6),
         verdicts=by_verdict(group.claims),
         not_asked=[figure.name for figure in group.not_asked],
         lacking=[card.figure for card in group.cards if card.figure.needs],
@@ -165,10 +162,6 @@ def _commit(group: Group) -> str | None:
 
 def _different(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for index, each in enumerate(found) if each not in found[:index]]
-
-
-def _size(point: Measured) -> int:
-    return sum(path.stat().st_size for path in point.record.folder.iterdir() if path.is_file())
 
 
 def _minutes(value: float) -> str:

@@ -11,7 +11,7 @@ from workloads.errors import UserError, validate
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.experiments.settings import Settings
-    from reports.cards.card import Figure
+    from reports.cards.card import Card, Figure
 
 Source = str | Path | Mapping[str, Any]
 
@@ -44,13 +44,6 @@ def resolve(
 
     UserError for what names nothing, and for options that do not fit it.
     """
-    experiment = _resolve(source, settings, seeds, device, quick)
-    return experiment if profile is None else experiment.model_copy(update={"profile": str(profile)})
-
-
-def _resolve(
-    source: Source, settings: Settings, seeds: int | None, device: str | None, quick: bool
-) -> Experiment:
     from harness.experiments.experiment import Experiment, load_experiment
     from harness.experiments.settings import apply
 
@@ -62,13 +55,21 @@ def _resolve(
     if stored is not None:
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        return apply(stored, settings, seeds, device=device)
+        experiment = apply(stored, settings, seeds, device=device)
+    else:
+        card = _card(str(source))
+        small = card.quick if quick else None
+        experiment = apply(card.experiment, settings, seeds, device=device, quick=small, real=card.real)
+    return experiment if profile is None else experiment.model_copy(update={"profile": str(profile)})
+
+
+def _card(source: str) -> Card:
     from reports.cards.card import Card, chosen
 
     try:
-        card = chosen(str(source))
+        card = chosen(source)
     except UserError:
-        if Path(str(source)).is_dir():
+        if Path(source).is_dir():
             raise UserError(
                 f"{source} is a folder without results (no experiment.json); give the --out of a run, a card or a YAML "
                 "file."
@@ -76,8 +77,7 @@ def _resolve(
         raise
     if not isinstance(card, Card):
         raise UserError(f"{source} names figure cards of a paper; run them with `rehearse run {source}`.")
-    small = card.quick if quick else None
-    return apply(card.experiment, settings, seeds, device=device, quick=small, real=card.real)
+    return card
 
 
 def _file(source: str) -> Path | None:

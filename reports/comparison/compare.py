@@ -44,7 +44,8 @@ class Side:
     @property
     def commits(self) -> str:
         """Revisions of Rehearsal that measured it, shortened; `+` where the checkout had changes; "": not known."""
-        return ", ".join(filter(None, dict.fromkeys(_commit(point) for point in self.points)))
+        known = filter(None, (point.record.manifest.get("revision") for point in self.points))
+        return ", ".join(dict.fromkeys(each["commit"][:9] + ("+" if each["dirty"] else "") for each in known))
 
     @property
     def version(self) -> str:
@@ -236,9 +237,8 @@ def _devices(folder: Path) -> list[Side]:
 def _key(point: Measured, axes: Sequence[str]) -> tuple[str, ...]:
     params = point.params
     identity = [point.point.engine, point.point.workload, params.get("deployment")]
-    named = (
-        {"path": Path(str(params["path"])).name} if "path" in params else {}
-    )  # the same file in two places
+    # The same file in two places.
+    named = {"path": Path(str(params["path"])).name} if "path" in params else {}
     values = [*identity, *(named.get(axis, params.get(axis)) for axis in axes)]
     return tuple(json.dumps(float(value) if type(value) is int else value) for value in values)
 
@@ -333,10 +333,3 @@ def _nothing_common(a: Side, b: Side, axes: Sequence[str]) -> str:
 
 def _listed(side: Side, field: str) -> str:
     return ", ".join(dict.fromkeys(str(getattr(point.point, field)) for point in side.points))
-
-
-def _commit(point: Measured) -> str:
-    revision = point.record.manifest.get("revision")
-    if not revision:
-        return ""
-    return revision["commit"][:9] + ("+" if revision["dirty"] else "")

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.metrics.vocabulary import definition
 from reports.comparison.compare import Cell, Compared, Comparison
-from reports.tables.columns import Column, metric_named
+from reports.tables.columns import RATIO, metric_named
 from reports.tables.labels import counted
 from workloads.errors import UserError
 
@@ -201,15 +201,14 @@ def markdown(judged: Sequence[Judged], comparison: Comparison) -> str:
         "| setting | metric | A | B | B/A | limit | p | |",
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
-    ratio = Column("", "", "", 1, 3)
     for each in sorted(judged, key=lambda one: (not one.failed, one.holds)):
         column, found = each.compared.column, each.compared
         cells = [
             each.cell.label,
-            f"{column.heading}{f', {column.unit}' if column.unit else ''}",
+            column.title,
             column.text(found.a.median),
             column.text(found.b.median),
-            ratio.text(found.ratio.median),
+            RATIO.text(found.ratio.median),
             f"±{each.limit.percent:g} %",
             "–" if each.p is None else f"{each.p:.3f}",
             each.verdict if each.holds else f"**{each.verdict}**",

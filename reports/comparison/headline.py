@@ -66,7 +66,7 @@ def headline(comparison: Comparison) -> str:
     changes = [Change(cell, each) for cell in judged for each in cell.metrics if changed(each)]
     worse, better = ([each for each in changes if each.worse == wanted] for wanted in (True, False))
     still = _within(judged, changes)
-    said = []
+    said, runs = [], max(len(cell.seeds) for cell in judged)
     if failed[1] > failed[0]:
         said.append(f"{counted(failed[1], 'point')} failed, {failed[0]} in A")
     if lost:
@@ -74,13 +74,14 @@ def headline(comparison: Comparison) -> str:
     if worse:
         said.append(_told(worse, judged))
     if not said and not better:
-        return f"No difference beyond the spread of {_runs(judged)}{f': {still}' if still else ''}."
+        return f"No difference beyond the spread of {counted(runs, 'run')}{f': {still}' if still else ''}."
     verdict = "Mixed. Worse: " if said and better else "B is worse: " if said else "B is better: "
     if better:
         said.append(f"{'better: ' if said else ''}{_told(better, judged)}")
     if still:
         said.append(f"within the spread: {still}")
-    return f"{verdict}{'; '.join(said)}.{_one_run(judged)}"
+    caveat = "" if runs > 1 else " One run of each cannot show how far two runs of the same differ."
+    return f"{verdict}{'; '.join(said)}.{caveat}"
 
 
 def changed(compared: Compared) -> bool:
@@ -131,12 +132,3 @@ def _within(judged: Sequence[Cell], changes: Sequence[Change]) -> str:
         if metric not in moved and metric != NOT_THE_SERVERS and definition(metric).better is not None
     ]
     return ", ".join(still)
-
-
-def _runs(judged: Sequence[Cell]) -> str:
-    return counted(max(len(cell.seeds) for cell in judged), "run")
-
-
-def _one_run(judged: Sequence[Cell]) -> str:
-    most = max(len(cell.seeds) for cell in judged)
-    return "" if most > 1 else " One run of each cannot show how far two runs of the same differ."

@@ -54,7 +54,9 @@ def answer(searches: Searches) -> str:
         + (" or more" if one.holds is not None and one.stops is None else "")
         for one in searches.searched
     )
-    return f"With {asked(searches)}, these hold: {', '.join(found)} ({_basis(len(question.seeds))})."
+    seeds = len(question.seeds)
+    basis = "one seed" if seeds == 1 else f"every one of {seeds} seeds"
+    return f"With {asked(searches)}, these hold: {', '.join(found)} ({basis})."
 
 
 def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
@@ -120,10 +122,6 @@ NOTE = (
 def note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the note on the columns, and on the basis of these rows' energy."""
     return "; ".join([NOTE, *energy_note(row["energy_basis"] for row in rows)])
-
-
-def _basis(seeds: int) -> str:
-    return "one seed" if seeds == 1 else f"every one of {seeds} seeds"
 
 
 def held(row: Mapping[str, Any], over: str) -> str:

@@ -98,26 +98,17 @@ class Load:
         return STEP_S * math.ceil(self.duration_s * times / STEP_S)
 
     def told(self) -> str:
-        """Return the reason why it does not pass, or the values with which it does."""
+        """Return the reason why it does not pass, such as `7 turns, 73 needed`, or the values with which it does."""
         if self.found.lost:
             return self.found.lost[0]
+        of = [each for each in self.found.judgements if self.verdict in (PASS, each.verdict)]
         if self.verdict == INCONCLUSIVE:
-            return self._lacks()
-        return ", ".join(
-            _said(each) for each in self.found.judgements if self.verdict in (PASS, each.verdict)
-        )
-
-    def _lacks(self) -> str:
-        """`7 turns, 73 needed`, or which target is not decided by what."""
-        few = [
-            (n, each.n)
-            for each in self.found.undecided
-            if (n := needed(each.target)) is not None and each.n < n
-        ]
-        if few:
-            least, n = max(few)
-            return f"{counted(n, 'turn')}, {least} needed"
-        return ", ".join(_said(each) for each in self.found.undecided)
+            of = self.found.undecided
+            few = [(n, each.n) for each in of if (n := needed(each.target)) is not None and each.n < n]
+            if few:
+                least, n = max(few)
+                return f"{counted(n, 'turn')}, {least} needed"
+        return ", ".join(map(_said, of))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the load as plain data for JSON."""
@@ -345,27 +336,23 @@ def _close(judgement: Judgement) -> bool:
 
 def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
     """Return a table row for each load and target, as text; values of the load are in its first row."""
-    return [
-        {
-            **_of_load(load, first=index == 0),
-            "target": str(each.target),
-            "value": MISSING if each.value is None else number(each.target.metric, each.value),
-            "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
-            "n": f"{each.n:,}",
-            "verdict": INVALID if load.found.invalid and each.verdict == INCONCLUSIVE else each.verdict,
-            "why": each.why,
+    found = []
+    for load in verdict.loads:
+        of_load = {
+            "load": load.name,
+            "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
+            "price": "" if load.price_per_minute is None else f"{load.price_per_minute:.3g}",
+            "lost": load.found.lost,
         }
-        for load in verdict.loads
-        for index, each in enumerate(load.found.judgements)
-    ]
-
-
-def _of_load(load: Load, first: bool) -> dict[str, Any]:
-    if not first:
-        return {"load": "", "on_line": "", "price": "", "lost": []}
-    return {
-        "load": load.name,
-        "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
-        "price": "" if load.price_per_minute is None else f"{load.price_per_minute:.3g}",
-        "lost": list(load.found.lost),
-    }
+        for each in load.found.judgements:
+            own = {
+                "target": str(each.target),
+                "value": MISSING if each.value is None else number(each.target.metric, each.value),
+                "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
+                "n": f"{each.n:,}",
+                "verdict": INVALID if load.found.invalid and each.verdict == INCONCLUSIVE else each.verdict,
+                "why": each.why,
+            }
+            found.append(of_load | own)
+            of_load = {"load": "", "on_line": "", "price": "", "lost": ()}
+    return found

@@ -147,8 +147,8 @@ def section(run: Run) -> dict[str, Any] | None:
 
 def sides_table(run: Run) -> Table | None:
     """The same for a terminal."""
-    found = section(run)
-    return found and table_of_units("the server's own metrics, compared with the clients'", **found, left=2)
+    title, found = "the server's own metrics, compared with the clients'", section(run)
+    return None if found is None else table_of_units(title, **found, left=2)
 
 
 def texts(both: Both) -> list[str]:

@@ -1,6 +1,6 @@
 """Useful RPS: the highest measured load at which listeners hear unbroken speech."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -87,7 +87,8 @@ LOAD_AXES = {"rate": "sessions per second offered", "c": "requests per second th
 def useful_loads(run: Run) -> dict[str, Any] | None:
     """Return a row for each variant and each setting of the other axes; None if no load was varied or there is no
     speech."""
-    axis = next((name for name in LOAD_AXES if len(run.values(name)) > 1 and _swept(run, name)), None)
+    swept = {name for cell in run.cells for name, _ in cell}
+    axis = next((name for name in LOAD_AXES if len(run.values(name)) > 1 and name in swept), None)
     if axis is None or not run.spoken:
         return None
     others = list(dict.fromkeys(tuple((n, v) for n, v in cell if n != axis) for cell in run.cells))
@@ -95,28 +96,22 @@ def useful_loads(run: Run) -> dict[str, Any] | None:
     for other in others:
         for index, variant in enumerate(run.variants):
             points = run.at(variant, **dict(other))
-            result = useful_rps(_loads(points, axis))
-            value = (
-                MISSING
-                if result.value is None
-                else f"{result.value:.3f}{_callers(points, axis, result.value)}"
+            values = sorted({point.params[axis] for point in points})
+            loads = {value: load for value in values if (load := _load(points, axis, value)) is not None}
+            result = useful_rps(
+                LoadPoint(load, point.seed, point.value("continuity"))
+                for value, load in loads.items()
+                for point in points
+                if point.params[axis] == value
             )
+            text = MISSING if result.value is None else f"{result.value:.3f}"
+            if result.value is not None and axis != "rate":
+                text += (
+                    f", with {max(value for value, load in loads.items() if load == result.value)} callers"
+                )
             cell = [short(value) for _, value in other]
-            rows.append({"cell": cell, "variant": index, "value": value, "reason": result.reason})
+            rows.append({"cell": cell, "variant": index, "value": text, "reason": result.reason})
     return {"load": LOAD_AXES[axis], "axes": [name for name, _ in others[0]], "rows": rows}
-
-
-def _swept(run: Run, axis: str) -> bool:
-    return any(name == axis for cell in run.cells for name, _ in cell)
-
-
-def _loads(points: list[Measured], axis: str) -> Iterator[LoadPoint]:
-    for value in sorted({point.params[axis] for point in points}):
-        load = _load(points, axis, value)
-        if load is not None:
-            for point in points:
-                if point.params[axis] == value:
-                    yield LoadPoint(load, point.seed, point.value("continuity"))
 
 
 def _load(points: list[Measured], axis: str, value: float) -> float | None:
@@ -124,13 +119,3 @@ def _load(points: list[Measured], axis: str, value: float) -> float | None:
     here = [point for point in points if point.params[axis] == value]
     load = value if axis == "rate" else over_seeds(here, "completed_rps").median
     return None if load is None else round(load, 6)
-
-
-def _callers(points: list[Measured], axis: str, load: float) -> str:
-    """`, with 8 callers`: how many completed this load; empty for a rate, which is the load itself."""
-    if axis == "rate":
-        return ""
-    found = [
-        value for value in {point.params[axis] for point in points} if _load(points, axis, value) == load
-    ]
-    return f", with {max(found)} callers"

@@ -37,6 +37,11 @@ class Column:
     tally: bool = False
     """Something that a run has or has not, shown as k of n runs."""
 
+    @property
+    def title(self) -> str:
+        """`TTFT P90, ms`."""
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
+
     def text(self, value: float | None, sign: str = "") -> str:
         """The number without its unit; `sign="+"` for differences."""
         if value is None:
@@ -79,6 +84,9 @@ class Column:
     def few(self, n: int | None) -> str:
         """The sign of a value over `n` events where these are too few for it, else nothing."""
         return FEW if n is not None and too_few(self.metric, n) else ""
+
+
+RATIO = Column("", "", "", 1, 3)
 
 
 def spoken(column: Column) -> str:

@@ -169,7 +169,7 @@ def results_data(
     """
     found = []
     for (engine, *cell), members in _cells(experiment, rows).items():
-        names = metric_names(asked, _shown(rows)) or dict.fromkeys(
+        names = metric_names(asked, shown(_values(rows))) or dict.fromkeys(
             name for row in members for name in row["metrics"]
         )
         found.append(
@@ -266,7 +266,7 @@ def _columns(
     same columns."""
     failed = (find_record(out / "points", row["point"]) for row in rows if row["status"] == "failed")
     kept = [{"metrics": record.metrics} for record in failed if record is not None]
-    found = _shown([*rows, *kept])
+    found = shown(_values([*rows, *kept]))
     if asked:
         return asked_columns(asked, found)
     if LIVE[0] not in found:
@@ -275,10 +275,6 @@ def _columns(
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
     left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric}
     return [column for column in found if column.metric not in left_out]
-
-
-def _shown(rows: Sequence[Row]) -> list[Column]:
-    return shown(_values(rows))
 
 
 def _setting(value: Any) -> str:
