@@ -116,19 +116,16 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
 
 def sensitivity_data(group: Group) -> list[dict[str, Any]]:
     """The matrix as plain data."""
-    return [
-        {
-            "id": assessed.claim.id,
-            "card": card,
-            "claim": assessed.claim.text,
-            "ours": assessed.spread.median,
-            "variations": {
-                name: {"sign": cell.sign, "ours": cell.spread.median, "interval": cell.spread.interval}
-                for name, cell in cells.items()
-            },
+    found = []
+    for card, assessed, cells in group.sensitivity:
+        claim, ours = assessed.claim, assessed.spread.median
+        variations = {
+            name: {"sign": cell.sign, "ours": cell.spread.median, "interval": cell.spread.interval}
+            for name, cell in cells.items()
         }
-        for card, assessed, cells in group.sensitivity
-    ]
+        row = {"id": claim.id, "card": card, "claim": claim.text, "ours": ours, "variations": variations}
+        found.append(row)
+    return found
 
 
 def show_sensitivity(group: Group) -> None:

@@ -9,12 +9,15 @@ import typer
 
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, tell, wide
 from reports.cli.settings import flag, option
+from reports.tables.labels import counted, short
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from harness.metrics.stats import Spread
     from reports.comparison.compare import Cell, Compared, Comparison
+    from reports.tables.columns import Column
 
 
 def worse_by(default: float | None, help: str) -> Any:
@@ -210,8 +213,7 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
     from rich.text import Text
 
     from reports.comparison.compare import is_worse
-    from reports.tables.columns import MISSING, Column
-    from reports.tables.labels import short
+    from reports.tables.columns import MISSING, RATIO
 
     table.add_section()
     opening = [
@@ -220,33 +222,24 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
     ]
     for compared in cell.metrics:
         column = compared.column
-        note = _note(cell, compared)
+        spreads = (column, compared.a), (column, compared.b), (RATIO, compared.ratio)
+        lacking = [("A", compared.a.missing), ("B", compared.b.missing)]
+        note = ", ".join(f"{name} lacks {counted(n, 'seed')}" for name, n in lacking if n)
         worse = fail_above is not None and cell.same_trace and is_worse(compared, fail_above)
-        ratio = Column("", "", "", 1, 3)
         table.add_row(
             *opening,
-            f"{column.heading}, {column.unit}" if column.unit else column.heading,
-            *(_spread(column, spread) for spread in (compared.a, compared.b)),
-            _spread(ratio, compared.ratio),
-            Text("worse" if worse else note, "bold red" if worse else "yellow"),
+            column.title,
+            *(_spread(shown, spread) for shown, spread in spreads),
+            Text("worse", "bold red")
+            if worse
+            else Text(note if cell.same_trace else "other trace", "yellow"),
         )
         opening = [""] * len(opening)
 
 
-def _spread(column: Any, spread: Any) -> str:
-    median = column.text(spread.median)
-    if spread.low is None or spread.n < 2:
-        return median
-    return f"{median} ({column.text(spread.low)}–{column.text(spread.high)})"
-
-
-def _note(cell: Cell, compared: Compared) -> str:
-    from reports.tables.labels import counted
-
-    if not cell.same_trace:
-        return "other trace"
-    lacking = [("A", compared.a.missing), ("B", compared.b.missing)]
-    return ", ".join(f"{name} lacks {counted(n, 'seed')}" for name, n in lacking if n)
+def _spread(column: Column, spread: Spread) -> str:
+    range_ = column.range(spread).replace(" to ", "–")
+    return column.text(spread.median) + (f" ({range_})" if range_ else "")
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -10,6 +10,8 @@ import typer
 
 from reports.cli.output import tell, wide
 from reports.cli.settings import flag, option
+from reports.tables.plain_tables import print_tables
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.calibration.fidelity_report import Report
@@ -51,8 +53,6 @@ def fidelity(
 
     `rehearse fidelity --measured-runs my-runs/ --gpu h200`
     """
-    from workloads.errors import UserError
-
     runs = measured_runs or truth  # --truth: the former name, read for one more version
     if runs is not None:
         if device is not None:
@@ -88,8 +88,6 @@ def _predicted(folder: Path, gpu: str, model: str | None, step_times: str, out: 
     from harness.measured_runs.runs_report import report_of, store
     from reports.calibration.measured_runs import sentences, tables, write_picture
     from reports.cli.progress import parts
-    from reports.tables.plain_tables import print_tables
-    from workloads.errors import UserError
 
     if step_times not in ("measured", "roofline"):
         raise UserError(f"--step-times {step_times} is neither measured nor roofline; write one of them.")

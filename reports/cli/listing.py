@@ -74,14 +74,8 @@ def list_(
     form = form_of(as_json, as_csv)
     if kind is None:
         kinds: list[Row] = [{"name": each, "summary": about.summary} for each, about in KINDS.items()]
-        if form != "table":
-            emit(form, kinds)
-            return
-        _show(kinds)
-        typer.echo(
-            "\nThe names of a kind: rehearse list engines. One of them: rehearse list engines liveserve."
-        )
-        return
+        of_all = "The names of a kind: rehearse list engines. One of them: rehearse list engines liveserve."
+        return emit(form, kinds) if form != "table" else _show(kinds, of_all)
     if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r}.{nearest(kind, KINDS)}")
     about = KINDS[kind]
@@ -106,11 +100,8 @@ def list_(
     elif form == "csv":
         emit(form, brief)
     else:
-        _show(brief)
-        if about.order:
-            typer.echo(f"\n{about.order}")
-        if about.takes_parameters:
-            typer.echo(f"\nParameters of one: rehearse list {kind} {names[0]}")
+        more = f"Parameters of one: rehearse list {kind} {names[0]}" if about.takes_parameters else ""
+        _show(brief, about.order, more)
 
 
 class Kind(NamedTuple):
@@ -124,7 +115,7 @@ class Kind(NamedTuple):
     order: str = ""
 
 
-def _show(rows: Sequence[Row]) -> None:
+def _show(rows: Sequence[Row], *sentences: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -133,6 +124,8 @@ def _show(rows: Sequence[Row]) -> None:
     for row in rows:
         table.add_row(row["name"], *(row[key] for key in more), escape(row["summary"]))
     wide(160).print(table)  # a line for each name where it is piped into another program
+    for sentence in filter(None, sentences):
+        typer.echo(f"\n{sentence}")
 
 
 def _components(row: Row, choices: Sequence[str]) -> Row:
@@ -238,22 +231,15 @@ def _workloads(names: Sequence[str]) -> list[Row]:
     from harness.kinds import server_model
     from workloads.registry import WORKLOADS
 
-    return [
-        {
-            "name": name,
-            "summary": WORKLOADS[name].summary,
-            "serves": WORKLOADS[name].serves,
-            "parameters": [
-                *_parameters("workload", WORKLOADS[name].Params.model_fields),
-                *(
-                    parameter
-                    for parameter in _parameters("server", server_model(WORKLOADS[name].serves).model_fields)
-                    if parameter["name"] not in ServerParams.model_fields
-                ),
-            ],
-        }
-        for name in names
-    ]
+    found = []
+    for name in names:
+        known = WORKLOADS[name]
+        server = _parameters("server", server_model(known.serves).model_fields)
+        own = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
+        parameters = [*_parameters("workload", known.Params.model_fields), *own]
+        row = {"name": name, "summary": known.summary, "serves": known.serves, "parameters": parameters}
+        found.append(row)
+    return found
 
 
 def _brief_devices() -> list[Row]:
@@ -355,14 +341,14 @@ def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]
     return lambda names: [row for row in brief() if row["name"] in names]
 
 
-_ENGINES_ORDER = (
-    "Each system is followed by the baselines of its paper: first the systems for turns, then those "
-    "for calls in frames."
-)
-
 KINDS = {
     "engines": Kind(
-        "systems that serve, each with its parameters", _brief_engines, _engines, True, _ENGINES_ORDER
+        "systems that serve, each with its parameters",
+        _brief_engines,
+        _engines,
+        takes_parameters=True,
+        order="Each system is followed by the baselines of its paper: first the systems for turns, then those for "
+        "calls in frames.",
     ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workloads, True),
     "devices": Kind(

@@ -15,7 +15,6 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
-    from harness.experiments.point import Point
     from harness.slo.search import Step
     from harness.slo.targets import Target, Verdict
     from reports.cli.live_plan import Plan
@@ -113,8 +112,10 @@ def live(
     from harness.experiments.settings import read_settings
     from harness.live.live_experiment import live_experiment
     from harness.live.live_slo import counted_as, served
+    from harness.records.results import claim, unfinished
     from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
     from reports.cli.live_plan import Plan
+    from reports.cli.measuring import show_points
 
     metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
     load = _load(sessions, rate, find, up_to)
@@ -165,7 +166,10 @@ def live(
     elif out is not None:
         check_new(out)
     if dry_run:
-        _show_plan(experiment, points, out, asked, form)
+        show_points(points, form)
+        if out is not None:  # Locust's part of the experiment, and its targets
+            with claim(out, experiment):
+                asked.write(out)
         return
     from reports.live.live_verdict import EXIT
 
@@ -174,21 +178,13 @@ def live(
         if load.targets:
             verdict = _searched(plan, experiment, asked, load.most, counts, folder, form, metrics)
         else:
-            if resume:
-                _check_unfinished(folder, points)
+            if resume and not unfinished(folder / "points", points):
+                raise UserError(
+                    f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out"
+                    " to measure again, or give more --repeats to add runs."
+                )
             verdict = _measured(experiment, points, folder, asked, form, metrics)
     raise typer.Exit(EXIT[verdict])
-
-
-def _check_unfinished(folder: Path, points: Sequence[Point]) -> None:
-    """UserError where every point is there."""
-    from harness.records.results import unfinished
-
-    if not unfinished(folder / "points", points):
-        raise UserError(
-            f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out"
-            " to measure again, or give more --repeats to add runs."
-        )
 
 
 def _asked(
@@ -246,19 +242,6 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
     rates = _numbers("--rate", rate, whole=False) if rate is not None else None
     most = up_to or UP_TO
     return _Load([min(numbers[0], most)] if targets else numbers, rates, targets, most)
-
-
-def _show_plan(
-    experiment: Experiment, points: list[Point], out: Path | None, asked: Asked, form: Form
-) -> None:
-    """Print the points; in `out`, if given, write Locust's part of the experiment and its targets."""
-    from harness.records import results
-    from reports.cli.measuring import show_points
-
-    show_points(points, form)
-    if out is not None:
-        with results.claim(out, experiment):
-            asked.write(out)
 
 
 def _measured(

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from harness.experiments.run_order import Outcome
 from harness.live.run.run_progress import RunProgress
-from reports.tables.labels import counted
-from workloads.errors import printable
+from reports.cli.progress import announce, outcome_text
 
 LINE_S = 5.0
 """Time between two lines without a terminal. [config]"""
@@ -25,11 +24,7 @@ Show = Callable[[Outcome], None]
 def live_view(total: int, finished: int, console: Console | None = None) -> Iterator[tuple[See, Show]]:
     """Yields what to call with the state of a run, and with every outcome; `finished` of `total` are measured."""
     console = console or Console(stderr=True)
-    if finished:
-        console.print(f"{finished} of {total} points are finished already", highlight=False)
-    if finished < total:
-        told = f"measuring {counted(total - finished, 'point')}, each with its floor first"
-        console.print(told, highlight=False)
+    announce(console, finished, total, "each with its floor first")
     done, progress = finished, None
 
     def see(now: RunProgress) -> None:
@@ -43,20 +38,11 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
     def ended(outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        what = (
-            f"failed ({printable(outcome.reason)})"
-            if outcome.status == "failed"
-            else f"ok in {outcome.wall_s:.0f} s"
-        )
+        text = f"[{done}/{total}] {outcome_text(outcome, 0)}"
         if outcome.status == "ok" and progress is not None and progress.taken is not None:
-            what += f": {progress.taken}"
-        console.print(
-            Text(
-                f"[{done}/{total}] {outcome.point.label}: {what}", "red" if outcome.status == "failed" else ""
-            ),
-            highlight=False,
-            soft_wrap=True,
-        )
+            text += f": {progress.taken}"
+        colour = "red" if outcome.status == "failed" else ""
+        console.print(Text(text, colour), highlight=False, soft_wrap=True)
 
     if not console.is_terminal or finished == total:
         show = _lines(console)

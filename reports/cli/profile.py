@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from reports.cli.output import tell, wide
 from reports.cli.settings import flag, option
+from reports.tables.plain_tables import Table, print_tables
+from workloads.atomic_file import YAML_ENDINGS, check_output
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
-    from reports.tables.plain_tables import Table
-
+    from engines.devices.kernels.grids import HeldOut, Kernels
 
 KERNELS = "aiconfigurator"
 """The value of --from that is not a path."""
@@ -71,8 +73,6 @@ def _from_kernels(
 ) -> None:
     from engines.deployments.export_kernels import kernels_for
     from engines.devices.kernels.grids import save_kernels
-    from workloads.atomic_file import YAML_ENDINGS, check_output
-    from workloads.errors import UserError
 
     if source != KERNELS:
         raise UserError(
@@ -92,8 +92,6 @@ def _from_kernels(
 
 
 def _check_no_device(device: str | None, source: str) -> None:
-    from workloads.errors import UserError
-
     if device is not None:
         raise UserError(f"--device {device} measures here, and --from {source} reads; leave one of them out.")
 
@@ -105,10 +103,7 @@ def _from_runs(
     from harness.measured_runs.calibrate import calibrate
     from harness.measured_runs.folder import read_runs
     from reports.calibration.factors import sentences, tables
-    from reports.cli.output import tell, wide
     from reports.cli.progress import parts
-    from reports.tables.plain_tables import print_tables
-    from workloads.atomic_file import YAML_ENDINGS, check_output
 
     _check_no_device(device, str(source))
     if out is not None:
@@ -134,8 +129,6 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     from harness.worker.fresh_process import FreshProcessFailed
     from reports.cli.progress import parts
     from reports.pages.profile_page import tables, write_profile_page
-    from workloads.atomic_file import YAML_ENDINGS, check_output
-    from workloads.errors import UserError
 
     if device is None:
         raise UserError(
@@ -181,9 +174,6 @@ def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
     """Print the file's content and how good it is, then its place and the command that uses it."""
     from rich.console import Console
 
-    from reports.cli.output import tell
-    from reports.tables.plain_tables import print_tables
-
     console = Console()
     console.print(f"{title}\n", highlight=False)
     print_tables(tables, console)
@@ -193,39 +183,20 @@ def _present(title: str, tables: list[Table], files: dict[str, object]) -> None:
 def _kernel_tables(kernels: Kernels) -> list[Table]:
     """Return a table of errors at points between the grids', and one of the grids' sources."""
     from harness.calibration.fidelity_report import percent
-    from reports.tables.plain_tables import Table
 
-    errors = [
-        (_name(each), *(_error(each.held_out.get(step)) for step in ("decode", "prefill", "mixed")))
-        for each in kernels.kernels
-    ]
-    sources = [
-        (
-            _name(each),
-            grid,
-            percent(source.measured),
-            percent(source.estimated),
-            ", ".join(source.kernels) or "–",
-        )
-        for each in kernels.kernels
-        for grid, source in each.sources.items()
-    ]
-    headings = ("stage", "decode", "prefill", "mixed")
+    def error(held_out: HeldOut | None) -> str:
+        return "–" if held_out is None else f"{percent(held_out.median)} ({percent(held_out.worst)})"
+
+    steps = ("decode", "prefill", "mixed")
+    errors, sources = [], []
+    for each in kernels.kernels:
+        name = each.stage if each.gpus == 1 else f"{each.stage}, {each.gpus} GPUs"
+        errors.append((name, *(error(each.held_out.get(step)) for step in steps)))
+        for grid, source in each.sources.items():
+            shares = percent(source.measured), percent(source.estimated)
+            sources.append((name, grid, *shares, ", ".join(source.kernels) or "–"))
+    of = "where the times are from; the rest stands between measured sizes"
     return [
-        Table("whole steps between the grid's points: median error (worst)", headings, errors),
-        Table(
-            "where the times are from; the rest stands between measured sizes",
-            ("stage", "grid", "measured", "estimated", "kernels"),
-            sources,
-        ),
+        Table("whole steps between the grid's points: median error (worst)", ("stage", *steps), errors),
+        Table(of, ("stage", "grid", "measured", "estimated", "kernels"), sources),
     ]
-
-
-def _name(stage: StageKernels) -> str:
-    return stage.stage if stage.gpus == 1 else f"{stage.stage}, {stage.gpus} GPUs"
-
-
-def _error(held_out: HeldOut | None) -> str:
-    from harness.calibration.fidelity_report import percent
-
-    return "–" if held_out is None else f"{percent(held_out.median)} ({percent(held_out.worst)})"

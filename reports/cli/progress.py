@@ -94,16 +94,29 @@ def progress(todo: Sequence[Point], finished: int, jobs: int | None) -> Iterator
     """Yields a callback for every outcome, and one for the progress of running points if that is shown; an earlier
     run measured `finished` points besides those of `todo`. `jobs`: points at a time; None: unknown."""
     console, total, left = Console(stderr=True), finished + len(todo), TimeLeft(todo, jobs)
-    if finished:
-        console.print(f"{finished} of {total} points are finished already", highlight=False)
-    if finished < total:
-        console.print(f"measuring {counted(total - finished, 'point')}, once vLLM is loaded", highlight=False)
+    announce(console, finished, total, "once vLLM is loaded")
     if finished == total:
         yield lambda outcome: None, None
     elif console.is_terminal:
         yield from _bar(console, total, finished, left)
     else:
         yield _lines(console, total, finished, left), None
+
+
+def announce(console: Console, finished: int, total: int, how: str) -> None:
+    """Print how many points are finished, and how many will be measured."""
+    if finished:
+        console.print(f"{finished} of {total} points are finished already", highlight=False)
+    if finished < total:
+        console.print(f"measuring {counted(total - finished, 'point')}, {how}", highlight=False)
+
+
+def outcome_text(outcome: Outcome, digits: int) -> str:
+    """`liveserve c=8 seed=0: ok in 2.3 s`, or why it failed."""
+    how = f"ok in {outcome.wall_s:.{digits}f} s"
+    if outcome.status == "failed":
+        how = f"failed ({printable(outcome.reason)})"
+    return f"{outcome.point.label}: {how}"
 
 
 def _bar(console: Console, total: int, finished: int, time_left: TimeLeft) -> Iterator[tuple[Show, Watch]]:
@@ -153,12 +166,7 @@ def _lines(console: Console, total: int, finished: int, time_left: TimeLeft) -> 
         done += 1
         time_left.ended(outcome)
         left, about = total - finished - done, _about(time_left.seconds(time.monotonic() - begin))
-        what = (
-            f"failed ({printable(outcome.reason)})"
-            if outcome.status == "failed"
-            else f"ok in {outcome.wall_s:.1f} s"
-        )
-        line = f"[{finished + done}/{total}] {outcome.point.label}: {what}; {left} left{about}"
+        line = f"[{finished + done}/{total}] {outcome_text(outcome, 1)}; {left} left{about}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return show
