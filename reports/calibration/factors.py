@@ -26,12 +26,9 @@ def tables(found: Calibration) -> list[Table]:
         (FACTORS[name], _value(name, each.value), _value(name, each.default), each.fitted_to)
         for name, each in made.factors
     ]
+    held_out = "held-out loads: measured means, and errors before and after the fit"
     return [
-        _errors(
-            "held-out loads: measured means, and errors before and after the fit",
-            found.held_out,
-            made.held_out,
-        ),
+        _errors(held_out, found.held_out, made.held_out),
         _errors("fitted loads", found.fitted, made.fitted),
         Table("factors", ("of what", "fitted", "default", "fitted to"), factors),
     ]
@@ -50,21 +47,11 @@ def sentences(found: Calibration) -> Iterator[str]:
 
 
 def _errors(title: str, rows: Sequence[Row], compared: Compared) -> Table:
-    shown = [
-        (
-            row.load.label,
-            f"{row.load.rate:.3g}",
-            f"{row.load.in_flight:.3g}",
-            *(
-                f"{1e3 * row.load.measured[name]:.4g}  {_signed(row, row.before[name], name)}  "
-                f"{_signed(row, row.after[name], name)}"
-                if row.load.measured[name] > 0
-                else "not measured"
-                for name in LATENCIES
-            ),
-        )
-        for row in rows
-    ]
+    shown = []
+    for row in rows:
+        load = row.load
+        latencies = (_latency(load.measured[n], row.before[n], row.after[n]) for n in LATENCIES)
+        shown.append((load.label, f"{load.rate:.3g}", f"{load.in_flight:.3g}", *latencies))
     means = (
         f"{_error(getattr(compared.before, name))}  {_error(getattr(compared.after, name))}"
         for name in LATENCIES
@@ -76,8 +63,13 @@ def _error(share: float | None) -> str:
     return "–" if share is None else percent(share)
 
 
-def _signed(row: Row, predicted: float, name: str) -> str:
-    return f"{100 * (predicted / row.load.measured[name] - 1):+.1f} %"
+def _latency(measured: float, *predicted: float) -> str:
+    """A measured time, and the errors of predictions."""
+    if measured <= 0:
+        return "not measured"
+    return "  ".join(
+        [f"{1e3 * measured:.4g}", *(f"{100 * (each / measured - 1):+.1f} %" for each in predicted)]
+    )
 
 
 def _value(name: str, value: float) -> str:

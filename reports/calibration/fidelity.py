@@ -216,22 +216,16 @@ def _scatter(axes: Axes, requests: pd.DataFrame, latency: str, factor: float) ->
         np.nanquantile(one, SHOWN_QUANTILE) for pair in pairs.values() for both in pair for one in both
     )
     for source, both in pairs.items():
-        colour, marker = LOOKS[source]
         joined = pd.concat([pd.concat(pair, axis=1, join="inner", keys=["x", "y"]) for pair in both])
-        axes.plot(
-            joined["x"],
-            joined["y"],
-            marker,
-            ms=2.6,
-            mew=0,
-            alpha=0.6,
-            color=colour,
-            ls="",
-            label=LABELS[source],
-            rasterized=True,
-        )
+        dots(axes, joined["x"], joined["y"], LOOKS[source], label=LABELS[source], rasterized=True)
     identity(axes, 0, 1.05 * reach)
     axes.set(xlim=(0, 1.05 * reach), ylim=(0, 1.05 * reach))
+
+
+def dots(axes: Axes, x: Any, y: Any, look: tuple[str, str], **more: Any) -> None:
+    """Draw points of this colour and marker."""
+    colour, marker = look
+    axes.plot(x, y, marker, color=colour, ls="", **{"ms": 2.6, "mew": 0, "alpha": 0.6, **more})
 
 
 def _drift(axes: Axes, drift: pd.DataFrame, load: Load) -> None:

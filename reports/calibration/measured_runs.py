@@ -11,6 +11,7 @@ import pandas as pd
 
 from harness.measured_runs.measured_run import LATENCIES
 from harness.measured_runs.runs_report import REQUESTS, STATISTICS, Error, Report, Row
+from reports.calibration.fidelity import dots
 from reports.figures.drawing import identity, legend, plain_log, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import MUTED, style
@@ -41,7 +42,9 @@ def tables(report: Report) -> list[Table]:
         for row in report.rows:
             error = row.latencies[name]
             pairs = [_pair(error, each, factor) for each in STATISTICS]
-            rows.append((_run(row), _load(row), _rates(row), *pairs, _percent(error.absolute)))
+            run = f"{row.run}{' *' if row.calibrated else ''}"
+            load = f"{row.part}{' (saturated)' if row.kind == 'saturated' else ''}"
+            rows.append((run, load, _rates(row), *pairs, _percent(error.absolute)))
         headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
         found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
     headings = ("run, or model", "", "loads", "requests", *NAMES.values())
@@ -92,14 +95,6 @@ def write_picture(report: Report, folder: Path) -> Path:
         drawn = picture(report, pd.read_parquet(folder / REQUESTS))
         save(drawn, folder)
     return folder / f"{drawn.name}.svg"
-
-
-def _run(row: Row) -> str:
-    return f"{row.run}{' *' if row.calibrated else ''}"
-
-
-def _load(row: Row) -> str:
-    return row.part if row.kind != "saturated" else f"{row.part} (saturated)"
 
 
 def _rates(row: Row) -> str:
@@ -157,19 +152,8 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
         return
     for kind, pairs in points.items():
         if len(pairs):
-            colour, marker = LOOKS[kind]
-            size = 5.0 if marker == "x" else 2.6
-            axes.plot(
-                *pairs.T,
-                marker,
-                ms=size,
-                mew=1.2 if marker == "x" else 0,
-                alpha=0.6,
-                color=colour,
-                ls="",
-                label=kind,
-                rasterized=True,
-            )
+            crosses = {"ms": 5.0, "mew": 1.2} if kind == "in sum" else {}
+            dots(axes, *pairs.T, look=LOOKS[kind], label=kind, rasterized=True, **crosses)
     low, high = 0.8 * float(drawn.min()), 1.25 * float(drawn.max())
     identity(axes, low, high, BAND)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))

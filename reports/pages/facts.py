@@ -38,11 +38,7 @@ def facts(
         served = deployment_facts(deployment)
         hardware = hardware_facts()
         name = gpu or served["gpu"]
-        used = {
-            "efficiency": hardware["efficiency"],
-            "kernels": hardware["kernels"],
-            name: hardware["gpus"][name],
-        }
+        used = {each: hardware[each] for each in ("efficiency", "kernels")} | {name: hardware["gpus"][name]}
         if any("roles" in stage for stage in served["stages"].values()):
             used["network"] = hardware["network"]
         if name != served["gpu"]:
@@ -51,7 +47,7 @@ def facts(
             for fact in served.get("reached", ()):
                 usual.pop(fact, None)
         model = model or str(served["model"])
-        modelled = model_facts or _read(model)
+        modelled = model_facts or shipped_yaml(yaml_files("models")[model])
         for stage, limits in served["stages"].items():
             for fact in limits.get("host", ()):
                 modelled["stages"].get(stage, {}).pop(fact, None)
@@ -60,11 +56,6 @@ def facts(
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
     return sorted(found, key=lambda fact: fact.kind != FITTED)
-
-
-def _read(model: str) -> dict[str, Any]:
-    """Return the model's facts; KeyError if there is no such model."""
-    return shipped_yaml(yaml_files("models")[model])
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:

@@ -15,7 +15,6 @@ from reports.claims.claim import (
     REPRODUCED,
     UNEXPLAINED,
     VERDICTS,
-    Assessed,
     withheld,
 )
 from reports.claims.sensitivity import KEPT, LOST
@@ -24,6 +23,7 @@ from reports.figures.style import name_systems, named, style
 from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, program, time, voice_errors
+from reports.pages.sections import failures
 from reports.pages.templates import render
 from reports.runs.policies import totals
 from reports.tables.labels import counted, seed_list, setting, short
@@ -96,25 +96,14 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         own=sum(claim.claim.own for claim in group.claims),
         withheld=withheld(group.claims),
         caveat=group.caveat,
-        claims=[_claim(claim) for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
+        claims=[claim for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
+        colours=_COLOUR,
+        unexplained=UNEXPLAINED,
         frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),
         cards=cards,
         variations=list(dict.fromkeys(name for *_, cells in sensitivity for name in cells)),
-        sensitivity=[
-            {
-                "claim": _claim(claim),
-                "cells": {
-                    name: {
-                        "sign": cell.sign,
-                        "colour": _COLOUR.get(cell.sign, ""),
-                        "ours": "" if cell.spread.median is None else claim.claim.write(cell.spread.median),
-                    }
-                    for name, cell in cells.items()
-                },
-            }
-            for _, claim, cells in sensitivity
-        ],
+        sensitivity=[(claim, cells) for _, claim, cells in sensitivity],
         provenance=[
             {"label": "Deployments", "value": "; ".join(titles)},
             *voice_errors(names),
@@ -134,22 +123,6 @@ def _title(group: Group) -> str:
     return group.cards[0].figure.title
 
 
-def _claim(assessed: Assessed) -> dict[str, Any]:
-    return {
-        "id": assessed.claim.id,
-        "card": assessed.card,
-        "text": assessed.claim.text,
-        "remark": assessed.claim.remark,
-        "paper": assessed.claim.published,
-        "ours": assessed.ours,
-        "interval": assessed.interval,
-        "verdict": assessed.verdict,
-        "colour": _COLOUR.get(assessed.verdict, ""),
-        "explanation": assessed.explanation,
-        "explained": assessed.explanation != UNEXPLAINED,
-    }
-
-
 def _card(card: Shown, folder: Path) -> dict[str, Any]:
     picture, svg, left_out = _picture(card, folder)
     return {
@@ -158,17 +131,11 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
         "picture": picture,
         "svg": svg,
         "left_out": left_out,
-        "claims": [_claim(claim) for claim in card.claims],
+        "claims": card.claims,
         "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
         "waiting": card.waiting,
         "failures": [
-            {
-                "label": f"{panel}: {point.point.label}",
-                "reason": point.error,
-                "log": f"points/{point.record.folder.name}/log.txt",
-            }
-            for panel, run in card.panels.items()
-            for point in run.failed
+            failure for panel, run in card.panels.items() for failure in failures(run, f"{panel}: ")
         ],
         "counters": _counters(card),
         "points": len(card.points),

@@ -161,7 +161,8 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
                 pictures.append({"picture": picture, "svg": embedded(picture, folder)})
                 read_off.update(picture.read_off)
                 continue
-            _forget(folder, picture.name)
+            for suffix in ("svg", "pdf"):  # of an earlier report on other points
+                (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
             if picture.name != headline.NAME:  # the page says itself that there is no answer
                 left_out.append(picture)
     return pictures, left_out, read_off
@@ -170,12 +171,6 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
 def _searched(run: Run) -> bool:
     """Return whether the run is a search, so that the search's own sentence and picture are the answer."""
     return find.load_search(run) is not None
-
-
-def _forget(folder: Path, name: str) -> None:
-    """A picture of an earlier report on other points."""
-    for suffix in ("svg", "pdf"):
-        (folder / f"{name}.{suffix}").unlink(missing_ok=True)
 
 
 def _render(
@@ -190,7 +185,7 @@ def _render(
     searches = find.load_search(run)
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
-    known = vocabulary(main)
+    known, names = vocabulary(main), {column.metric for column in columns}
     results, classes = sections.headline(run, columns), sections.classes(run)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
@@ -227,7 +222,7 @@ def _render(
         served=deployment_titles(run),
         published=sections.published(run, paper, read_off, columns),
         definitions=_meanings(columns, known),
-        further=families({name: each for name, each in known.items() if name not in _names(columns)}),
+        further=families({name: each for name, each in known.items() if name not in names}),
         experience=experience(run),
         server_side=server_side.section(run) if run.live else None,
         fitted=[fact for fact in constants if fact.kind == FITTED],
@@ -259,58 +254,39 @@ def _sentence(answer: Answer | None, searches: Searches | None) -> str | None:
 
 
 def _capacity(searches: Searches | None) -> dict[str, Any] | None:
-    """Return the result of a search at an endpoint, as a sentence and as a table."""
+    """Return the result of a search at an endpoint, as a table."""
     if searches is None or not searches.question.counts:
         return None
     one, question = searches.searched[0], searches.question
-    return {
-        "sentence": one.answer,
-        "counts": question.counts,
-        "headings": [str(target) for target in question.targets],
-        "rows": [
-            {
-                "sessions": step.value,
-                "values": [
-                    _over_repeats(step, index, target) for index, target in enumerate(question.targets)
-                ],
-                "verdict": step.verdict,
-                "colour": {"passes": "better", "fails": "worse"}.get(step.verdict, ""),
-                "repeats": len(step.repeats),
-            }
-            for step in one.steps
-        ],
-    }
+    rows = [
+        (step, [_over_repeats(step, index, target) for index, target in enumerate(question.targets)])
+        for step in one.steps
+    ]
+    return {"counts": question.counts, "headings": list(map(str, question.targets)), "rows": rows}
 
 
-def _over_repeats(step: Step, index: int, target: Target) -> dict[str, str]:
-    """A target's median with its range."""
+def _over_repeats(step: Step, index: int, target: Target) -> tuple[str, str]:
+    """A target's median and its range."""
     known = sorted(value for repeat in step.repeats if (value := repeat.values[index]) is not None)
     if not known:
-        return {"median": MISSING, "range": ""}
+        return MISSING, ""
     low, middle, high = (number(target.metric, value) for value in (known[0], median(known), known[-1]))
-    return {"median": middle, "range": f"{low} to {high}" if len(known) > 1 else ""}
+    return middle, f"{low} to {high}" if len(known) > 1 else ""
 
 
 def _search(run: Run, searches: Searches | None) -> dict[str, Any] | None:
     """Return the result of a search in virtual time and its cost, as a table and sentences."""
     if searches is None or searches.question.counts:
         return None
-    over, seeds = searches.question.over, searches.question.seeds
+    over = searches.question.over
     rows = [find.row(searches, one, run.folder) for one in searches.searched]
     return {
         "over": over,
         "targets": find.asked(searches),
         "axes": [name for name in run.experiment.grid if name not in (over, "gpu")],
-        "columns": find.COLUMNS,
-        "rows": [
-            {
-                **row,
-                "held": find.held(row, over),
-                "spread": find.spread(row) if len(seeds) > 1 else "",
-                "figures": [find.figure(row, column) for column in find.COLUMNS],
-            }
-            for row in rows
-        ],
+        "rows": rows,
+        "find": find,
+        "seeds": len(searches.question.seeds),
         "prices": searches.prices,
         "energy_notes": energy_note(row["energy_basis"] for row in rows),
     }
@@ -321,7 +297,3 @@ def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> lis
     headings = {column.metric: column.heading for column in columns}
     found = families({name: known.get(name) or definition(name) for name in headings})
     return [(", ".join(headings[name] for name in names), each) for names, each in found]
-
-
-def _names(columns: Sequence[Column]) -> set[str]:
-    return {column.metric for column in columns}

@@ -13,6 +13,7 @@ import pandas as pd
 from engines.devices.profile import Error, Profile, StageProfile
 from engines.devices.step_time import CONSERVE, SEGMENTED
 from harness.calibration.fidelity_report import percent
+from reports.calibration.fidelity import dots
 from reports.figures.drawing import sheet
 from reports.figures.picture import Picture
 from reports.figures.style import INK, MUTED, style
@@ -62,31 +63,19 @@ def tables(profile: Profile) -> list[Table]:
         headings = ("form", "terms", "held-out median", "P90", "single steps: median", "P90")
         found.append(Table(f"{name}: {stage.samples:,} steps of {stage.cells:,} cells", headings, forms))
         drift = stage.drift
-        found.append(
-            Table(
-                f"{name}: the machine",
-                ("what", "value"),
-                [
-                    ("canary kernel, median", _ms(drift.canary_median_s)),
-                    ("canary's drift, P90 over P10 of ten spans, less one", percent(drift.canary_spread)),
-                    ("drift of steps over their fit, likewise", percent(drift.step_spread)),
-                    ("steps left out: others had the machine", percent(stage.left_out)),
-                    ("spread of single steps around the fit (CV)", percent(stage.residual_cv)),
-                ],
-            )
-        )
+        machine = [
+            ("canary kernel, median", _ms(drift.canary_median_s)),
+            ("canary's drift, P90 over P10 of ten spans, less one", percent(drift.canary_spread)),
+            ("drift of steps over their fit, likewise", percent(drift.step_spread)),
+            ("steps left out: others had the machine", percent(stage.left_out)),
+            ("spread of single steps around the fit (CV)", percent(stage.residual_cv)),
+        ]
+        found.append(Table(f"{name}: the machine", ("what", "value"), machine))
         if stage.reaction:
-            rows = [
-                (
-                    one.shape,
-                    _ms(one.step_s),
-                    _ms(one.layer_s),
-                    _ms(one.median_s),
-                    _ms(one.p90_s),
-                    f"{one.interrupted} of {one.interrupted + one.ran_out}",
-                )
-                for one in stage.reaction
-            ]
+            rows = []
+            for one in stage.reaction:
+                times = map(_ms, (one.step_s, one.layer_s, one.median_s, one.p90_s))
+                rows.append((one.shape, *times, f"{one.interrupted} of {one.interrupted + one.ran_out}"))
             headings = ("step", "whole", "a layer", "flag to end: median", "P90", "ended early")
             found.append(Table(f"{name}: interruption between layers", headings, rows))
     return found
@@ -94,15 +83,12 @@ def tables(profile: Profile) -> list[Table]:
 
 def coefficients(profile: Profile) -> list[Table]:
     """Each stage's coefficients in both forms."""
-    return [
-        Table(
-            f"{name}: {form}",
-            ("term", "s per unit"),
-            [(term, f"{seconds:.4g}") for term, seconds in fitted.coefficients.items()],
-        )
-        for name, stage in profile.stages.items()
-        for form, fitted in stage.forms.items()
-    ]
+    found = []
+    for name, stage in profile.stages.items():
+        for form, fitted in stage.forms.items():
+            rows = [(term, f"{seconds:.4g}") for term, seconds in fitted.coefficients.items()]
+            found.append(Table(f"{name}: {form}", ("term", "s per unit"), rows))
+    return found
 
 
 def _picture(profile: Profile, stage: str, samples: pd.DataFrame, path: Path) -> dict[str, Any]:
@@ -169,18 +155,8 @@ def _cells(samples: pd.DataFrame) -> pd.DataFrame:
 def _residuals(axes: Axes, cells: pd.DataFrame, form: str, over: str) -> None:
     residual = 100 * (cells[f"{form}_s"] / cells["measured_s"] - 1)
     prefilled = cells["prefill_tokens"] > 0
-    for (label, (colour, marker)), chosen in zip(KINDS.items(), (~prefilled, prefilled), strict=True):
-        axes.plot(
-            cells[over][chosen],
-            residual[chosen],
-            marker,
-            ms=4,
-            mew=0,
-            alpha=0.75,
-            color=colour,
-            label=label,
-            ls="",
-        )
+    for (label, look), chosen in zip(KINDS.items(), (~prefilled, prefilled), strict=True):
+        dots(axes, cells[over][chosen], residual[chosen], look, label=label, ms=4, alpha=0.75)
     axes.axhline(0, color=MUTED, lw=0.9, ls=(0, (4, 3)))
     axes.set_xscale("log")
     reach = max(10.0, 1.1 * float(np.abs(residual).max()))

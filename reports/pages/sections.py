@@ -1,6 +1,6 @@
 """The report's tables as plain data, from a run: the template only lays them out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -36,23 +36,30 @@ def variants(run: Run) -> list[dict[str, str]]:
 
 def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
     """A group of rows for each cell of the grid, a row for each variant: median over seeds, and range."""
-    groups = []
-    for cell in run.cells:
-        rows = []
-        for index, variant in enumerate(run.variants):
-            points = _in_cell(run, variant, cell)
-            if not points:
-                continue
-            rows.append(
-                {
-                    "variant": index,
-                    "values": [_value(column, points) for column in columns],
-                    "ok": sum(point.error is None for point in points),
-                    "points": len(points),
-                }
-            )
-        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
-    return groups
+
+    def row(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+        values = [_value(column, points) for column in columns]
+        yield {"values": values, "ok": sum(point.error is None for point in points), "points": len(points)}
+
+    return _grouped(run, row)
+
+
+def _grouped(
+    run: Run, rows: Callable[[Sequence[Measured]], Iterable[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return a group for each cell of the grid, with the `rows` of each variant that has points there."""
+    return [
+        {
+            "cell": [short(value) for _, value in cell],
+            "rows": [
+                {"variant": index, **row}
+                for index, variant in enumerate(run.variants)
+                if (points := _in_cell(run, variant, cell))
+                for row in rows(points)
+            ],
+        }
+        for cell in run.cells
+    ]
 
 
 def _value(column: Column, points: Sequence[Measured]) -> dict[str, Any]:
@@ -65,16 +72,13 @@ def _value(column: Column, points: Sequence[Measured]) -> dict[str, Any]:
 def classes(run: Run) -> list[dict[str, Any]]:
     """Return for each cell and variant a row for each class, the most urgent first; empty without classes."""
     names = class_names(point.values for point in run.points)
-    groups = []
-    for cell in run.cells if names else []:
-        rows = []
-        for index, variant in enumerate(run.variants):
-            points = _in_cell(run, variant, cell)
-            for name in names if points else []:
-                values = [_value(column, points) for column in of_class(name, CLASSES)]
-                rows.append({"variant": index, "class": name, "first": name == names[0], "values": values})
-        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
-    return groups
+
+    def rows(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+        for name in names:
+            values = [_value(column, points) for column in of_class(name, CLASSES)]
+            yield {"class": name, "first": name == names[0], "values": values}
+
+    return _grouped(run, rows) if names else []
 
 
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
@@ -124,30 +128,27 @@ def _alike(column: Column, values: Mapping[str, Mapping[int, float | None]]) -> 
 def energies(run: Run) -> dict[str, Any] | None:
     """Return for each cell and variant on modelled GPUs the energy of a turn and of a minute of conversation, J; None
     if unknown."""
-    groups, bases = [], []
-    for cell in run.cells if run.points[0].point.device == "virtual" else []:
-        rows = []
-        for index, variant in enumerate(run.variants):
-            records = [point.record for point in _in_cell(run, variant, cell) if point.error is None]
-            if not records:
-                continue
+    bases = []
+
+    def rows(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+        records = [point.record for point in points if point.error is None]
+        if records:
             (gpu, gpus), used = hardware(records[0]), usage(records, (), tokens=False)
             turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, None)
             minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, None)
             if turn.j is not None or minute.j is not None:
                 bases.append(turn.basis)
-            rows.append(
-                {"variant": index, "gpus": f"{gpus} × {gpu}", "turn": turn.text, "minute": minute.text}
-            )
-        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+            yield {"gpus": f"{gpus} × {gpu}", "turn": turn.text, "minute": minute.text}
+
+    groups = _grouped(run, rows) if run.points[0].point.device == "virtual" else []
     return {"groups": groups, "notes": energy_note(bases)} if bases else None
 
 
-def failures(run: Run) -> list[dict[str, str]]:
-    """Each failed point with its reason and its log, as a path from the report."""
+def failures(run: Run, before: str = "") -> list[dict[str, str]]:
+    """Each failed point with its reason and its log, as a path from the report. `before`: begins the label."""
     return [
         {
-            "label": point.point.label,
+            "label": f"{before}{point.point.label}",
             "reason": point.error or "",
             "log": f"points/{point.record.folder.name}/log.txt",
         }
